@@ -1,11 +1,12 @@
-// Names of the older systems that this package replaces (AsyncMux, Junction, RetryingOperation). A declaration of the same
-// name in a client's own module takes precedence over these; functions are `@_disfavoredOverload` for that.
+// Names of the older packages AsyncMux, Junction and RetryingOperation, which this package replaces. A
+// declaration with the same name in a client's module takes precedence; for this reason, functions are
+// `@_disfavoredOverload`.
 
 /// Junction's name of ``DependentRunner``.
 @available(*, deprecated, renamed: "DependentRunner")
 public typealias Dependency<Value: Sendable> = DependentRunner<Value>
 
-/// The name that ``MultiplexerMap`` with `onFetchMany:` had in the callback-based predecessor of AsyncMux.
+/// The name of ``MultiplexerMap`` with `onFetchMany:` in the callback-based predecessor of AsyncMux.
 @available(*, deprecated, renamed: "MultiplexerMap", message: "Use MultiplexerMap(onFetchMany:)")
 public typealias MultiRequester<Key: Hashable & Sendable, Value: Sendable> = MultiplexerMap<Key, Value>
 
@@ -24,7 +25,7 @@ extension RunResult {
 }
 
 extension RunnerPolicy {
-    /// Junction's name of the policy that a runner has unless it is given one.
+    /// Junction's name of the default policy of a runner.
     @available(*, deprecated, renamed: "init()")
     public static var `default`: RunnerPolicy { .init() }
 }
@@ -36,14 +37,16 @@ extension DependentRunner {
 }
 
 extension Task where Success == Never, Failure == Never {
-    /// ``inject(dependency:_:refresh:)`` with the second arguments that Junction's closures have, and a refresh that cannot refuse.
+    /// ``inject(dependency:_:refresh:)`` with closures of two arguments, as in Junction, and a refresh
+    /// without refusals.
     ///
     /// - Parameters:
-    ///   - dependency: The runner that holds the dependency.
+    ///   - dependency: The runner of the dependency.
     ///   - operation: Does the work, on the caller's executor.
-    ///   - refresh: Makes a dependency if it falls to this call; receives the one that was refused, `nil` if there is none.
-    /// - Returns: What the operation returned.
-    /// - Throws: What the operation or the refresh threw, ``RunnerError``, or `CancellationError`.
+    ///   - refresh: Makes a dependency if this call starts the update; receives the dependency to replace,
+    ///     `nil` if absent.
+    /// - Returns: The output of the operation.
+    /// - Throws: The error of the operation or the refresh, ``RunnerError``, or `CancellationError`.
     @_disfavoredOverload
     @available(*, deprecated, message: "Use inject(dependency:_:refresh:) with closures of one argument")
     public static nonisolated(nonsending) func inject<Value: Sendable, Output: Sendable>(
@@ -59,9 +62,9 @@ extension Task where Success == Never, Failure == Never {
     /// ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` as a function of `Task`.
     ///
     /// - Parameters:
-    ///   - policy: How often, and how long in between.
+    ///   - policy: The number of attempts and the delays.
     ///   - operation: The work, on the caller's executor.
-    /// - Returns: What the operation returned.
+    /// - Returns: The output of the operation.
     /// - Throws: ``RetryError``, or `CancellationError`.
     @_disfavoredOverload
     @available(*, deprecated, message: "Use the function retry(_:operation:)")

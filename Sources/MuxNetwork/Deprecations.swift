@@ -1,6 +1,7 @@
 // swift-format-ignore-file: AlwaysUseLowerCamelCase
-// Names that Moose, and layers like it, have for the same things. A declaration of the same name in a client's own module
-// takes precedence over these. Names in wide use, such as `NetworkManager` and `ObjectMapper`, are left to clients.
+// Names from Moose and similar layers. A declaration with the same name in a client's module takes
+// precedence. Common names, such as `NetworkManager` and `ObjectMapper`, are not declared here and stay free
+// for clients.
 
 extension HTTPMethod {
     /// Moose's spelling of ``get``.
@@ -33,7 +34,7 @@ extension HTTPMethod {
 }
 
 extension HTTPHost {
-    /// Moose's way to name a server; a text is a host by itself.
+    /// Moose's spelling of ``HTTPHost/init(_:)``.
     @available(*, deprecated, renamed: "init(_:)")
     public static func specific(_ text: String) -> HTTPHost { HTTPHost(text) }
 }

@@ -1,32 +1,32 @@
-/// Runs tasks with a dependency that can become invalid, and renews it once for all of them.
+/// Runs tasks with a dependency that can become invalid, with one renewal for all tasks.
 ///
-/// ``DependentRunner`` and ``OAuthDependentRunner`` are such runners; ``Multiplexer`` and ``MultiplexerMap`` take one for
-/// fetches that need a token.
+/// ``DependentRunner`` and ``OAuthDependentRunner`` conform. ``Multiplexer`` and ``MultiplexerMap`` accept a
+/// runner for fetches with a token.
 public protocol DependencyRunner<Dependency>: Sendable {
-    /// What tasks need.
+    /// The type of the dependency of the tasks.
     associatedtype Dependency: Sendable
 
-    /// The repository whose session the dependency belongs to; `nil` if it belongs to none.
+    /// The repository of the dependency's session; `nil` without a session.
     ///
-    /// It is the default repository of multiplexers that fetch with the runner.
+    /// This is the default repository of multiplexers with this runner.
     var sessionRepository: MuxRepository? { get }
 
-    /// Runs `task` with the dependency, and again with a new one if the task refuses it.
+    /// Runs `task` with the dependency; after a refusal, runs `task` again with a new dependency.
     ///
     /// - Parameter task: Does the work. A thrown ``BadDependencyError`` is a refusal, too.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task threw, or why there is no dependency that the task accepts.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task, or the reason for the lack of an acceptable dependency.
     nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output
 }
 
 extension DependencyRunner {
-    /// The dependency belongs to no session.
+    /// `nil`: the dependency belongs to no session.
     public var sessionRepository: MuxRepository? { nil }
 }
 
-/// A task with a dependency, and the update that makes the dependency, as one value.
+/// A task with a dependency, and the update of the dependency, as a single value.
 ///
 /// ```swift
 /// struct LoadPage: DependentOperation {
@@ -36,23 +36,23 @@ extension DependencyRunner {
 /// let page = try await runner.run(LoadPage())
 /// ```
 public protocol DependentOperation<Dependency, Output> {
-    /// What the operation needs.
+    /// The type of the dependency.
     associatedtype Dependency: Sendable
-    /// What the operation returns.
+    /// The type of the output.
     associatedtype Output: Sendable
 
-    /// How long the call may take; see ``DependentRunner/run(timeout:_:update:)``.
+    /// The time-out of the call; see ``DependentRunner/run(timeout:_:update:)``.
     var timeout: Duration? { get }
 
     /// Does the work.
     ///
-    /// - Returns: The output, or that the dependency is refused.
-    /// - Throws: What is passed on to the caller; a ``BadDependencyError`` is a refusal.
+    /// - Returns: The output, or a refusal of the dependency.
+    /// - Throws: An error for the caller; a ``BadDependencyError`` is a refusal.
     nonisolated(nonsending) func run(_ dependency: Dependency, _ context: RunContext) async throws -> RunResult<Output>
 
-    /// Makes a dependency, if this call is the first to need one.
+    /// Makes a dependency if this call starts the update.
     ///
-    /// - Returns: The dependency, or that the update was refused.
+    /// - Returns: The dependency, or the refusal of the update.
     /// - Throws: Any other error.
     nonisolated(nonsending) func refresh(
         _ refused: Dependency?,

@@ -1,20 +1,22 @@
-/// Decides what a call of a runner gets: the dependency, an update, or an error.
+/// Decides the action of a runner's call: use the dependency, wait for an update, or fail.
 ///
-/// Pure. Who waits for an update, and whether one runs, is the business of the flight engine.
+/// A pure state machine. The flight engine manages the waiters and the running update.
 @usableFromInline
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     private enum State: Sendable {
-        /// There is no value. The failure is that of the last update, if it threw.
+        /// No value. The failure of the last update, if the update threw.
         case absent(Failure?)
-        /// There is a value. The failure is that of the last attempt to replace it, if it threw.
+        /// A value. The failure of the last attempt to replace the value, if the attempt threw.
         case held(VersionedDependency, Failure?)
-        /// An update was refused. Every call fails until a value is set, the parent's value is replaced or the session ends.
+        /// An update was refused. Every call fails until a value is set, the parent's value is replaced or
+        /// the session ends.
         case refused(RunnerError)
-        /// A critical error was raised. Every call fails, for as long as after a refusal.
+        /// A critical error was raised. Every call fails until a value is set, the parent's value is replaced
+        /// or the session ends.
         case critical(RaisedCritical)
     }
 
-    /// What an update threw; calls fail with it until the end of the cool-down, and of the pause.
+    /// The error of an update; calls fail with this error until the end of the cool-down and the pause.
     private struct Failure: Sendable {
         let error: any Error
         let until: Moment
@@ -22,36 +24,40 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     private var state = State.absent(nil)
 
-    // Independent of the state: epochs and counters, and the refusals, which are counted across values.
+    // Epochs, counters and refusals are independent of the state: refusals are counted across values.
 
-    /// Raised with every change of the value, also to none.
+    /// Identifies the value; raised by a new value, a critical error, a replacement of the parent's value and
+    /// an end of the session.
+    ///
+    /// A refused update removes the value without a new epoch, and a successor of a value may keep the epoch.
     @usableFromInline package private(set) var epoch: UInt64 = 0
 
-    /// Raised when a session ends.
+    /// Raised by each end of a session.
     @usableFromInline package private(set) var session: UInt64 = 0
 
-    /// Raised with every change of the value or of what is known about it.
+    /// Raised with every new value, and with every change of its data.
     private var revision: UInt64 = 0
 
-    /// Numbers the events of the runner.
+    /// The number of the last event of the runner.
     private var lastEvent: UInt64 = 0
 
     /// How the last session ended.
     private var lastEnd = End.reset
 
-    /// The epoch of the value that a task refused last; `nil` once a task has accepted a later one.
+    /// The epoch of the last refused value; `nil` after a task has accepted a later value.
     private var refusedEpoch: UInt64?
 
-    /// The epoch of the last value that was accepted after a refusal.
+    /// The epoch of the last value with an acceptance after a refusal.
     private var acceptedEpoch: UInt64 = 0
 
-    /// The epoch at which a call last asked for an update.
+    /// The epoch at the last request for an update.
     private var askedEpoch: UInt64 = 0
 
-    /// When refused values were replaced since the last acceptance; no more than the limit of a window.
+    /// The times of replacements of refused values since the last acceptance; at most as many as the limit of
+    /// a window.
     private var replacements: [Moment] = []
 
-    /// In which a server that fails is left alone.
+    /// The pauses after failed updates.
     private var pauses = UpdatePauses()
 
     package init(_ value: Dependency?, renewal: EarlyRenewal? = nil) {
@@ -64,7 +70,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Starts a call.
     package func call(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
 
-    /// The error with which `call` fails even if there is a value, the gravest first.
+    /// The error of `call`, even with a value; the most serious error first.
     package func standingError(for call: Call) -> (any Error)? {
         if case .critical(let critical) = self.state { return critical }
         guard call.session == self.session else { return self.lastEnd.error }
@@ -86,15 +92,15 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The value, unless it was made with a value of the parent that has been replaced.
+    /// The value, unless the parent's value for this value has been replaced.
     package func current(parentEpoch: UInt64) -> VersionedDependency? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
     }
 
-    /// The value, for a call whose early renewal failed or takes too long, as long as the value has not ended.
+    /// The value until its end, for a call with a failed or slow early renewal.
     ///
-    /// It may have been made with a value of the parent that has been replaced.
+    /// The parent's value for this value may have been replaced.
     @usableFromInline
     package func fallback(for call: Call, at now: Moment) -> VersionedDependency? {
         guard call.isEarly, self.standingError(for: call) == nil, let held, held.epoch != call.badEpoch,
@@ -103,8 +109,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// Whether the value is held that replaced a refused one, and no task has accepted it: only then does ``accepted(_:)`` change
-    /// anything.
+    /// Whether the value replaced a refused value, and no task has accepted the new value yet.
+    ///
+    /// Otherwise ``accepted(_:)`` has no effect.
     package var isUnproven: Bool {
         guard let refusedEpoch, let held else { return false }
         return held.epoch != refusedEpoch
@@ -113,7 +120,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Whether a task has refused this value.
     package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
 
-    /// Whether an update that began at `epoch` of `session` may still change the value though it took too long.
+    /// Whether a timed-out update, which began at `epoch` of `session`, may still change the value.
     package func isUnchanged(since epoch: UInt64, of session: UInt64) -> Bool {
         guard self.epoch == epoch, self.session == session else { return false }
         switch self.state {
@@ -124,7 +131,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // MARK: - Calls
 
-    /// What a call does next.
+    /// The next action of a call.
     @usableFromInline
     package enum RequestAction: Sendable {
         /// Run the task with this value.
@@ -135,7 +142,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         case update
     }
 
-    /// A call asked for the dependency.
+    /// Decides the next action of a call.
     @usableFromInline
     package mutating func requested(
         by call: inout Call,
@@ -164,17 +171,19 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return .update
     }
 
-    /// Whether an update that is about to begin is still needed: no value has come since a call last asked for an update.
+    /// Whether an update must still begin: no value has arrived since the last request for an update.
     ///
-    /// A value that has come since, such as that of an update that timed out, was not refused by any caller, and is not to be replaced.
+    /// No caller has refused a value that arrived later, such as the value of a timed-out update; such a
+    /// value must not be replaced.
     package func needsUpdate(parentEpoch: UInt64) -> Bool {
         guard let current = self.current(parentEpoch: parentEpoch) else { return true }
         return current.epoch <= self.askedEpoch
     }
 
-    /// The error of a call that asked for too many updates; `nil` if it may have another one.
+    /// The error of a call with too many updates; `nil` if another update is permitted.
     private mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
-        // The second limit holds whatever is accepted in between: it stops a task that refuses what all others accept.
+        // Acceptances do not reset the second limit, which stops a task that refuses values that all other
+        // tasks accept.
         guard call.refusals < policy.maximumUpdatesPerCall, call.updates / 10 < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
             return .tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
@@ -189,7 +198,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         )
     }
 
-    /// A task accepted the value of `epoch`: refusals of earlier values do not count any more.
+    /// Records that a task accepted the value of `epoch`: refusals of earlier values do not count any more.
     package mutating func accepted(_ epoch: UInt64) {
         guard self.isUnproven, epoch == self.held?.epoch else { return }
         self.refusedEpoch = nil
@@ -199,7 +208,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // MARK: - Values
 
-    /// A value was set: the epoch grows, and earlier failures do not count any more.
+    /// Sets the value: raises the epoch and clears earlier failures.
     package mutating func changed(
         to value: Dependency,
         parentEpoch: UInt64,
@@ -211,7 +220,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return self.hold(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
-    /// An update brought a value.
+    /// Sets the value of an update.
     package mutating func updated(
         to value: Dependency,
         parentEpoch: UInt64,
@@ -246,13 +255,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// The value of `held` was exchanged for one that continues it, such as a rotated refresh token.
+    /// Replaces the value of `held` by its successor, such as a rotated refresh token.
     ///
     /// - Parameters:
-    ///   - held: The value that was exchanged.
-    ///   - value: The value that continues it.
-    ///   - raisesEpoch: Whether what was made with the former value is void.
-    /// - Returns: The new value; `nil`, with no change, if `held` had been replaced.
+    ///   - held: The previous value.
+    ///   - value: The successor.
+    ///   - raisesEpoch: Whether values of lower layers that were made with the previous value become invalid.
+    /// - Returns: The new value; `nil`, without a change, if `held` had already been replaced.
     package mutating func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
@@ -261,27 +270,29 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return self.hold(value, parentEpoch: held.parentEpoch, renewal: nil, isFound: false)
     }
 
-    /// The value of `held` is the same, and more is known about it.
+    /// Replaces `held` by the same value with additional data.
     ///
-    /// - Returns: The value; `nil`, with no change, if `held` is not of the present revision.
+    /// - Returns: The value; `nil`, without a change, if the revision of `held` is not the present revision.
     package mutating func noted(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
         return self.hold(value, parentEpoch: held.parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// The parent's value was exchanged for one that continues it: a value made with it, or set since, stays good.
+    /// Records that a successor replaced the parent's value.
+    ///
+    /// A value that was made with the previous parent value, or was set since, stays valid.
     package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
         _ = self.hold(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// The parent's value was replaced: a value made with the former one is void, and so is what a running update brings.
+    /// Records a replacement of the parent's value, which invalidates the value and running updates.
     ///
-    /// The epoch grows, so that a running update which brings a value late finds that something has changed. Earlier failures do
-    /// not count any more.
+    /// The epoch rises, so that a late value of a running update is recognised as outdated. Earlier failures
+    /// do not count any more.
     ///
-    /// - Returns: Whether running updates are to be dropped. `false` if a value was set, or made with the parent's new value,
-    ///   since that came: the running updates were started to replace it.
+    /// - Returns: Whether running updates must be dropped. `false` if a value was set, or was made with the
+    ///   parent's new value, after the replacement: the running updates were started to replace this value.
     package mutating func parentReplaced(parentEpoch: UInt64) -> Bool {
         guard self.current(parentEpoch: parentEpoch) == nil else {
             self.failuresCleared()
@@ -295,7 +306,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // MARK: - Failures and ends
 
-    /// An update was refused: the value that it was to replace is dropped, and later calls fail with `error`.
+    /// Records a refusal of an update: the value is dropped, and later calls fail with `error`.
     package mutating func refused(_ error: RunnerError) {
         switch self.state {
         case .absent, .held, .refused: self.state = .refused(error)
@@ -303,13 +314,14 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// An update threw; it is not tried again before `until`, and not during the pause.
+    /// Records a failed update: no update starts before `until`, or during the pause.
     ///
     /// - Parameters:
     ///   - error: The error.
     ///   - until: The end of the cool-down.
-    ///   - pausing: The pause; `nil` if the error says nothing about the server, such as that of a sign-in.
-    ///   - now: The time.
+    ///   - pausing: The pause; `nil` if the error gives no information about the server, such as the error of
+    ///     a sign-in.
+    ///   - now: The current time.
     package mutating func failed(
         _ error: any Error,
         until: Moment,
@@ -329,15 +341,16 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// A critical error was raised: the value is dropped, and no call succeeds.
+    /// Records a critical error: the value is dropped, and no call succeeds.
     package mutating func raised(_ critical: RaisedCritical) {
         self.epoch &+= 1
         self.state = .critical(critical)
     }
 
-    /// A critical error was raised by the task of a call.
+    /// Records a critical error of a call's task.
     ///
-    /// - Returns: `false`, with no change, if the call is of an earlier session or a critical error was raised already.
+    /// - Returns: `false`, without a change, if the call is of an earlier session or a critical error was
+    ///   raised before.
     package mutating func raised(_ critical: RaisedCritical, by call: Call) -> Bool {
         guard call.session == self.session else { return false }
         switch self.state {
@@ -348,7 +361,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Earlier failures do not count any more, such as when the parent's value was replaced.
+    /// Clears earlier failures, refusals and critical errors, such as after a replacement of the parent's
+    /// value.
     package mutating func failuresCleared() {
         self.pauses = UpdatePauses()
         switch self.state {
@@ -357,7 +371,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// A session ended: the value is dropped, and calls that are under way fail.
+    /// Ends the session: the value is dropped, and running calls fail.
     package mutating func ended(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
@@ -368,15 +382,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         self.lastEnd = end
     }
 
-    /// An event is to be reported to observers.
-    ///
-    /// - Returns: Its number.
+    /// Returns the number of the next event for listeners.
     package mutating func nextEvent() -> UInt64 {
         self.lastEvent &+= 1
         return self.lastEvent
     }
 
-    /// What contradicts itself, for tests of the machine; empty if nothing does.
+    /// The violated invariants, for tests of the machine; empty without a violation.
     package func brokenInvariants() -> [String] {
         var broken: [String] = []
         if let held {
@@ -396,26 +408,27 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 }
 
 extension DependencyStateMachine {
-    /// What one call has met so far.
+    /// The state and history of a call.
     @usableFromInline
     package struct Call: Sendable {
         @usableFromInline package let session: UInt64
         @usableFromInline package let startedAt: Moment
-        /// When the call gives up; `nil` for never.
+        /// The end of the call's time-out; `nil` without a time-out.
         @usableFromInline package var deadline: Moment?
-        /// The epoch of the value that the task refused last, or that the call wants replaced.
+        /// The epoch of the value to replace: the last value that the task refused, or the value of a forced
+        /// renewal.
         @usableFromInline package var badEpoch: UInt64?
-        /// What the task threw when it refused.
+        /// The error of the last refusal, if thrown.
         @usableFromInline package var lastError: (any Error)?
-        /// Whether the call wants an update even if the value is good.
+        /// Whether the call forces an update, even if the value is valid.
         @usableFromInline package var isForced = false
-        /// Whether the call asked for an update only because the value ends soon.
+        /// Whether the call waits for an update only because the value ends soon.
         @usableFromInline package fileprivate(set) var isEarly = false
-        /// How many updates the call has asked for after a refusal.
+        /// The number of updates after refusals of the call.
         package private(set) var updates = 0
-        /// How many of them since a task, of any call, accepted a value.
+        /// The number of updates after refusals of the call, since a task of any call accepted a value.
         package fileprivate(set) var refusals = 0
-        /// The epoch of the value whose refusal was counted last.
+        /// The epoch of the last counted refusal.
         fileprivate private(set) var countedEpoch: UInt64 = 0
 
         package init(session: UInt64, startedAt: Moment) {
@@ -432,21 +445,21 @@ extension DependencyStateMachine {
 
     /// A dependency with its epochs.
     ///
-    /// Immutable, and an object: a hit hands out a reference instead of a copy.
+    /// Immutable, and a class: a call gets a reference instead of a copy.
     @usableFromInline
     package final class VersionedDependency: Sendable {
         @usableFromInline package let value: Dependency
         /// Identifies the value.
         @usableFromInline package let epoch: UInt64
-        /// The epoch of the parent's value that this one was made with; 0 without a parent.
+        /// The epoch of the parent's value at the creation of this value; 0 without a parent.
         @usableFromInline package let parentEpoch: UInt64
-        /// The session in which it was made.
+        /// The session of the value.
         package let session: UInt64
-        /// Identifies the value and what is known about it.
+        /// Identifies the value and its data.
         package let revision: UInt64
-        /// When it is renewed, and ends; `nil` if its end is not known.
+        /// The times of the early renewal and the end; `nil` for an unknown end.
         let renewal: EarlyRenewal?
-        /// Whether an update found it ready instead of making it.
+        /// Whether an update found the value, such as in a store, instead of making a value.
         package let isFound: Bool
 
         init(
@@ -468,7 +481,7 @@ extension DependencyStateMachine {
         }
     }
 
-    /// How a session ends.
+    /// The reason for the end of a session.
     @usableFromInline
     package enum End: Sendable, Equatable {
         /// The runner was reset.

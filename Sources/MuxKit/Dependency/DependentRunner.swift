@@ -1,9 +1,9 @@
 public import Foundation
 
-/// Runs tasks with a dependency that can become invalid while it is in use, such as an access token or a connection.
+/// Runs tasks with a dependency that can become invalid during use, such as an access token or a connection.
 ///
-/// Many tasks may refuse it at once. Exactly one update runs, the others wait for it, and all tasks run again with the new
-/// value:
+/// If many tasks refuse the dependency at the same time, exactly one update runs. All tasks wait for the
+/// update, then run again with the new dependency:
 ///
 /// ```swift
 /// let runner = DependentRunner<Token>()
@@ -15,31 +15,35 @@ public import Foundation
 /// }
 /// ```
 ///
-/// Nothing is stored in this form, and the closures run where the caller runs: they may use `self` and anything else.
+/// This form of the call does not store the closures. The closures run in the caller's isolation, and may use
+/// `self` and values that are not `Sendable`.
 ///
-/// **Concurrent calls.** At most one update runs. A task that refuses a value which has been replaced meanwhile gets the
-/// newer one at once, without an update.
+/// **Concurrent calls.** At most one update runs. A task that refuses an already replaced dependency runs
+/// again with the newer dependency at once, without an update.
 ///
-/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; it never cancels an update. The caller
-/// whose own closure is the running update leaves as soon as that has ended.
+/// **Cancellation.** A cancelled caller throws `CancellationError` at once. The update continues, unless no
+/// caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller whose closure is the running
+/// update throws at the end of the closure.
 ///
-/// **After a failure.** A thrown error goes to all callers that wait for the update, and the next call tries again, unless a server has
-/// failed twice in a row or named a time: see <doc:RunningWithADependency>. A refusal
-/// (``UpdateResult/updateFailed``) fails every call until a value is set or the runner is reset.
+/// **After a failure.** All callers that wait for an update get a thrown error. The next call starts an
+/// update, except during ``RunnerPolicy/coolDown`` and during the pause after two consecutive failures of a
+/// server or after a `Retry-After`: see <doc:RunningWithADependency>. A refused update
+/// (``UpdateResult/updateFailed``) fails every call until a dependency is set or the runner is reset.
 ///
-/// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset it, and values fetched afterwards are
-/// fetched with the same dependency. An ``OAuthDependentRunner`` is signed out with its repository.
+/// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset
+/// the runner, and later fetches use the same dependency. A sign-out of a repository includes its
+/// ``OAuthDependentRunner`` objects.
 public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     @usableFromInline nonisolated let core: RunnerCore<Dependency>
 
-    /// Makes a runner whose callers pass the update.
+    /// Makes a runner; each call passes an update.
     ///
     /// - Parameters:
-    ///   - value: The dependency, if there is one already.
-    ///   - policy: Bounds on what is done for one call.
+    ///   - value: The initial dependency; `nil` if absent.
+    ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
+    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
@@ -57,15 +61,15 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Makes a runner with its own update, which runs in a task of the runner.
+    /// Makes a runner with a stored update, which runs in a task of the runner.
     ///
     /// - Parameters:
-    ///   - value: The dependency, if there is one already.
-    ///   - policy: Bounds on what is done for one call.
+    ///   - value: The initial dependency; `nil` if absent.
+    ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
-    ///   - update: Makes a dependency; receives the refused one, `nil` if there is none.
+    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
+    ///   - update: Makes a dependency; receives the dependency to replace, `nil` if absent.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
@@ -90,14 +94,15 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// Makes a runner whose update returns the dependency: `DependentRunner { try await api.token() }`.
     ///
-    /// The update runs in a task of the runner. A thrown ``BadDependencyError`` means ``UpdateResult/updateFailed``.
+    /// The update runs in a task of the runner. A thrown ``BadDependencyError`` means
+    /// ``UpdateResult/updateFailed``.
     ///
     /// - Parameters:
-    ///   - value: The dependency, if there is one already.
-    ///   - policy: Bounds on what is done for one call.
+    ///   - value: The initial dependency; `nil` if absent.
+    ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
+    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
     ///   - update: Makes a dependency.
     public init(
         _ value: Dependency? = nil,
@@ -112,7 +117,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Makes a runner whose dependency is made with that of another runner.
+    /// Makes a runner with an update that needs the dependency of another runner.
     ///
     /// ```swift
     /// let account = DependentRunner<Account> { _ in .updatedDependency(try await ui.signIn()) }
@@ -121,17 +126,19 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// }
     /// ```
     ///
-    /// What was made with a dependency of `parent` is void as soon as that one is replaced. An update that reports
-    /// ``UpdateResult/updateFailed`` refuses the parent's dependency: `parent` makes a new one, and the update runs again.
+    /// When `parent` replaces its dependency, a dependency that was made with the previous parent dependency
+    /// becomes invalid. An update with the result ``UpdateResult/updateFailed`` refuses the parent's
+    /// dependency: `parent` makes a new dependency, and the update runs again.
     ///
     /// - Parameters:
-    ///   - parent: The runner to depend on; it may depend on another one.
-    ///   - value: The dependency, if there is one already.
-    ///   - policy: Bounds on what is done for one call.
+    ///   - parent: The parent runner; may have a parent, too.
+    ///   - value: The initial dependency; `nil` if absent.
+    ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
-    ///   - update: Makes a dependency with that of `parent`; receives also the refused one, `nil` if there is none.
+    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
+    ///   - update: Makes a dependency with the dependency of `parent`; also receives the dependency to
+    ///     replace, `nil` if absent.
     public init<Parent: Sendable>(
         dependingOn parent: DependentRunner<Parent>,
         _ value: Dependency? = nil,
@@ -163,14 +170,15 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Runs `task` with the dependency, and again with a new one if the task refuses it.
+    /// Runs `task` with the dependency; after a refusal, runs `task` again with a new dependency.
     ///
     /// - Parameters:
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
-    ///   - update: Makes a dependency, if this call is the first to need one; receives the refused one, `nil` if there is none.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
-    /// - Complexity: O(1), and no suspension of its own, if there is a good dependency.
+    ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,
+    ///     `nil` if absent.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
+    /// - Complexity: O(1) with a valid dependency, without a suspension outside `task`.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>,
@@ -195,12 +203,13 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Runs `task` with the dependency, made by the runner's own update.
+    /// Runs `task` with the dependency, which the runner's stored update makes.
     ///
-    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
-    /// - Complexity: O(1), and no suspension of its own, if there is a good dependency.
+    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a
+    ///   refusal, too.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
+    /// - Complexity: O(1) with a valid dependency, without a suspension outside `task`.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
@@ -219,16 +228,18 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         try await self.core.run(from: call) { held, _ in try await task(held.value) }
     }
 
-    /// Runs `task` as ``run(_:update:)`` does, within a time; both closures receive the call's history.
+    /// Runs `task` like ``run(_:update:)``, with a time-out; both closures receive the history of the call.
     ///
     /// - Parameters:
-    ///   - timeout: How long the call may wait for updates and start further runs; `nil` for no limit. A running task is not
-    ///     interrupted, nor is an update, which later calls can use: a caller whose own closure is the running update stays
-    ///     until that has ended. A dependency that is only renewed ahead of its end is used when the time is over.
+    ///   - timeout: The time in which the call may wait for updates and start further runs; `nil` for no
+    ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
+    ///     dependency; a caller whose closure is the running update waits for the end of the closure. If the
+    ///     call waits only for an early renewal, the call uses the present dependency after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
-    ///   - update: Makes a dependency, if this call is the first to need one; receives the refused one, `nil` if there is none.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
+    ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,
+    ///     `nil` if absent.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
         _ task: (Dependency, RunContext) async throws -> RunResult<Output>,
@@ -241,15 +252,16 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Runs `task` with the dependency, made by the runner's own update, within a time.
+    /// Runs `task` with the dependency, which the runner's stored update makes, with a time-out.
     ///
     /// - Parameters:
-    ///   - timeout: How long the call may wait for updates and start further runs; `nil` for no limit. A running task is not
-    ///     interrupted, nor is an update, which later calls can use. A dependency that is only renewed ahead of its end is used
-    ///     when the time is over.
+    ///   - timeout: The time in which the call may wait for updates and start further runs; `nil` for no
+    ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
+    ///     dependency. If the call waits only for an early renewal, the call uses the present dependency
+    ///     after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
         _ task: (Dependency, RunContext) async throws -> RunResult<Output>
@@ -259,11 +271,11 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Runs an operation with the dependency, and its update if this call is the first to need one.
+    /// Runs an operation with the dependency; runs the operation's update if this call starts the update.
     ///
-    /// - Parameter operation: The task, the update and the time for both.
-    /// - Returns: What the operation returned.
-    /// - Throws: What the operation threw, ``RunnerError``, or `CancellationError`.
+    /// - Parameter operation: The task, the update and the time-out of the call.
+    /// - Returns: The output of the operation.
+    /// - Throws: The error of the operation, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ operation: some DependentOperation<Dependency, Output>
     ) async throws -> Output {
@@ -274,12 +286,13 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Renews the dependency by the runner's own update, however good it is; concurrent callers share one update.
+    /// Renews the dependency with the runner's stored update, even if the dependency is valid.
     ///
-    /// There is exactly one update, also within ``RunnerPolicy/coolDown``, and it counts towards no limit.
+    /// Concurrent callers share one update. Exactly one update runs, also during ``RunnerPolicy/coolDown``,
+    /// and does not count towards any limit.
     ///
     /// - Returns: The new dependency.
-    /// - Throws: What the update threw, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the update, ``RunnerError``, or `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> Dependency {
         try await self.core.renewed().value
@@ -288,49 +301,53 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// The same as ``renew()``.
     ///
     /// - Returns: The new dependency.
-    /// - Throws: What ``renew()`` throws.
+    /// - Throws: The errors of ``renew()``.
     @available(*, deprecated, renamed: "renew()")
     @discardableResult
     public nonisolated(nonsending) func refresh() async throws -> Dependency { try await self.renew() }
 
-    /// The events from now on, for one listener; ends with the runner.
+    /// The future events, for a single listener; the stream ends with the runner.
     ///
-    /// Keeps the newest 256 events for a slow listener.
+    /// The stream buffers the newest 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.core.watchers.stream }
 
-    /// The dependency, if there is one.
+    /// The dependency; `nil` if absent.
     public nonisolated var value: Dependency? { self.core.held?.value }
 
-    /// Grows with every change of the dependency, and is never lowered, not even by a reset.
+    /// The number of the dependency, which never decreases.
+    ///
+    /// A new dependency, a reset and a critical error increase the epoch.
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
-    /// The numbers of waiting callers, running updates and known flights: zero at rest.
+    /// The numbers of waiting callers, running updates and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.occupancy }
 
-    /// Replaces the dependency by `value`, also for callers that wait for an update.
+    /// Replaces the dependency by `value`, also for callers in the wait for an update.
     ///
     /// The value of a running update is dropped, and earlier refusals do not count any more.
     public nonisolated func set(_ value: Dependency) {
         self.core.set(value)
     }
 
-    /// Drops the dependency; the next call makes one.
+    /// Removes the dependency; the next call makes a dependency.
     ///
-    /// Running calls end with ``RunnerError/reset`` when they wait or refuse, and the value of a running update is dropped.
+    /// Waiting calls, and running calls after a refusal of their task, throw ``RunnerError/reset``. The value
+    /// of a running update is dropped.
     public nonisolated func reset() {
         self.core.end(.reset)
     }
 }
 
 extension Task where Success == Never, Failure == Never {
-    /// Runs `operation` with the dependency of a runner: ``DependentRunner/run(_:update:)`` as a function of `Task`.
+    /// Runs `operation` with the dependency of a runner, like ``DependentRunner/run(_:update:)``.
     ///
     /// - Parameters:
-    ///   - dependency: The runner that holds the dependency.
+    ///   - dependency: The runner of the dependency.
     ///   - operation: Does the work, on the caller's executor.
-    ///   - refresh: Makes a dependency, if this call is the first to need one; receives the refused one, `nil` if there is none.
-    /// - Returns: What the operation returned.
-    /// - Throws: What the operation or the refresh threw, ``RunnerError``, or `CancellationError`.
+    ///   - refresh: Makes a dependency if this call starts the update; receives the dependency to replace,
+    ///     `nil` if absent.
+    /// - Returns: The output of the operation.
+    /// - Throws: The error of the operation or the refresh, ``RunnerError``, or `CancellationError`.
     public static nonisolated(nonsending) func inject<Dependency: Sendable, Output: Sendable>(
         dependency: DependentRunner<Dependency>,
         _ operation: (Dependency) async throws -> RunResult<Output>,

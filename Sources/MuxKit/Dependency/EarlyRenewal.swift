@@ -1,42 +1,45 @@
 public import Foundation
 
-/// A dependency that knows when it ends.
+/// A dependency with a known end.
 ///
-/// A runner renews it ahead of that: see ``RunnerPolicy/leeway``.
+/// A runner renews the dependency before its end: see ``RunnerPolicy/leeway``.
 public protocol ExpiringDependency: Sendable {
-    /// When it ends, by the time of day.
+    /// The end of the dependency, by the time of day.
     var expiry: Date { get }
 }
 
-/// A dependency that may know when it ends, such as a token of a server that does not always say.
+/// A dependency with an optional end, such as a token of a server that does not always send a lifetime.
 ///
-/// A runner renews it as it does an ``ExpiringDependency``.
+/// A runner renews the dependency like an ``ExpiringDependency``.
 public protocol PerishableDependency: Sendable {
-    /// When it ends, by the time of day; `nil` if that is not known.
+    /// The end of the dependency, by the time of day; `nil` for an unknown end.
     var expiry: Date? { get }
 }
 
-/// When a dependency whose end is known is renewed: the one rule for renewal ahead of time.
+/// The rule for the early renewal of a dependency with a known end.
 ///
-/// The first call after ``start`` starts an update. A call of a runner waits for it; if that fails, or takes longer than half of what the
-/// dependency has left, the call uses the old one. A call of ``MuxSessions`` uses the old one at once.
+/// The first call after ``start`` starts an update. A call of a runner waits for the update; if the update
+/// fails, or takes longer than half of the dependency's remaining lifetime, the call uses the old dependency.
+/// A call of ``MuxSessions`` uses the old dependency at once.
 package struct EarlyRenewal: Sendable {
-    /// From when on a call renews the dependency before it uses it.
+    /// The earliest time of the renewal.
     let start: Moment
-    /// When the dependency ends.
+    /// The end of the dependency.
     let end: Moment
 
     /// Applies the policy's leeway.
     ///
     /// - Parameters:
-    ///   - lifetime: What the dependency has left; `nil` if that is not known.
-    ///   - isNew: Whether an update has just made it, so that `lifetime` is all of its life.
-    ///   - leeway: How long before its end it is renewed; of a new one, at most half its life.
-    ///   - now: The time.
+    ///   - lifetime: The remaining lifetime of the dependency; `nil` if unknown.
+    ///   - isNew: Whether an update has just made the dependency, so that `lifetime` is its whole lifetime.
+    ///   - leeway: The time between the renewal and the end of the dependency; for a new dependency, at most
+    ///     half its lifetime.
+    ///   - now: The current time.
     init?(lifetime: Duration?, isNew: Bool, leeway: Duration, at now: Moment) {
         guard let lifetime else { return nil }
         guard lifetime > .zero else {
-            // The clocks disagree: a new dependency cannot have ended. An old one is renewed first, and used if that fails.
+            // The clocks disagree: a new dependency cannot have ended. An old dependency is renewed first,
+            // and used if the renewal fails.
             if isNew { return nil }
             (self.start, self.end) = (now, .distantFuture)
             return
@@ -48,36 +51,38 @@ package struct EarlyRenewal: Sendable {
 
     func isDue(at now: Moment) -> Bool { now >= self.start }
 
-    /// Until when a call waits for the renewal at most: half of what is left, so that its task has the other half.
+    /// The end of a call's wait for the renewal, after half of the remaining lifetime; the task has the other
+    /// half.
     func waitLimit(at now: Moment) -> Moment? {
         guard self.end < .distantFuture else { return nil }
         return now.advanced(by: self.end.duration(since: now) / 2)
     }
 }
 
-/// The pauses after failed updates in a row, beyond the cool-down: a server that fails is left alone.
+/// The pauses after consecutive failed updates of a server, in addition to the cool-down.
 ///
-/// A pure state. Calls without a good value ask again at once after one failure. Calls with a good value use it, and pause from the first
+/// A pure state. Calls without a valid value start another update at once after the first failure, and pause
+/// from the second failure on. Calls with a valid value use the value, and renewals pause from the first
 /// failure on.
 package struct UpdatePauses: Sendable {
     /// A failed update.
     package struct Failure: Sendable {
-        /// The longest pause to which failures grow, of calls that have no good value; zero for none.
+        /// The longest pause of calls without a valid value; zero for no pause.
         var longest = Duration.zero
-        /// The server's `Retry-After`; `nil` if there is none.
+        /// The server's `Retry-After`; `nil` if absent.
         var retryAfter: Duration?
     }
 
     private var required = FailurePause()
     private var early = FailurePause()
 
-    /// When the next update may start.
+    /// The earliest start of the next update.
     func end(hasGoodValue: Bool) -> Moment { hasGoodValue ? self.early.end : self.required.end }
 
-    /// An update threw.
+    /// Records a failed update.
     mutating func failed(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
         self.early.failed(at: now, first: .seconds(1), retryAfter: failure.retryAfter)
-        // The failed renewal of a good value does not delay the calls after its end.
+        // The failed renewal of a valid value does not delay calls after the end of the value.
         guard !hasGoodValue, failure.longest > .zero else { return self.required.succeeded() }
         let first = self.required.failures == 0 ? .zero : min(failure.longest, .milliseconds(500))
         self.required.failed(at: now, first: first, upTo: failure.longest)
@@ -85,7 +90,7 @@ package struct UpdatePauses: Sendable {
 }
 
 extension Date {
-    /// When `value` ends; `nil` if it does not say.
+    /// The end of `value`; `nil` if unknown.
     init?(expiryOf value: some Sendable) {
         let date = (value as? any ExpiringDependency)?.expiry ?? (value as? any PerishableDependency)?.expiry
         guard let date else { return nil }
@@ -94,7 +99,7 @@ extension Date {
 }
 
 extension Duration {
-    /// What `value` has left at the time of day `now`; `nil` if it does not say.
+    /// The remaining lifetime of `value` at the time of day `now`; `nil` if unknown.
     init?(lifetimeOf value: some Sendable, at now: Date) {
         guard let date = Date(expiryOf: value) else { return nil }
         self = .saturating(seconds: date.timeIntervalSince(now))

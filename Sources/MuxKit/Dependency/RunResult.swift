@@ -1,20 +1,20 @@
 public import Foundation
 
-/// How a task with a dependency ended, if it did not throw.
+/// The result of a task with a dependency.
 public enum RunResult<Output: Sendable>: Sendable {
-    /// The task succeeded; its caller gets the output, even if the session ends meanwhile.
+    /// The task succeeded. The caller gets the output, even if the session ends during the task.
     case output(Output)
 
-    /// The task refused the dependency: renew it and run the task again.
+    /// The task refused the dependency: the runner renews the dependency and runs the task again.
     case badDependency
 }
 
 extension RunResult {
-    /// The same result with another output.
+    /// Transforms the output.
     ///
-    /// - Parameter transform: Makes the other output.
-    /// - Returns: The transformed output, or ``badDependency`` as it was.
-    /// - Throws: What `transform` threw.
+    /// - Parameter transform: Makes the new output.
+    /// - Returns: The transformed output, or ``badDependency`` unchanged.
+    /// - Throws: The error of `transform`.
     public func map<Other: Sendable, Failure: Error>(
         _ transform: (Output) throws(Failure) -> Other
     ) throws(Failure) -> RunResult<Other> {
@@ -24,11 +24,11 @@ extension RunResult {
         }
     }
 
-    /// The result of a next step that needs the output.
+    /// Returns the result of a next step with the output.
     ///
     /// - Parameter transform: The next step, which may refuse the dependency.
-    /// - Returns: What `transform` returned, or ``badDependency`` as it was.
-    /// - Throws: What `transform` threw.
+    /// - Returns: The result of `transform`, or ``badDependency`` unchanged.
+    /// - Throws: The error of `transform`.
     public func flatMap<Other: Sendable, Failure: Error>(
         _ transform: (Output) throws(Failure) -> RunResult<Other>
     ) throws(Failure) -> RunResult<Other> {
@@ -41,25 +41,25 @@ extension RunResult {
 
 extension RunResult: Equatable where Output: Equatable {}
 
-/// How an update of a dependency ended, if it did not throw.
+/// The result of an update of a dependency.
 ///
-/// A thrown error is transient: the callers that wait get it, and a later call tries again.
+/// A thrown error is transient: waiting callers get the error, and a later call starts another update.
 public enum UpdateResult<Dependency: Sendable>: Sendable {
-    /// There is a new dependency.
+    /// The update made a new dependency.
     case updatedDependency(Dependency)
 
-    /// The update was refused, and would be again.
+    /// The update was refused; a repetition would fail, too.
     ///
-    /// The present dependency is dropped, and calls fail at once until a value is set or the runner is reset. A thrown
-    /// ``BadDependencyError`` means the same.
+    /// The present dependency is dropped, and calls fail at once until a value is set or the runner is reset.
+    /// A thrown ``BadDependencyError`` has the same effect.
     case updateFailed
 }
 
 extension UpdateResult: Equatable where Dependency: Equatable {}
 
-/// An error after which no call of a runner can succeed, such as when an account was closed.
+/// An error after which no call of a runner can succeed, such as after the closure of an account.
 ///
-/// Thrown from a task or an update, it ends every waiting call and every later one with
+/// If a task or an update throws this error, all waiting and later calls fail with
 /// ``RunnerError/critical(underlying:isOriginator:)``, until the runner is reset or a value is set.
 public struct CriticalError: Error {
     /// The cause.
@@ -78,11 +78,11 @@ extension CriticalError: LocalizedError, CustomStringConvertible, CustomReflecta
     /// A sentence for a person.
     public var description: String { "No further call can succeed. \(self.underlying.sentence)" }
 
-    /// Shows what ``description`` shows and nothing more.
+    /// Contains only the ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-/// A critical error on its way to all callers, one of which originated it.
+/// A critical error for all callers; exactly one caller is the originator.
 @usableFromInline
 package struct RaisedCritical: Error {
     private let underlying: any Error
@@ -90,7 +90,7 @@ package struct RaisedCritical: Error {
 
     package init(_ underlying: any Error) { self.underlying = underlying }
 
-    /// The error for the next caller; the first one is the originator.
+    /// The error for the next caller; the first caller is the originator.
     func claimed() -> RunnerError {
         let isFirst = self.isClaimed.withLock { isClaimed in
             defer { isClaimed = true }
@@ -111,13 +111,13 @@ extension Error {
 
 /// The history of one call of a runner.
 public struct RunContext: Sendable {
-    /// How many updates the call has asked for because its own task refused the dependency.
+    /// The number of updates after refusals by the task of this call.
     public let updates: Int
 
     /// The time since the call began.
     public let elapsed: Duration
 
-    /// The error of the last refusal, if it was thrown.
+    /// The error of the last refusal; `nil` without a thrown error.
     public let lastError: (any Error)?
 
     init<Dependency: Sendable>(_ call: DependencyStateMachine<Dependency>.Call, at now: Moment) {

@@ -1,15 +1,15 @@
-/// The slow path: calls that may have to wait for an update.
+/// The slow path: calls that may wait for an update.
 extension RunnerCore {
     /// A call on the slow path.
     ///
-    /// An object, because locals of an asynchronous function take several times their size while it waits.
+    /// A class, because the locals of a suspended asynchronous function take several times their size.
     @usableFromInline
     package final class PendingCall {
         @usableFromInline let core: RunnerCore
         @usableFromInline var state: Machine.Call
-        /// Whether the call does an update itself if it is the first to need one.
+        /// Whether the call can run an update.
         @usableFromInline var leads = false
-        /// To be run after the wait.
+        /// The cleanup after the wait.
         @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
         @usableFromInline
@@ -30,21 +30,21 @@ extension RunnerCore {
         return PendingCall(self, call)
     }
 
-    /// Does the update that a call brings along.
+    /// Runs the update of a call.
     @usableFromInline typealias Lead = (FlightID, PendingCall) async throws -> VersionedDependency?
 
-    /// Waits for the dependency and runs `task` with it, until the task accepts it.
+    /// Waits for the dependency and runs `task`, until the task accepts the dependency.
     ///
-    /// Each step but the wait is a function of its own, so that its locals take no memory while callers wait: beyond a thousand
-    /// bytes, a waiting caller takes another thousand.
+    /// Each step, except the wait, is a separate function, so that its locals take no memory during the wait:
+    /// above a thousand bytes, a waiting caller takes another thousand.
     ///
     /// - Parameters:
     ///   - call: The call.
     ///   - task: Accepts or refuses the dependency.
-    ///   - leads: Whether the call does an update itself if it is the first to need one.
-    ///   - lead: Does that update; returns `nil` if the call has to ask again.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task threw that is no refusal, or why there is no dependency.
+    ///   - leads: Whether the call can run an update.
+    ///   - lead: Runs the update; returns `nil` if the call must request the dependency again.
+    /// - Returns: The output of the task.
+    /// - Throws: An error of the task that is not a refusal, or the reason for the lack of a dependency.
     @inlinable
     nonisolated(nonsending) func loop<Output: Sendable>(
         _ call: PendingCall,
@@ -69,7 +69,7 @@ extension RunnerCore {
         }
     }
 
-    /// The dependency after a wait; `nil` if the call has to ask again.
+    /// The dependency after a wait; `nil` if the call must request the dependency again.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func received(
@@ -113,16 +113,16 @@ extension RunnerCore {
 
     /// Records that the task of a call has refused the dependency.
     ///
-    /// - Throws: `error`, unless it is a refusal.
+    /// - Throws: `error`, unless `error` is a refusal.
     @usableFromInline
     func refused(_ held: VersionedDependency, _ error: (any Error)?, _ call: PendingCall) throws {
         call.state.lastError = try error.map { try self.report($0, call.state) }
         call.state.badEpoch = held.epoch
     }
 
-    /// Returns the error if it is a refusal.
+    /// Returns `error` if `error` is a refusal.
     ///
-    /// - Throws: Any other error; a critical one ends all calls of the session.
+    /// - Throws: Any other error; a critical error ends all calls of the session.
     @usableFromInline
     func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
@@ -130,9 +130,10 @@ extension RunnerCore {
         throw self.raise(cause, call)
     }
 
-    /// The present dependency, for a call whose early renewal failed with `error`; `nil` if the call has to ask again.
+    /// The present dependency, for a call whose early renewal failed with `error`.
     ///
-    /// - Throws: The error of the call, if there is none.
+    /// - Returns: The dependency; `nil` if the call must request the dependency again.
+    /// - Throws: The error of the call, without a usable dependency.
     @usableFromInline
     func fallback(after error: any Error, _ call: PendingCall) throws -> VersionedDependency? {
         if error is AskAgain { return nil }
@@ -145,7 +146,9 @@ extension RunnerCore {
         return self.unlessVoid(old)
     }
 
-    /// Throws if the call's task is cancelled or its time is over; an error of the runner's state comes first.
+    /// Throws after a cancellation of the call's task or after the call's time-out.
+    ///
+    /// - Throws: The error of the runner's state, if any; otherwise `CancellationError` or the time-out.
     @usableFromInline
     func checkLimits(_ call: PendingCall) throws {
         let call = call.state
@@ -164,7 +167,7 @@ extension RunnerCore {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
-    /// Answers the call with the dependency, or makes it join or start an update.
+    /// Resumes the call with the dependency or an error, or lets the call join or start an update.
     @inlinable
     @inline(never)
     func arrive(_ waiter: FlightWaiter, _ call: PendingCall) {
@@ -213,9 +216,9 @@ extension RunnerCore {
 @available(*, unavailable)
 extension RunnerCore.PendingCall: Sendable {}
 
-/// The fast path: calls that find a good dependency. Specialised in the caller's module.
+/// The fast path: calls with a valid dependency. Specialised in the caller's module.
 extension RunnerCore {
-    /// How a first try ends, unless it throws.
+    /// The result of a first try.
     @usableFromInline
     enum FirstTry<Output: Sendable> {
         /// The task accepted the dependency.
@@ -224,9 +227,9 @@ extension RunnerCore {
         case unfinished(PendingCall)
     }
 
-    /// Runs `task` with the dependency if a good one is there.
+    /// Runs `task` with the dependency if the dependency is valid.
     ///
-    /// Not inlined, so that a caller that has to wait after all does not keep its locals.
+    /// Not inlined, so that a waiting caller does not keep the locals of this function.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func firstTry<Output: Sendable>(
@@ -245,24 +248,25 @@ extension RunnerCore {
         return .unfinished(try self.reported(nil, of: ready, since: now))
     }
 
-    /// The dependency, if a call that begins now can use it.
+    /// The dependency; `nil` if a call cannot use the dependency without a wait.
     @inlinable
     func ready(at now: Moment) -> ReadyDependency<Dependency>? {
         guard !Task.isCancelled else { return nil }
-        // The parent's epoch is read first: a value that is not older than it was current at that moment.
+        // The parent's epoch is read first: a value with at least this parent epoch was current at the time
+        // of the read.
         let parentEpoch = self.parent?.forChildren ?? 0
         let ready = self.engineState.withLock { $0.state.ready }
         guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
         return ready
     }
 
-    /// Records that a task accepted the value of `epoch`: refusals of earlier ones do not count any more.
+    /// Records that a task accepted the value of `epoch`: refusals of earlier values do not count any more.
     @usableFromInline
     func accepted(_ epoch: UInt64) { self.engine.withState { $0.accepted(epoch) } }
 
     /// The slow path of a call whose task has refused the dependency.
     ///
-    /// - Throws: `error`, unless it is a refusal.
+    /// - Throws: `error`, unless `error` is a refusal.
     @usableFromInline
     func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
         -> PendingCall

@@ -1,8 +1,9 @@
 import Foundation
 
-/// How updates begin and end.
+/// The beginning and end of updates.
 ///
-/// A change keeps the former state until the lock is released: the `deinit` of a value or an error may call this runner.
+/// Each change retains the previous state until after the release of the lock: the `deinit` of a value or an
+/// error may call this runner.
 extension RunnerCore {
     func updateStarts() {
         self.tell(.updateStarted)
@@ -11,9 +12,11 @@ extension RunnerCore {
 
     /// Ends a flight with the outcome of its update.
     ///
-    /// A value that comes after the flight timed out is kept if nothing has changed since it began.
+    /// A value of a timed-out flight is kept if the epoch and the session are unchanged since the beginning
+    /// of the flight.
     ///
-    /// - Returns: What its callers got, or would have got in time; `nil` if a fence had passed it, so that it was dropped.
+    /// - Returns: The result for callers, even if the flight has timed out; `nil` if the outcome was dropped
+    ///   after a fence.
     @discardableResult
     func land(
         _ flight: FlightID,
@@ -46,7 +49,8 @@ extension RunnerCore {
                 )
                 event = .updated(epoch: held.epoch)
                 if let failure = updated.failure {
-                    // The renewal failed, and the former value is used: a refusal of that value obeys the server's pause.
+                    // The renewal failed, and the previous value is used: an update after a refusal of this
+                    // value obeys the pause of the server.
                     let end = now.advanced(by: self.policy.coolDown)
                     state.failed(failure, until: end, pausing: self.pausing(after: failure), at: now)
                 }
@@ -70,7 +74,7 @@ extension RunnerCore {
             return .failure(error)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
-            // A fence answers the callers of the flights it passes, so this error reaches none.
+            // A fence resumes the callers of its flights, so no caller gets this error.
             guard mayKeep else { return .failure(RunnerError.reset) }
             former = state
             let result = settle(&state.machine)
@@ -103,13 +107,13 @@ extension RunnerCore {
         return landed
     }
 
-    /// The pause after an update that threw; `nil` if the error says nothing about a server.
+    /// The pause after a failed update; `nil` if the error gives no information about a server.
     ///
-    /// Where no server has replied, as without a network, the pause stays short: the next call may succeed. An error of an app's own
-    /// counts as a reply of the server if the update is known to ask one.
+    /// Without a response of a server, such as without a network, the pause stays short: the next call may
+    /// succeed. An error type of the app counts as a response of the server if ``asksServer`` is `true`.
     private func pausing(after error: any Error) -> UpdatePauses.Failure? {
         if let error = error as? RunnerError {
-            // An update that timed out took its time already, and may bring a value late.
+            // A timed-out update has already delayed its callers, and may return a value late.
             return error.code == .updateTimedOut ? UpdatePauses.Failure() : nil
         }
         let retryAfter = RetryAdvice.of(error).retryAfter
@@ -124,7 +128,7 @@ extension RunnerCore {
         }
     }
 
-    /// The outcome, or a failure if the update brought a value equal to the refused one and the policy does not allow that.
+    /// The outcome, or a failure if the policy does not permit the value, which equals the refused value.
     private func checked(
         _ outcome: Result<Updated, any Error>,
         insteadOf failed: VersionedDependency?
@@ -136,9 +140,9 @@ extension RunnerCore {
         return .failure(RunnerError.sameDependency)
     }
 
-    /// Ends all calls of the session of `call` with a critical error, unless that session has ended.
+    /// Ends all calls of the session of `call` with a critical error, unless the session has ended.
     ///
-    /// - Returns: The error of the call itself.
+    /// - Returns: The error for `call`.
     func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
@@ -160,7 +164,7 @@ extension RunnerCore {
         )
     }
 
-    /// When the value is renewed; `nil` if its end is not known.
+    /// The early renewal of the value; `nil` for an unknown end.
     func renewal(of value: Dependency, lifetime: Duration? = nil, isNew: Bool) -> EarlyRenewal? {
         EarlyRenewal(
             lifetime: lifetime ?? Duration(lifetimeOf: value, at: self.wallTime()),
@@ -171,35 +175,35 @@ extension RunnerCore {
     }
 }
 
-/// Whether two values that may be `Equatable` are, and are equal.
+/// Whether two values have the same `Equatable` type and are equal.
 private func areEqual(_ a: Any, _ b: Any) -> Bool {
     func isEqual<Value: Equatable>(_ a: Value) -> Bool { b as? Value == a }
     guard let a = a as? any Equatable else { return false }
     return isEqual(a)
 }
 
-/// Mutations and state for the runners' public types.
+/// Mutations and state for the public types of runners.
 extension RunnerCore {
-    /// The present value; `nil` if there is none, or if the parent's value was replaced.
+    /// The present value; `nil` without a value, or after a replacement of the parent's value.
     package var held: VersionedDependency? {
         let parentEpoch = self.parentEpoch
         return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
     }
 
-    /// Whether there is a value that no task has refused and that has not ended.
+    /// Whether the present value is neither refused nor past its end; `false` without a value.
     var isUsable: Bool {
         guard let held = self.held else { return false }
         let wasRefused = self.engine.withState { $0.machine.wasRefused(held) }
         return !wasRefused && held.renewal.map { self.time.now < $0.end } ?? true
     }
 
-    /// Raised with every change of the value.
+    /// The epoch of the machine, which identifies the value.
     package var epoch: UInt64 { self.engine.withState { $0.machine.epoch } }
 
-    /// Raised when a session ends.
+    /// The number of the session, raised by each end of a session.
     package var session: UInt64 { self.engine.withState { $0.machine.session } }
 
-    /// Sets the value; callers that wait for an update get it now, and the update's own value is dropped.
+    /// Sets the value; waiting callers get `value` at once, and the value of a running update is dropped.
     @discardableResult
     package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
@@ -214,7 +218,8 @@ extension RunnerCore {
         return held
     }
 
-    /// The parent's value was replaced: the running update is dropped, and its callers ask again.
+    /// Records a replacement of the parent's value: the running update is dropped, and its callers request
+    /// the dependency again.
     package func parentReplaced() {
         let parentEpoch = self.parentEpoch
         let former = self.engine.dismissAll(cancelling: false) { state in
@@ -224,7 +229,7 @@ extension RunnerCore {
         withExtendedLifetime(former) {}
     }
 
-    /// Lets calls try again that would fail because of earlier failures.
+    /// Clears earlier failures, refusals and critical errors, so that the next call can start an update.
     package func clearFailures() {
         let former = self.engine.withState { state in
             let former = state
@@ -234,7 +239,8 @@ extension RunnerCore {
         withExtendedLifetime(former) {}
     }
 
-    /// Replaces the value of `held` by the same with more known about it; `nil`, with no change, if `held` is outdated.
+    /// Replaces `held` by the same value with additional data; `nil`, without a change, if `held` is
+    /// outdated.
     @discardableResult
     package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         let (noted, former) = self.engine.withState { state in
@@ -245,7 +251,7 @@ extension RunnerCore {
         return noted
     }
 
-    /// Exchanges the value of `held` for one that continues it; `nil`, with no change, if `held` was replaced.
+    /// Replaces the value of `held` by its successor; `nil`, without a change, if `held` was replaced before.
     package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
@@ -260,9 +266,10 @@ extension RunnerCore {
     /// Ends the session: running calls fail, and a running update is cancelled and dropped.
     package func end(_ end: Machine.End) { self.ended(end)() }
 
-    /// Ends the session as ``end(_:)`` does.
+    /// Ends the session like ``end(_:)``, but does not resume the callers yet.
     ///
-    /// - Returns: Answers the callers and reports the event; to be run when other layers and participants have ended, too.
+    /// - Returns: A closure that resumes the callers, cancels the updates and reports the event; must be
+    ///   called after the end of the session in other layers and participants.
     package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
         let (ended, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = state
@@ -277,6 +284,6 @@ extension RunnerCore {
         }
     }
 
-    /// How many callers wait and how many updates run: zero at rest.
+    /// The numbers of waiting callers, running updates and keys with a flight: zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.engine.occupancy }
 }

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// The implementation of a runner, or of one layer of one: its state, its flights and the loop that runs tasks.
+/// The implementation of a runner, or of a layer of a runner: the state, the flights and the loop of calls.
 @usableFromInline
 package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
@@ -10,15 +10,17 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The outcome of a stored update.
     package struct Updated: Sendable {
         let result: UpdateResult<Dependency>
-        /// The epoch of the parent's value that it was made with.
+        /// The epoch of the parent's value at the creation of the value.
         let parentEpoch: UInt64
-        /// The former epoch, if the parent's value was exchanged meanwhile for one that continues it.
+        /// The previous epoch of the parent's value if a successor replaced the parent's value during the
+        /// update; otherwise equal to ``parentEpoch``.
         let formerParentEpoch: UInt64
-        /// How long the value will live, if that is known.
+        /// The remaining lifetime of the value; `nil` to use the expiry of the value, if known.
         let lifetime: Duration?
-        /// Whether the value was found ready instead of made: a forced renewal has to ask again.
+        /// Whether the update found the value instead of making a value: a forced renewal needs another
+        /// update.
         let isFound: Bool
-        /// Why no new value was made, if this is the former one, which is used to its end.
+        /// The error of the renewal if the value is the previous value, which stays in use; otherwise `nil`.
         let failure: (any Error)?
 
         package init(
@@ -38,30 +40,31 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Makes a value; receives the one to replace, `nil` if there is none, and the session.
+    /// Makes a value; receives the value to replace, `nil` if absent, and the session.
     package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> Updated
 
-    /// Makes a caller ask again: the update that it waits for, or was to do itself, was dropped.
+    /// Makes a caller request the dependency again: the caller's update was dropped.
     struct AskAgain: Error {}
 
     @usableFromInline let engine: Engine
-    /// That of the engine, kept here to save a hit one indirection.
+    /// The state of ``engine``, stored here to save an indirection in each hit.
     @usableFromInline let engineState: Locked<Engine.EngineState>
     @usableFromInline let policy: RunnerPolicy
     @usableFromInline let time: TimeSource
     @usableFromInline let coarseClock: CoarseClock
     let wallTime: @Sendable () -> Date
-    /// The epochs of the layer above; `nil` if there is none.
+    /// The epochs of the layer above; `nil` for the uppermost layer.
     @usableFromInline let parent: RunnerEpochs?
     /// The epochs of this layer.
     package let epochs: RunnerEpochs
     let observer: (any MuxObserver)?
     let watchers = RunnerEvents()
-    /// Whether the runner has its own update.
+    /// Whether the runner has a stored update; otherwise each call passes an update.
     @usableFromInline let hasStoredUpdate: Bool
-    /// Whether updates ask a token endpoint, which is left alone while it fails.
+    /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause.
     let asksServer: Bool
-    /// Whether the present task may wait for an update: `false` if the update would wait for it; `nil` if any task may.
+    /// Whether the present task may wait for an update: `false` if the update would wait for the task. `nil`
+    /// if any task may wait.
     @usableFromInline let mayWait: (@Sendable () -> Bool)?
 
     package init(
@@ -121,11 +124,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The state when an update began.
+    /// The state at the beginning of an update.
     struct Beginning: Sendable {
-        /// The value that the update is to replace.
+        /// The value to replace.
         var failed: VersionedDependency?
-        /// The session that needs it.
+        /// The session of the update.
         var session: UInt64 = 0
         /// The epoch of the runner, with or without a value.
         var epoch: UInt64 = 0
@@ -134,7 +137,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     // MARK: - Running
 
-    /// Runs `task` with the dependency; the stored update runs in a task of its own that no caller owns.
+    /// Runs `task` with the dependency; the stored update runs in a separate task without an owner.
     package nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>
@@ -142,7 +145,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.run(from: self.begun(timeout), task)
     }
 
-    /// Continues a call, as ``run(timeout:_:)`` does.
+    /// Continues a call of ``run(timeout:_:)``.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: PendingCall,
@@ -151,7 +154,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
-    /// Renews the dependency, by a running update or a new one.
+    /// Renews the dependency, by a running or a new update.
     package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
         let call = self.begun(nil)
         call.state.isForced = true
@@ -159,9 +162,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return try await self.run(from: call) { held, _ in held.isFound ? .badDependency : .output(held) }
     }
 
-    /// A flight of the runner's own update begins.
+    /// Records that a flight of an update begins.
     ///
-    /// - Returns: The present state; `nil` if the flight was dismissed before it began, or is not needed any more.
+    /// - Returns: The present state; `nil` if the flight was dismissed before its beginning, or is not
+    ///   necessary any more.
     private func updateBegins(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
@@ -174,7 +178,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         guard begins else { return nil }
         guard isNeeded else {
-            // An earlier update, for which no caller waits any more, has brought a value since the callers asked.
+            // An earlier update without waiting callers has stored a value since the requests of the callers.
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }
@@ -182,13 +186,15 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return beginning
     }
 
-    /// The value; `nil` if the parent's was replaced meanwhile, so that the caller has to ask again.
+    /// The value; `nil` if the parent's value was replaced, so that the caller must request the dependency
+    /// again.
     @inlinable
     func unlessVoid(_ held: VersionedDependency) -> VersionedDependency? {
         held.parentEpoch >= self.parentEpoch ? held : nil
     }
 
-    /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
+    /// Runs `task` with the dependency; the first caller without a dependency runs `update`, and waits for
+    /// its end.
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: PendingCall,
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
@@ -198,15 +204,16 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             guard let (result, beginning) = await self.led(flight, by: call, update) else { return nil }
             let landed = self.land(flight, result, since: beginning)
             try self.checkLimits(call)
-            // If a fence has passed the update, ask again.
+            // After a fence, the caller must request the dependency again.
             guard let landed else { return nil }
             return self.unlessVoid(try landed.get())
         }
     }
 
-    /// Does the caller's own update.
+    /// Runs the update of the caller.
     ///
-    /// - Returns: Its outcome and the state when it began; `nil` if it was dropped before.
+    /// - Returns: The outcome of the update and the state at its beginning; `nil` if the update was dropped
+    ///   before.
     private nonisolated(nonsending) func led(
         _ flight: FlightID,
         by call: PendingCall,
@@ -217,7 +224,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var parentEpoch: UInt64 = 0
         let engine = self.engine
         do {
-            // A flight that made this call waits for the update, as for one in a task of its own.
+            // A flight that contains this call waits for the update, as if the update ran in a separate task.
             let node = self.engine.node(flight)
             let wait = WaitForGraph.WaitID(self.engine.number, flight)
             if let caller = FlightContext.current {
@@ -225,20 +232,21 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
-                // The value to replace is the present one; it may have changed since the call asked.
+                // The update replaces the present value, which may have changed since the request of the
+                // call.
                 let epoch = self.parentEpoch
                 guard let begun = self.updateBegins(flight) else { throw AskAgain() }
                 (beginning, parentEpoch) = (begun, epoch)
                 return try await update(begun.failed?.value, call)
             } whenTooLong: {
-                // Answers the other callers; this one stays until its closure has ended.
+                // Resumes the other callers; this caller waits for the end of its closure.
                 engine.expire(flight, of: .sole)
             }
             return (.success(Updated(updated, parentEpoch: parentEpoch)), beginning)
         } catch is AskAgain {
             return nil
         } catch {
-            // A transport says in its own words that it was cancelled.
+            // A transport may report a cancellation with another error than `CancellationError`.
             let isCancelled = MuxEvent.Reason.known(of: error) == .cancellation
             guard isCancelled, let limit, self.time.now >= beginning.time.advanced(by: limit) else {
                 return (.failure(error), beginning)
@@ -247,6 +255,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The least epoch of the parent that the value may have been made with.
+    /// The least valid ``VersionedDependency/parentEpoch`` of the value.
     @inlinable var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
 }

@@ -1,57 +1,69 @@
 public import Foundation
 
-/// Why a runner could not run a task with a dependency that the task accepts.
+/// The reason why a runner could not run a task with an acceptable dependency.
 ///
-/// Where several reasons hold at once, the gravest is given: a critical error, then the end of the session, then a refused
-/// update, then cancellation or a time-out. Descriptions contain what an underlying error says to people: its `errorDescription`, or else its
-/// type, since its other texts might quote a token.
+/// If there are several reasons, the error is the most serious: a critical error, then the end of the
+/// session, then a refused update, then cancellation or a time-out.
+///
+/// A description includes a sentence about the underlying error: its `errorDescription`, a text about an
+/// error of the system or of a coder, or otherwise the type of the error. Other texts of an error might quote
+/// a token.
 @nonexhaustive public enum RunnerError: Error, Sendable {
-    /// The update was refused, for this and every later call until a value is set, or the runner is reset.
+    /// The update was refused. Every later call fails, too, until a value is set or the runner is reset.
     case updateFailed(underlying: (any Error)?)
 
-    /// The task refused one dependency after the other, with no acceptance in between; `underlying` is its last error, if any.
+    /// The task refused several dependencies in succession, without an acceptance in between.
+    ///
+    /// `underlying` is the task's last error, if any.
     case tooManyUpdates(count: Int, elapsed: Duration, underlying: (any Error)?)
 
-    /// Tasks refused one new dependency after the other, with no acceptance in between. There is no update until one accepts
-    /// the present dependency, or replacements leave the window.
+    /// Tasks refused several new dependencies in succession, without an acceptance in between.
+    ///
+    /// Refusals start no update until a task accepts the present dependency, or replacements leave the
+    /// window.
     case tooManyUpdatesInWindow(count: Int, window: Duration, underlying: (any Error)?)
 
-    /// The update made a dependency equal to the refused one.
+    /// The update made a dependency that equals the refused dependency.
     case sameDependency
 
-    /// The call took longer than its time-out; an update that it waited for goes on.
+    /// The call took longer than its time-out; a running update continues.
     case timedOut(after: Duration)
 
-    /// The update took longer than ``RunnerPolicy/updateTimeout``; the next call tries again, and a late dependency is kept.
+    /// The update took longer than ``RunnerPolicy/updateTimeout``.
+    ///
+    /// The next call starts another update, and a late dependency is kept.
     case updateTimedOut(after: Duration)
 
-    /// A task or an update threw a ``CriticalError``; exactly one of the callers that get this is its originator.
+    /// A task or an update threw a ``CriticalError``; `isOriginator` is `true` for exactly one caller.
     case critical(underlying: any Error, isOriginator: Bool)
 
-    /// The runner was reset while the call was under way.
+    /// The runner was reset during the call.
     case reset
 
-    /// The session ended (sign-out) while the call was under way.
+    /// The session ended by a sign-out during the call.
     case signedOut
 
-    /// The call came from within an update that it would have to wait for, directly or through other flights.
+    /// The call is part of an update and would wait for the same update, directly or through other flights.
     case wouldDeadlock
 
-    /// There is no dependency, and no update that makes one.
+    /// The runner has neither a dependency nor an update.
     case noUpdate
 
-    /// The sign-in failed, as with a wrong password or a person who cancelled it; `underlying` is what `signIn` threw. The next call asks
-    /// again.
+    /// The sign-in failed, such as after a wrong password or a cancellation by the user.
+    ///
+    /// `underlying` is the error of `signIn`. The next call starts another sign-in.
     case signInFailed(underlying: any Error)
 
-    /// The stored tokens cannot be read now, such as on a locked device; there is no sign-in.
+    /// The stored tokens are not readable at present, such as on a locked device; no sign-in starts.
     case tokensUnreadable(underlying: any Error)
 
-    /// New tokens could not be stored, and those in the store are void at the server. The new ones are kept in memory, and the
-    /// next call tries to store them again.
+    /// New tokens could not be stored, and the tokens in the store are invalid at the server.
+    ///
+    /// The new tokens are kept in memory, and the next call tries to store the new tokens again.
     case tokensNotStored(underlying: any Error)
 
-    /// The lease could not be taken, so another process may be renewing the stored tokens. The next call tries again.
+    /// The lease could not be taken, so another process may be renewing the stored tokens. The next call
+    /// tries again.
     case leaseUnavailable(underlying: any Error)
 }
 
@@ -146,10 +158,10 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
         }
     }
 
-    /// Shows what ``description`` shows and nothing more.
+    /// Contains only the ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
-    /// The error that a closure of the runner, the store or the lease threw; `nil` if none did.
+    /// The error of a closure of the runner, the store or the lease; `nil` without such an error.
     public var underlying: (any Error)? {
         switch self {
         case .updateFailed(let error), .tooManyUpdates(_, _, let error), .tooManyUpdatesInWindow(_, _, let error): error
@@ -161,7 +173,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 }
 
 extension Error {
-    /// Whether the folder cannot be written to, by this process or another one of the same user.
+    /// Whether the error means that processes of this user cannot write to the folder.
     var saysUnwritable: Bool {
         guard case .fileSystem(_, let code)? = self as? MuxStoreError else { return false }
         return POSIXFileSystem.isUnwritable(code)
@@ -169,10 +181,14 @@ extension Error {
 }
 
 extension RunnerError: RetryableError {
-    /// The advice of the underlying error, if there is one; transient for a time-out, otherwise permanent.
+    /// The advice about another attempt.
     ///
-    /// A sign-in that failed is permanent, so that a person is not asked again, unless `underlying` says that it is transient: a
-    /// ``RetryableError``, or a connectivity failure.
+    /// - A time-out is transient.
+    /// - A critical error is permanent.
+    /// - A failed sign-in is permanent, so that no retry asks the user again, unless `underlying` is a
+    ///   ``RetryableError`` or a connectivity failure.
+    /// - Any other error has the advice of the underlying error, and is permanent without an underlying
+    ///   error.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .updateTimedOut: .transient
@@ -185,7 +201,7 @@ extension RunnerError: RetryableError {
 }
 
 extension RunnerError: ConnectivityError {
-    /// Whether the underlying error is a connectivity failure.
+    /// Whether the underlying error is a connectivity failure; `false` for a critical error.
     public var isConnectivityFailure: Bool {
         if case .critical = self { return false }
         return self.underlying.map(SilenceableError.isSilenceable) ?? false

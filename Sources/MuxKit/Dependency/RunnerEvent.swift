@@ -2,11 +2,13 @@
 @nonexhaustive public enum RunnerEvent: Sendable, Hashable {
     /// An update began.
     case updateStarted
-    /// A dependency has this epoch now: an update made it, or found it in the store, where it stays in use if its renewal fails.
+    /// An update made the dependency with this epoch, or found the dependency in the store.
+    ///
+    /// The event also occurs if a renewal failed and a stored dependency stays in use.
     case updated(epoch: UInt64)
     /// An update failed, or was refused.
     case updateFailed
-    /// An update ended after a fence or its time-out, and its outcome was dropped.
+    /// An update ended after a fence or its time-out, and the outcome was dropped.
     case updateDropped
     /// A dependency was set, with this epoch.
     case set(epoch: UInt64)
@@ -18,15 +20,15 @@
     case signedOut
 }
 
-/// Delivers the events of a runner to its listeners, in the order of their numbers.
+/// Delivers the events of a runner to its listeners, in the order of the event numbers.
 final class RunnerEvents: Sendable {
     private struct State: Sendable {
         var listeners = Subscribers<AsyncStream<RunnerEvent>.Continuation>()
-        /// Listeners that want to know that something has happened, and not what.
+        /// Listeners that get an element for each event, without the event.
         var signals = Subscribers<AsyncStream<Void>.Continuation>()
-        /// The number of the event that is delivered next.
+        /// The number of the next event to deliver.
         var next: UInt64 = 1
-        /// Events that came before their predecessors.
+        /// Events that arrived before an event with a smaller number.
         var waiting: [UInt64: RunnerEvent] = [:]
         var isDelivering = false
     }
@@ -50,7 +52,7 @@ final class RunnerEvents: Sendable {
         }
     }
 
-    /// The events from now on; ends with the runner.
+    /// The future events; the stream ends with the runner.
     var stream: AsyncStream<RunnerEvent> {
         let (stream, continuation) = AsyncStream.makeStream(
             of: RunnerEvent.self,
@@ -64,7 +66,7 @@ final class RunnerEvents: Sendable {
         return stream
     }
 
-    /// Delivers an event when all with smaller numbers are delivered.
+    /// Delivers an event after all events with smaller numbers.
     func tell(_ event: RunnerEvent, number: UInt64) {
         let isFirst = self.state.withLock { state -> Bool in
             state.waiting[number] = event

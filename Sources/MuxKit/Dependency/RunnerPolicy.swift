@@ -1,67 +1,78 @@
 /// The limits and times of a runner.
 public struct RunnerPolicy: Sendable, Hashable {
-    /// Names the runner in events and logs; the type of its dependency if `nil`.
+    /// The name of the runner in events and logs; `nil` for the type of the dependency.
     ///
-    /// An ``OAuthDependentRunner`` adds which token is meant, and is `OAuth` without a name.
+    /// An ``OAuthDependentRunner`` appends `access token` or `refresh token`; the default name is `OAuth`.
     public var name: String?
 
-    /// How many updates a call may ask for because its task refused one dependency after the other; at least 0.
+    /// The maximum number of updates of a call after consecutive refusals of its task; at least 0.
     ///
-    /// An acceptance by any task clears the count: that dependency was good, and is refused for its age. Updates of a missing
-    /// dependency and early renewals do not count, nor does getting one that is newer than the refused one. A call asks for
-    /// ten times as many at most, whatever is accepted in between.
+    /// An acceptance by any task clears the count: the dependency was valid, and a later refusal is due to
+    /// its age. The following cases do not count: an update of a missing dependency, an early renewal, and a
+    /// repetition with a dependency that is already newer than the refused dependency. The total number of
+    /// updates of a call is at most ten times this maximum, even with acceptances in between.
     public var maximumUpdatesPerCall: Int
 
-    /// How an update that throws is retried; `nil`, the default, for no retry.
+    /// The retries of a throwing update; `nil`, the default, for no retry.
     ///
-    /// The attempts count as one update. Refusals and sign-ins are not retried. The refresh of a token is, unless its error says
-    /// that a repetition may do harm: see ``RetryAdvice/isRepeatable``.
+    /// All attempts count as a single update. Refusals, sign-ins, and update closures with a ``RunContext``
+    /// are not retried. The refresh of a token is retried, unless a repetition may cause damage: see
+    /// ``RetryAdvice/isRepeatable``.
     public var retry: RetryPolicy?
 
-    /// How many dependencies may be refused and replaced within ``window``, over all callers, with no acceptance in between;
-    /// `nil` for any number.
+    /// The maximum number of refused and replaced dependencies within ``window``, over all callers, without
+    /// an acceptance in between; `nil` for no limit.
     ///
-    /// Then calls whose task refuses the dependency fail with
-    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)`` until replacements leave the window.
+    /// At the limit, calls whose task refuses the dependency fail with
+    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)``, until replacements leave the window
+    /// or a task accepts the dependency.
     public var maximumUpdatesPerWindow: Int?
 
-    /// The time in which refused and replaced dependencies are counted.
+    /// The period of ``maximumUpdatesPerWindow``.
     public var window: Duration
 
-    /// How long an update may take; `nil` for no limit.
+    /// The time-out of an update; `nil` for no limit.
     ///
-    /// Then it is cancelled, and its callers get ``RunnerError/updateTimedOut(after:)`` without waiting for its end; the next
-    /// call tries again. A dependency that it makes nevertheless is kept, unless another was set meanwhile; until then no other
-    /// refresh uses its refresh token. A caller whose own closure is the update stays until that has ended. A sign-in has no
-    /// limit.
+    /// At the time-out, the update is cancelled, and its callers get ``RunnerError/updateTimedOut(after:)``
+    /// without a wait for the end of the update; the next call starts another update. A late dependency is
+    /// kept, unless the dependency or the session changed in the meantime. Until the end of a timed-out
+    /// refresh, no other refresh uses the same refresh token. A caller whose closure is the update waits for
+    /// the end of the closure. A sign-in has no time-out.
     public var updateTimeout: Duration?
 
-    /// For how long after an update that threw or timed out calls get the same error at once, instead of another try.
+    /// The time after a failed or timed-out update in which calls throw the same error at once, without
+    /// another update.
     ///
-    /// `renew()` tries nevertheless. A server that fails is left alone for longer: see <doc:RunningWithADependency>.
+    /// `renew()` ignores the cool-down. Pauses after failures of a server may be longer: see
+    /// <doc:RunningWithADependency>.
     public var coolDown: Duration
 
-    /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``,
-    /// ``PerishableDependency`` and ``OAuthRenewal/accessLifetime``.
+    /// The time between the early renewal and the end of a dependency with a known end.
     ///
-    /// At most half the life of a new dependency. If the renewal fails, or takes longer than half of what the old one has left,
-    /// or than a call may wait, the old one is used to its end.
+    /// The end is known from ``ExpiringDependency``, ``PerishableDependency`` or
+    /// ``OAuthRenewal/accessLifetime``. The leeway of a new dependency is at most half its lifetime. A call
+    /// uses the old dependency until its end if the renewal fails, takes longer than half of the remaining
+    /// lifetime, or takes longer than the call may wait.
     ///
-    /// The life of a new dependency is measured by a monotonic clock, that of a stored one by the time of day. A stored one that
-    /// seems to have ended is renewed first, and used if that fails, as the time of day may be wrong.
+    /// A monotonic clock measures the lifetime of a new dependency, and the time of day the lifetime of a
+    /// stored dependency. A stored dependency that seems to have ended is renewed first, and used if the
+    /// renewal fails: the time of day may be wrong.
     public var leeway: Duration
 
-    /// Whether an update that makes a dependency equal to the refused one fails, with ``RunnerError/sameDependency``.
+    /// Whether an update fails with ``RunnerError/sameDependency`` if the new dependency equals the refused
+    /// dependency.
     ///
-    /// Has an effect only on dependencies that are `Equatable`.
+    /// This policy has an effect only on `Equatable` dependencies.
     public var refusesSameDependency: Bool
 
-    /// Whether an update is cancelled when its last caller leaves; otherwise it finishes, and its value is kept.
+    /// Whether an update is cancelled when its last caller leaves; otherwise the update finishes, and its
+    /// value is kept.
     ///
-    /// Has no effect on an ``OAuthDependentRunner``: the server may have rotated the refresh token already.
+    /// This policy has no effect on an ``OAuthDependentRunner``: the server may have rotated the refresh
+    /// token already.
     public var cancelsUnwantedUpdates: Bool
 
-    /// For how long a ``MuxLease`` is taken at a time: the longest wait for other processes after the death of its holder.
+    /// The term of a ``MuxLease``: the longest wait of other processes after a crash of the lease's holder.
     public var leaseDuration: Duration
 
     /// The parameters have the names of the properties.
@@ -91,12 +102,12 @@ public struct RunnerPolicy: Sendable, Hashable {
         self.leaseDuration = leaseDuration
     }
 
-    /// One update for each call, because a token that is refused right after its renewal is not refused for its age.
+    /// At most one update per call: a refusal directly after a renewal is not due to the age of the token.
     public static let onePerCall = RunnerPolicy(maximumUpdatesPerCall: 1)
 }
 
 extension RunnerPolicy {
-    /// Runs an update with the retries of ``retry``; throws what the last attempt threw.
+    /// Runs an update with the retries of ``retry``; throws the error of the last attempt.
     nonisolated(nonsending) func retrying<Output>(
         _ time: TimeSource,
         _ update: () async throws -> Output

@@ -1,11 +1,12 @@
 public import Synchronization
 
-/// What the flight engine's lock guards for a runner: the machine, and what a hit and the layers below read of it.
+/// The state of a runner under the flight engine's lock: the machine, and its published parts for hits and
+/// lower layers.
 @usableFromInline
 package struct RunnerState<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
 
-    /// The machine; a change through this property is published.
+    /// The machine; this property publishes each change.
     package var machine: Machine {
         _read { yield self.storedMachine }
         _modify {
@@ -14,7 +15,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         }
     }
     private var storedMachine: Machine
-    /// The dependency for a call that begins now; `nil` if the call has to ask the machine.
+    /// The dependency for the hit path; `nil` if the call must ask the machine.
     @usableFromInline package private(set) var ready: ReadyDependency<Dependency>?
     private let epochs: RunnerEpochs
 
@@ -24,9 +25,9 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.publish()
     }
 
-    /// Asks the machine for a call.
+    /// Asks the machine for the next action of a call.
     ///
-    /// A refusal need not be published: the value then counts as unproven, at most, for too long.
+    /// A refusal is not published: at worst, ``ready`` marks the value as unproven for longer than necessary.
     @usableFromInline
     package mutating func requested(
         by call: inout Machine.Call,
@@ -37,13 +38,13 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.storedMachine.requested(by: &call, parentEpoch: parentEpoch, policy: policy, at: now)
     }
 
-    /// Until when `call` waits at most for an early renewal; `nil` for as long as the update takes.
+    /// The end of the wait of `call` for an early renewal; `nil` for a wait until the end of the update.
     @usableFromInline
     package func waitLimit(of call: Machine.Call, at now: Moment) -> Moment? {
         self.storedMachine.fallback(for: call, at: now)?.renewal?.waitLimit(at: now)
     }
 
-    /// The outcome of `call` when its wait has lasted long enough; `nil` if it has to wait on.
+    /// The outcome of `call` at the end of its wait; `nil` if the call must continue to wait.
     @usableFromInline
     func outcome(of call: Machine.Call, orElse timeout: any Error, at now: Moment)
         -> Result<Machine.VersionedDependency, any Error>?
@@ -52,13 +53,13 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         return call.deadline.map { now >= $0 } ?? false ? .failure(timeout) : nil
     }
 
-    /// A task accepted the value of `epoch`.
+    /// Records that a task accepted the value of `epoch`.
     package mutating func accepted(_ epoch: UInt64) {
         if self.storedMachine.isUnproven { self.machine.accepted(epoch) }
     }
 
     private mutating func publish() {
-        // The parent's epoch is under another lock: readers of the value compare it.
+        // A different lock protects the parent's epoch: readers of the value compare the parent's epoch.
         let held = self.storedMachine.current(parentEpoch: 0)
         let isUnproven = self.storedMachine.isUnproven
         self.ready = held.map { ReadyDependency($0, isUnproven: isUnproven) }
@@ -70,13 +71,14 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
 @usableFromInline
 package struct ReadyDependency<Dependency: Sendable>: Sendable {
     @usableFromInline package let value: Dependency
-    /// The epoch of the parent's value that this one was made with.
+    /// The epoch of the parent's value at the creation of this value.
     @usableFromInline let parentEpoch: UInt64
-    /// Until when it need not be renewed, even by a coarse clock that is late.
+    /// The time of the early renewal, minus the maximum lateness of the coarse clock.
     @usableFromInline let until: Moment
     @usableFromInline let epoch: UInt64
     let session: UInt64
-    /// Whether it replaced a refused one and no task has accepted it yet, so that an acceptance is to be noted.
+    /// Whether the value replaced a refused value, and no task has accepted the new value: then an acceptance
+    /// is recorded.
     @usableFromInline let isUnproven: Bool
 
     init(_ held: DependencyStateMachine<Dependency>.VersionedDependency, isUnproven: Bool) {
@@ -89,32 +91,36 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     }
 }
 
-/// The epochs of a layer, which the layers below read without its lock.
+/// The epochs of a layer, which lower layers read without the layer's lock.
 @usableFromInline
 package final class RunnerEpochs: Sendable {
     /// The epoch of the layer's value.
     @usableFromInline let own = Atomic<UInt64>(0)
-    /// The same, and the epoch of the parent's value that the value was made with; `nil` if there is no value.
+    /// The epoch of the layer's value, and the epoch of the parent's value at its creation; `nil` without a
+    /// value.
     private let withParent = Locked<(own: UInt64, heldParent: UInt64?)>((0, nil))
-    /// The layer above; `nil` if this is the uppermost.
+    /// The layer above; `nil` for the uppermost layer.
     @usableFromInline let parent: RunnerEpochs?
 
     package init(parent: RunnerEpochs?) { self.parent = parent }
 
-    /// Publishes a change of the layer's value, or of what it was made with; called under the layer's lock.
+    /// Publishes a change of the layer's value or of its parent epoch; called under the layer's lock.
     func changed(epoch: UInt64, heldParentEpoch: UInt64?) {
         self.own.store(epoch, ordering: .sequentiallyConsistent)
         if self.parent != nil { self.withParent.withLock { $0 = (epoch, heldParentEpoch) } }
     }
 
-    /// The least epoch that a child's value may have been made with.
+    /// The least valid parent epoch of a child's value.
     @inlinable
     package var forChildren: UInt64 {
         guard let parent = self.parent else { return self.own.load(ordering: .sequentiallyConsistent) }
         return self.forChildren(parentEpoch: parent.forChildren)
     }
 
-    /// The same for a layer that has a parent: the next epoch if the parent's value was replaced, which voids the layer's own.
+    /// The least valid parent epoch of a child's value, for a layer with a parent.
+    ///
+    /// If the parent's value was replaced, the layer's value is invalid, and the result is the layer's next
+    /// epoch.
     @usableFromInline
     func forChildren(parentEpoch: UInt64) -> UInt64 {
         self.withParent.withLock { $0.heldParent.map { $0 < parentEpoch } ?? false ? $0.own &+ 1 : $0.own }

@@ -2,9 +2,10 @@ public import Foundation
 
 /// An error that may be a refusal of the dependency.
 ///
-/// Thrown from a task of a ``DependencyRunner``, it counts as ``RunResult/badDependency`` if ``isBadDependency`` is `true`.
+/// If a task of a ``DependencyRunner`` throws this error and ``isBadDependency`` is `true`, the error counts
+/// as ``RunResult/badDependency``.
 public protocol BadDependencyError: Error {
-    /// Whether a new dependency could help, as a new access token helps against the HTTP status 401.
+    /// Whether a new dependency may prevent the error, such as a new access token after the HTTP status 401.
     var isBadDependency: Bool { get }
 }
 

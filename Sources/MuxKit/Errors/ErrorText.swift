@@ -1,22 +1,23 @@
 import Foundation
 
-/// What people and logs are told of an error: its own words where those are meant for people, and never what it holds.
+/// Texts about errors for users and logs: localized descriptions, and otherwise texts without the contents of
+/// the error.
 package enum ErrorText {
     /// A sentence about an error.
     ///
     /// - Parameter error: Any error.
-    /// - Returns: What a `LocalizedError` says; for an error of the system and of Foundation's coders, what is wrong; for any other its
-    ///   type, since its description may quote a secret.
+    /// - Returns: The `errorDescription` of a `LocalizedError`; the problem, for an error of the system or of
+    ///   Foundation's coders; the type of any other error, because the description may quote a secret.
     package static func sentence(of error: any Error) -> String {
         self.ended(self.words(of: error).trimmingCharacters(in: .whitespacesAndNewlines))
     }
 
-    /// The text with a full stop, unless it ends as a sentence does.
+    /// The text with a full stop, unless the text is empty or ends with `.`, `!`, `?` or `…`.
     package static func ended(_ text: String) -> String {
         text.last.map { ".!?…".contains($0) } ?? true ? text : text + "."
     }
 
-    /// A time as people say it: `20 seconds`, `1.5 seconds`, `2 minutes`, `1 ms`.
+    /// A readable duration: `20 seconds`, `1.5 seconds`, `2 minutes`, `1 ms`.
     package static func time(_ time: Duration) -> String {
         let (whole, rest) = time.components
         let seconds = abs(Double(whole) + Double(rest) / 1e18)
@@ -32,7 +33,7 @@ package enum ErrorText {
         let rounded = seconds < 9.95 ? seconds : seconds.rounded()
         switch rounded {
         case ..<120: return text(rounded, "second")
-        // A limit keeps its value in the text: 150 seconds are not three minutes.
+        // The text keeps the exact value of a limit: 150 seconds are not three minutes.
         case ..<600 where rounded.truncatingRemainder(dividingBy: 60) != 0: return text(rounded, "second")
         case ..<7_200 where rounded != 3_600: return text(rounded / 60, "minute")
         case ..<172_800: return text(rounded / 3_600, "hour")
@@ -40,12 +41,12 @@ package enum ErrorText {
         }
     }
 
-    /// A number of things, such as `1 update` and `2 updates`.
+    /// A number with a noun, such as `1 update` and `2 updates`.
     package static func count(_ number: Int, _ thing: String) -> String {
         "\(number) \(thing)\(number == 1 ? "" : "s")"
     }
 
-    /// A name between quotation marks, with the characters that cannot be seen as their numbers.
+    /// The first 100 scalars of a name between quotation marks, with invisible scalars as escaped numbers.
     package static func quoted(_ name: String) -> String {
         let scalars = name.unicodeScalars.prefix(100).map { scalar in
             switch scalar.properties.generalCategory {
@@ -73,7 +74,8 @@ package enum ErrorText {
         }
     }
 
-    /// The type of an error, and its case if that holds nothing; domain and code of one of the system.
+    /// The type of an error, with the case if the case has no associated values; domain and code of an error
+    /// of the system.
     package static func name(of error: any Error) -> String {
         let type = type(of: error)
         if type is NSError.Type { return "\((error as NSError).domain) \((error as NSError).code)" }
@@ -83,16 +85,16 @@ package enum ErrorText {
         return self.holdsNothing(error) && !isTold ? "\(type).\(error)" : "\(type)"
     }
 
-    /// Whether this is a case of an enumeration, without associated values.
+    /// Whether `value` is a case of an enumeration without associated values.
     private static func holdsNothing(_ value: Any) -> Bool {
         let mirror = Mirror(reflecting: value)
         return mirror.displayStyle == .enum && mirror.children.isEmpty
     }
 
-    /// A text of others in one line of at most 300 characters; `nil` if there is nothing to show.
+    /// An external text as a single line of at most 300 characters; `nil` for a blank text.
     package static func line(_ text: String) -> String? {
         let scalars = text.unicodeScalars.prefix(300).map { scalar in
-            // Joiners are parts of words: Persian and emoji need them.
+            // Joiners are parts of words: Persian and emoji need joiners.
             if scalar == "\u{200c}" || scalar == "\u{200d}" { return scalar }
             return switch scalar.properties.generalCategory {
             case .control, .format, .lineSeparator, .paragraphSeparator: " " as Unicode.Scalar
@@ -107,7 +109,7 @@ package enum ErrorText {
         switch error {
         case .keyNotFound(let key, let context):
             "\(self.quoted(key)) is missing\(self.place(context.codingPath))"
-        // Foundation's words, of which nothing is shown.
+        // A text of Foundation, which is not shown.
         case .valueNotFound(_, let context) where context.debugDescription.contains(" null"):
             "What is there is null\(self.place(context.codingPath))"
         case .valueNotFound(let type, let context):
@@ -123,10 +125,10 @@ package enum ErrorText {
         }
     }
 
-    /// What `JSONDecoder` says of a text that it cannot parse.
+    /// The debug description of `JSONDecoder` for invalid JSON.
     private static let notJSON = "The given data was not valid JSON."
 
-    /// What a type is in JSON, if it is a list or an object; otherwise its name behind `words`.
+    /// The JSON term of an array or a dictionary type; otherwise `words` and the name of the type.
     private static func kind(_ type: Any.Type, else words: String) -> String {
         let name = "\(type)"
         let article = words.first?.isUppercase ?? false ? "A" : "a"
@@ -134,9 +136,10 @@ package enum ErrorText {
         return name.hasPrefix("Dictionary<") ? "\(article)n object" : "\(words) \(name)"
     }
 
-    /// Where in a text something is wrong, such as `items[3].name`; the keys of a dictionary are data, and not shown.
+    /// The place of a problem in a text, such as `items[3].name`; the keys of a dictionary are data, and not
+    /// shown.
     private static func place(_ path: [any CodingKey]) -> String {
-        // What is not shown leads nowhere at the end.
+        // Hidden keys at the end of the path give no information.
         guard let end = path.lastIndex(where: { $0.intValue != nil || self.holdsNothing($0) }) else { return "" }
         var text = ""
         for key in path[...end] {
@@ -153,7 +156,7 @@ package enum ErrorText {
         self.holdsNothing(key) ? "\u{201c}\(key.stringValue.prefix(100))\u{201d}" : "A key"
     }
 
-    /// By the codes of the URL loading system.
+    /// Texts by the codes of the URL loading system.
     private static let loading: [Int: String] = [
         -999: "Loading was cancelled", -1000: "The address is not valid", -1001: "The server did not answer in time",
         -1002: "The kind of address is not supported", -1003: "The server's name has no address",

@@ -1,32 +1,39 @@
 import Foundation
 
-/// An error that decides whether it is retried.
+/// An error with advice about retries.
 ///
-/// Other errors are retried, except a cancellation, an encoding or decoding error, a ``BadDependencyError`` that reports a bad
-/// dependency, and a ``ConnectivityError`` that is no connectivity failure. The advice of a wrapped error counts, too
-/// (``WrappingError``).
+/// Other errors are retried, except:
+///
+/// - a cancellation,
+/// - an encoding or decoding error,
+/// - a ``BadDependencyError`` with a bad dependency,
+/// - a ``ConnectivityError`` without a connectivity failure,
+/// - an error of the URL loading system that is not a connectivity failure, apart from code -1.
+///
+/// The advice of a wrapped error counts, too (``WrappingError``).
 public protocol RetryableError: Error {
     /// The error's advice about another attempt.
     var retryAdvice: RetryAdvice { get }
 }
 
-/// The advice of an error about another attempt, by which a ``RetryPolicy`` decides.
+/// The advice of an error about another attempt, for the decision of a ``RetryPolicy``.
 public struct RetryAdvice: Sendable, Hashable {
     /// Whether the error is transient, such as a lost connection.
     ///
-    /// With a ``status``, the lists of the policy decide about the retry instead. A transient error counts against the host.
+    /// With a ``status``, the lists of the policy decide about the retry instead. A transient error counts as
+    /// a failure of the host.
     public var isTransient: Bool
 
     /// Whether another run is safe: the work is idempotent, or the request did not reach the server.
     public var isRepeatable: Bool
 
-    /// The status code of the response, if there was one.
+    /// The status code of the response; `nil` without a response.
     public var status: Int?
 
-    /// The server's `Retry-After`, if there was one.
+    /// The server's `Retry-After`; `nil` if absent.
     public var retryAfter: Duration?
 
-    /// Makes an advice of the given parts.
+    /// Makes advice. The parameters have the names of the properties.
     public init(isTransient: Bool, isRepeatable: Bool = true, status: Int? = nil, retryAfter: Duration? = nil) {
         self.isTransient = isTransient
         self.isRepeatable = isRepeatable
@@ -34,7 +41,7 @@ public struct RetryAdvice: Sendable, Hashable {
         self.retryAfter = retryAfter
     }
 
-    /// The server's `Retry-After` that `error`, or the error that it makes silenceable, has brought; `nil` if there is none.
+    /// The server's `Retry-After` in `error`, or in the error inside a ``SilenceableError``; `nil` if absent.
     package static func retryAfter(of error: any Error) -> Duration? {
         let error = (error as? SilenceableError)?.underlying ?? error
         return error.firstAnswer { ($0 as? any RetryableError)?.retryAdvice }?.retryAfter
@@ -46,12 +53,14 @@ public struct RetryAdvice: Sendable, Hashable {
     /// Another attempt would fail in the same way.
     public static let permanent = RetryAdvice(isTransient: false)
 
-    /// The advice of `error` or of the error it wraps; transient without any, and for `nil`, a result that asks for another attempt.
+    /// The advice of `error` or its wrapped error.
+    ///
+    /// The default is transient, also for `nil`, which means a result with a request for another attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {
         error?.firstAnswer(Self.answer) ?? .transient
     }
 
-    /// The advice of an error, regardless of the error it wraps; `nil` if its type does not say.
+    /// The advice of an error, without its wrapped error; `nil` if the type of the error gives no advice.
     private static func answer(of error: any Error) -> RetryAdvice? {
         if let error = error as? any RetryableError { return error.retryAdvice }
         if error is CancellationError || error is DecodingError || error is EncodingError || error.saysBadDependency {

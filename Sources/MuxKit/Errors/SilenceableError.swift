@@ -1,11 +1,11 @@
 public import Foundation
 
-/// Wraps an error for which an older value is good enough.
+/// Wraps an error that a stale value may replace.
 ///
-/// Throw it from a fetch to have the caller served with the value of before, as far as
-/// ``MuxPolicy/staleIfError`` permits; without one the caller gets this error.
+/// If a fetch throws this error, the caller gets the previous value, within the limit of
+/// ``MuxPolicy/staleIfError``. Without a previous value, the caller gets this error.
 public struct SilenceableError: Error {
-    /// What really went wrong.
+    /// The cause.
     public let underlying: any Error
 
     /// Wraps `underlying`.
@@ -13,16 +13,21 @@ public struct SilenceableError: Error {
         self.underlying = underlying
     }
 
-    /// Whether `error` is of this type, a ``ConnectivityError`` that says so, or an error of the system that does, or wraps such an
-    /// error (``WrappingError``).
+    /// Whether a stale value may replace `error`; the default of ``MuxPolicy/isSilenceable``.
     ///
-    /// The test of ``MuxPolicy`` unless it is given another. An error of the URL loading system is judged by its code: timed
-    /// out, no such host, cannot connect, connection lost, offline, roaming off, call active, data not allowed. A failed TLS
-    /// handshake (-1200) is connectivity only if the error says that the connection was closed. A `POSIXError` is judged by its
-    /// code, too: connection refused, reset, aborted, timed out, not connected or broken, network or host down or unreachable.
+    /// `true` for the following errors, and for an error that wraps such an error (``WrappingError``):
+    ///
+    /// - A ``SilenceableError``.
+    /// - A ``ConnectivityError`` whose ``ConnectivityError/isConnectivityFailure`` is `true`.
+    /// - An error of the URL loading system with the code timed out, no such host, cannot connect, connection
+    ///   lost, offline, roaming off, call active, or data not allowed. A failed TLS handshake (-1200) counts
+    ///   only if the error contains the code of a closed connection.
+    /// - A `POSIXError` with the code connection refused, reset, aborted, timed out, not connected or broken
+    ///   pipe; network down, unreachable or reset; host down or unreachable.
     @Sendable public static func isSilenceable(_ error: any Error) -> Bool { error.firstAnswer(Self.answer) ?? false }
 
-    /// Whether an error is silenceable, regardless of the error it wraps; `nil` if its type does not say.
+    /// Whether an error is silenceable, without its wrapped error; `nil` if the type of the error does not
+    /// decide.
     static func answer(of error: any Error) -> Bool? {
         switch error {
         case is SilenceableError: return true
@@ -43,7 +48,7 @@ public struct SilenceableError: Error {
     /// `NSURLError` codes, in the order of the documentation above.
     private static let connectivityCodes: Set<Int> = [-1001, -1003, -1006, -1004, -1005, -1009, -1018, -1019, -1020]
 
-    /// Numbers of Security/SecureTransport.h: closed in order, by an error, without notice.
+    /// Codes of Security/SecureTransport.h: connection closed gracefully, by an error, without notice.
     private static let closures: Set<Int> = [-9805, -9806, -9816]
 
     /// Error numbers of sockets, in the order of the documentation above.
@@ -62,30 +67,31 @@ extension SilenceableError: LocalizedError, CustomStringConvertible, CustomRefle
     /// The same as ``errorDescription``.
     public var description: String { self.underlying.sentence }
 
-    /// Shows what ``description`` shows and nothing more.
+    /// Contains only the ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-/// An error that says whether the server was reached.
+/// An error that reports whether the server was reached.
 ///
-/// One conformance gives an error all that a lost connection gets: a multiplexer answers with an older value in place of it
-/// (``SilenceableError/isSilenceable(_:)``), another attempt is worth it (``RetryAdvice``), and a download goes on where it
-/// stopped. It holds for an error that a fetch throws, and for one that a transport of `MuxNetwork` throws:
+/// A conforming error has the same effects as a lost connection: a multiplexer returns a stale value instead
+/// of the error (``SilenceableError/isSilenceable(_:)``), a retry is permitted (``RetryAdvice``), and a
+/// download resumes. The conformance applies to errors of a fetch and to errors of a transport of
+/// `MuxNetwork`:
 ///
 /// ```swift
 /// extension SocketClosed: ConnectivityError {}
 /// ```
 ///
-/// An error that answers `false` gets none of these: the caller sees it at once. Conform to ``RetryableError``, too, to say
-/// more of another attempt.
+/// If ``isConnectivityFailure`` is `false`, the error has no such effect: the caller gets the error at once.
+/// Conform to ``RetryableError``, too, for more detailed advice about another attempt.
 public protocol ConnectivityError: Error {
-    /// Whether the server was not reached, or did not answer, so that it has said nothing about the request.
+    /// Whether the server was not reached, or did not respond to the request.
     ///
-    /// `true` for an error that only conforms.
+    /// The default is `true`.
     var isConnectivityFailure: Bool { get }
 }
 
 extension ConnectivityError {
-    /// `true`: an error that only conforms is one of connectivity.
+    /// `true`: by default, a conforming error is a connectivity failure.
     public var isConnectivityFailure: Bool { true }
 }

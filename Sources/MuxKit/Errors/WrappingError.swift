@@ -12,19 +12,20 @@ import Foundation
 /// ```
 ///
 /// The library then recognises the wrapped error: a stale value replaces a connectivity failure
-/// (``SilenceableError/isSilenceable(_:)``), a retry obeys ``RetryAdvice``, a download resumes, and a cancellation is a cancellation.
-/// The same holds for `NSUnderlyingErrorKey` of an `NSError`. The outermost error with an answer decides; the library examines
-/// at most eight wrapped errors.
+/// (``SilenceableError/isSilenceable(_:)``), a retry obeys ``RetryAdvice``, a download resumes, and a
+/// cancellation is a cancellation. The same applies to `NSUnderlyingErrorKey` of an `NSError`. The outermost
+/// error with a decision has precedence; the library examines at most eight wrapped errors.
 public protocol WrappingError: Error {
-    /// The wrapped error; `nil` without one.
+    /// The wrapped error; `nil` if absent.
     var wrappedError: (any Error)? { get }
 }
 
 extension Error {
-    /// Asks this error, and the errors it wraps from the outermost inwards, until one has an answer.
+    /// Calls `answer` with this error and its wrapped errors, from the outermost inwards, until the first
+    /// result.
     ///
-    /// - Parameter answer: Asks one error; `nil` if the error has no answer.
-    /// - Returns: The first answer; `nil` without one.
+    /// - Parameter answer: Examines a single error; returns `nil` to continue with the wrapped error.
+    /// - Returns: The first result; `nil` without a result.
     package func firstAnswer<Answer>(_ answer: (any Error) -> Answer?) -> Answer? {
         var (error, wrappers): (any Error, Int) = (self, 0)
         while true {

@@ -1,12 +1,13 @@
-/// Runs asynchronous operations one after another, in order of arrival.
+/// Runs asynchronous operations serially, in order of arrival.
 ///
-/// An actor does not: other calls enter it at every `await`. Waiting is not cancellable: every operation runs.
+/// An actor does not: other calls enter the actor at every `await`. A wait is not cancellable: every
+/// operation runs.
 package final class AsyncMutex: Sendable {
     private struct Lane: Sendable {
         var isBusy = false
         /// Raises the priority of the running operation, if possible.
         var raise: (@Sendable (TaskPriority) -> Void)?
-        /// The highest priority of the operations that wait, or have waited since the mutex was free.
+        /// The highest priority of all waiting operations since the mutex was last free.
         var wanted: TaskPriority?
         var waiting: [CheckedContinuation<Void, Never>] = []
         var next = 0
@@ -16,7 +17,7 @@ package final class AsyncMutex: Sendable {
 
     package init() {}
 
-    /// Runs `operation` after all earlier ones have ended.
+    /// Runs `operation` after the end of all earlier operations.
     package nonisolated(nonsending) func run<Success>(
         _ operation: () async throws -> Success
     ) async rethrows -> Success {
@@ -43,7 +44,7 @@ package final class AsyncMutex: Sendable {
         }
     }
 
-    /// Raises the running operation, and those that run before the mutex is free.
+    /// Escalates the running operation, and operations that run before the mutex is free.
     private func raise(to priority: TaskPriority) {
         let raise = self.lane.withLock { lane -> (@Sendable (TaskPriority) -> Void)? in
             guard !lane.waiting.isEmpty else { return nil }
@@ -53,7 +54,7 @@ package final class AsyncMutex: Sendable {
         raise?(priority)
     }
 
-    /// Escalates the running operation to its waiters' priority by `raise`, now and for each later waiter.
+    /// Escalates the running operation to the waiters' priority by `raise`, now and for each later waiter.
     package func escalate(by raise: @escaping @Sendable (TaskPriority) -> Void) {
         let wanted = self.lane.withLock { lane in
             lane.raise = raise
@@ -80,23 +81,24 @@ package final class AsyncMutex: Sendable {
         next?.resume()
     }
 
-    /// The length of the wait queue, including operations that have had their turn.
+    /// The length of the wait queue, including operations that are running or have ended.
     package var placeCount: Int { self.lane.withLock { $0.waiting.count } }
 }
 
-/// An ``AsyncMutex`` that knows which task is inside an operation.
+/// An ``AsyncMutex`` that knows the task inside an operation.
 ///
-/// An operation may call code that calls the owner of the mutex, such as a user's store. Waiting for its turn, that
-/// call would wait for itself. Instead it runs at once, nested in the operation, one level deep; deeper calls are
-/// refused, which bounds recursion. Operations of two mutexes that would wait for each other are refused as well.
+/// An operation may call other code, such as a user's store, and the other code may call the mutex's owner. A
+/// queued nested call would wait for the enclosing operation, which waits for the nested call. Instead a
+/// nested call runs at once, one level deep. Deeper calls are refused, to bound recursion. Operations of two
+/// mutexes that would wait for each other are refused as well.
 package final class ReentrantAsyncMutex: Sendable {
     /// How the current task can enter the mutex.
     package enum Access: Sendable {
-        /// Outside the mutex: it waits for its turn.
+        /// Outside the mutex: the task waits in the queue.
         case queued
-        /// Inside an operation that admits a nested one.
+        /// Inside an operation that admits nested operations.
         case nested
-        /// Inside an operation that admits none.
+        /// Inside an operation that does not admit nested operations.
         case refused
     }
 
@@ -110,11 +112,11 @@ package final class ReentrantAsyncMutex: Sendable {
         private let state = Locked(State())
 
         private struct State {
-            /// Whether the operation has ended: no nested one can begin.
+            /// Whether the operation has ended, so no nested operation can begin.
             var isOver = false
-            /// The number of nested operations that run.
+            /// The number of running nested operations.
             var nestedCount = 0
-            /// Receives an answer when the last of them has ended.
+            /// Resumed at the end of the last nested operation.
             var ended: FirstAnswer<Void>?
         }
 
@@ -128,7 +130,7 @@ package final class ReentrantAsyncMutex: Sendable {
 
         /// Begins a nested operation.
         ///
-        /// - Returns: `false` if this turn is over; otherwise the caller must call ``leave()``.
+        /// - Returns: `false` after the end of this turn; otherwise the caller must call ``leave()``.
         func enter() -> Bool {
             self.state.withLock { state in
                 if !state.isOver { state.nestedCount += 1 }
@@ -144,7 +146,7 @@ package final class ReentrantAsyncMutex: Sendable {
             ended?.give(())
         }
 
-        /// Ends the turn, and waits for nested operations, such as those of a task that was not awaited.
+        /// Ends the turn, and waits for nested operations, such as operations of a task that was not awaited.
         nonisolated(nonsending) func end() async {
             let ended = self.state.withLock { state -> FirstAnswer<Void>? in
                 state.isOver = true
@@ -155,13 +157,14 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// The innermost turn of the current task, or of the task that started it.
+    /// The innermost turn of the current task, or of the task that started the current task.
     @TaskLocal private static var turn: Turn?
 
-    /// Serializes the cycle checks of tasks inside turns, so that of two that would wait for each other one is refused.
+    /// Serialises the cycle checks of tasks inside turns: of two tasks that would wait for each other, the
+    /// second is refused.
     private static let waiting = Locked(())
 
-    /// The innermost turn that has not ended: a task may outlive the operation in which it was started.
+    /// The innermost turn that has not ended: a task may outlive the operation that started the task.
     private static var liveTurn: Turn? { self.liveTurns.first }
 
     /// The turns that have not ended, innermost first.
@@ -190,14 +193,15 @@ package final class ReentrantAsyncMutex: Sendable {
         self.presentTurn.map { $0.admitsNested ? .nested : .refused } ?? .queued
     }
 
-    /// Runs `operation` after all earlier ones have ended, or at once if the current task is inside one.
+    /// Runs `operation` after the end of all earlier operations, or at once if the current task is inside an
+    /// operation.
     ///
     /// - Parameters:
-    ///   - admitsNested: Whether a nested operation may run inside this one.
+    ///   - admitsNested: Whether a nested operation may run during `operation`.
     ///   - operation: The operation.
     /// - Returns: The result of `operation`.
-    /// - Throws: The refusal if the current task is inside an operation that admits none, or waiting would deadlock;
-    ///   the error of `operation`.
+    /// - Throws: The refusal if the current task is inside an operation without nesting, or if the wait would
+    ///   deadlock; the error of `operation`.
     package nonisolated(nonsending) func run<Success>(
         admitsNested: Bool = true,
         _ operation: () async throws -> Success
@@ -218,12 +222,12 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// The turn of this mutex that the current task is inside.
+    /// The turn of this mutex that the current task is inside; `nil` outside.
     private var presentTurn: Turn? { Self.liveTurns.first { $0.lane == ObjectIdentifier(self) } }
 
-    /// Runs `operation` as ``run(admitsNested:_:)`` does, and to its end even if the caller is cancelled.
+    /// Runs `operation` as ``run(admitsNested:_:)`` does, and to the end even if the caller is cancelled.
     ///
-    /// A task that waits for its turn raises the priority of the running operation to its own.
+    /// A waiting task escalates the running operation to the task's priority.
     package nonisolated(nonsending) func finish<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
@@ -249,7 +253,8 @@ package final class ReentrantAsyncMutex: Sendable {
 
     // MARK: - Waiting inside turns of other lanes
 
-    /// - Returns: `false` if the holder of this mutex waits for one of `turns`, directly or through others.
+    /// - Returns: `false` if the holder of this mutex waits for one of `turns`, directly or through other
+    ///   mutexes.
     private func beginsToWait(inside turns: [Turn]) -> Bool {
         guard !turns.isEmpty else { return true }
         return Self.waiting.withLock { _ in
@@ -275,7 +280,7 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// Runs `body`, whose tasks do not count as inside the current turn: no operation waits for them.
+    /// Runs `body` outside the current turn: no operation waits for tasks that `body` starts.
     package static func outside<Success>(_ body: () -> Success) -> Success {
         guard self.turn != nil else { return body() }
         return self.$turn.withValue(nil, operation: body)

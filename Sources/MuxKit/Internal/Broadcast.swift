@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Sends each element to the receivers of its topic, in the order of their registration and outside its lock.
+/// Sends each element to the receivers of the element's topic, in order of registration, outside the lock.
 @usableFromInline
 package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Sendable {
     @usableFromInline package typealias Receiver = @Sendable (Element) -> Void
@@ -15,7 +15,7 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
     ///   - topic: The topic.
     ///   - finish: Called after the removal of the receiver, and when the broadcast is deallocated.
     ///   - receiver: Receives the elements.
-    /// - Returns: A closure that removes the receiver. A call of the receiver that has begun goes on.
+    /// - Returns: A closure that removes the receiver. A running call of the receiver continues.
     package func add(
         to topic: Topic,
         finish: (@Sendable () -> Void)? = nil,
@@ -60,7 +60,9 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
 }
 
 extension Broadcast where Element == Void {
-    /// A stream of the elements of `topic`, of which the newest is buffered; it ends with its consumer or with the broadcast.
+    /// A stream of the elements of `topic`, with a buffer of the newest element.
+    ///
+    /// The stream ends with the consumer or with the broadcast.
     package func stream(of topic: Topic) -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         let remove = self.add(to: topic, finish: { continuation.finish() }, { continuation.yield() })
@@ -69,7 +71,7 @@ extension Broadcast where Element == Void {
     }
 }
 
-/// Ends what a receiver feeds when the receiver is released.
+/// Calls `finish` when the receiver is released.
 private final class SubscriptionEnd: Sendable {
     private let finish: @Sendable () -> Void
 
@@ -78,7 +80,7 @@ private final class SubscriptionEnd: Sendable {
     deinit { self.finish() }
 }
 
-/// Receivers in the order of their registration: a value, for the locked state of the sender.
+/// Receivers in order of registration: a value, for the locked state of the sender.
 @usableFromInline
 package struct Subscribers<Receiver: Sendable>: Sendable {
     private var receivers: [UInt64: Receiver] = [:]

@@ -1,15 +1,15 @@
-/// An object whose invariants can be checked while it is idle.
+/// An object with invariants that can be checked while the object is idle.
 package protocol Inspectable: AnyObject, Sendable {
-    /// Descriptions of violated invariants; empty if there are none.
+    /// Descriptions of violated invariants; empty without violations.
     func faults() async -> [String]
 }
 
 /// Receives inspectable objects and their faults, for tests.
 package protocol Inspector: Sendable {
-    /// Called for a new object, which must be held weakly.
+    /// Called for a new object; the inspector must hold the object weakly.
     func note(_ object: any Inspectable)
 
-    /// Called when an object is released, with its violated invariants, if any.
+    /// Called at the release of an object, with the object's violated invariants, if any.
     func note(faults: [String])
 }
 
@@ -21,10 +21,10 @@ package enum Inspection {
 
 /// State that can check its invariants.
 package protocol SelfChecking {
-    /// A violated invariant; `nil` if there is none.
+    /// A violated invariant; `nil` without a violation.
     func violation() -> String?
 
-    /// State that should have been removed before the owner was released; `nil` if there is none.
+    /// State that should have been removed before the owner's release; `nil` without such state.
     func leftover() -> String?
 }
 

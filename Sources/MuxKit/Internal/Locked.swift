@@ -4,10 +4,11 @@ public import Synchronization
 import Foundation
 #endif
 
-/// State behind a lock: the only lock of the package, so that the sanitizer build can replace it in one place.
+/// State behind a lock: the only lock of the package, so the sanitizer build can replace the lock in this
+/// file.
 ///
-/// ThreadSanitizer does not support `Mutex` on Linux and reports false races (Swift 6.3.1). It supports `NSLock`, which
-/// builds with `-DMUX_TSAN` use instead.
+/// ThreadSanitizer does not support `Mutex` on Linux, and reports false races (Swift 6.3.1). ThreadSanitizer
+/// supports `NSLock`, which builds with `-DMUX_TSAN` use instead.
 @usableFromInline
 package final class Locked<State> {
     #if DEBUG
@@ -16,7 +17,8 @@ package final class Locked<State> {
 
     #if MUX_TSAN
     private let lock = NSLock()
-    /// Never of size zero: the sanitizer takes a change of what has no bytes for one of the object's header, which every call reads.
+    /// The state with a filler byte: the sanitizer would report a change of a zero-sized state as a change of
+    /// the object's header, which every call reads.
     private var content: (state: State, filler: UInt8)
 
     @usableFromInline
@@ -48,7 +50,7 @@ package final class Locked<State> {
         return try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
     }
 
-    /// Like ``withLock(_:)``, unless the lock is taken: then nothing is done, and `nil` returned.
+    /// Like ``withLock(_:)``; returns `nil` without calling `body` if the lock is taken.
     package func withLockIfAvailable<R>(_ body: (inout State) -> sending R) -> sending R? {
         self.mutex.withLockIfAvailable { (state: inout sending State) -> sending R in
             self.countAcquisition()
@@ -74,13 +76,16 @@ package final class Locked<State> {
     }
 }
 
-/// Objects that were removed under a lock, and are released after it: the deinit of a key, a value, an error or a closure may be the
-/// user's, and call the owner of the lock.
+/// Objects that were removed under a lock, for release after the lock.
 ///
-/// A closure of ``Locked/withLock(_:)`` returns what it removes, or adds it here and returns what ``take()`` returns.
+/// The `deinit` of a key, a value, an error or a closure may be user code, and may call the owner of the
+/// lock.
+///
+/// A closure of ``Locked/withLock(_:)`` returns a removed object, or adds removed objects here and returns
+/// the result of ``take()``.
 @usableFromInline
 package struct Released<Object: Sendable>: Sendable {
-    /// Most critical sections remove one object, which takes no array.
+    /// Most critical sections remove a single object, which needs no array.
     @usableFromInline var first: Object?
     @usableFromInline var others: [Object] = []
 

@@ -1,9 +1,9 @@
 import Dispatch
 
-/// Tells code of the main actor from other code, for work that must not run there.
+/// Distinguishes code of the main actor from other code, for work that must not run on the main actor.
 ///
-/// The main thread is no sign of it: on Linux it ends when an asynchronous `main` begins to wait, and others serve the main queue
-/// from then on (Swift 6.3.1).
+/// The main thread is no criterion: on Linux the main thread ends when an asynchronous `main` first suspends,
+/// and other threads then serve the main queue (Swift 6.3.1).
 enum MainQueue {
     private static let mark: DispatchSpecificKey<Bool> = {
         let mark = DispatchSpecificKey<Bool>()

@@ -23,7 +23,7 @@ package struct SHA256: Sendable {
     /// Adds the text's UTF-8.
     package mutating func update(_ text: String) { self.update(Array(text.utf8)) }
 
-    /// Returns the hash of all that was added; nothing may be added afterwards.
+    /// Returns the hash of all added bytes; no bytes may be added after this call.
     package mutating func finalize() -> [UInt8] { self.core.finalize() }
 
     /// The hash of `bytes`.
@@ -43,7 +43,7 @@ package struct SHA256: Sendable {
     }
 }
 
-/// SHA-256 (FIPS 180-4) in Swift, for platforms without their own.
+/// SHA-256 (FIPS 180-4) in Swift, for platforms without a system implementation.
 package struct PortableSHA256: Sendable {
     /// Section 4.2.2: from the cube roots of the first 64 primes.
     private static let constants: [UInt32] = [
@@ -63,7 +63,7 @@ package struct PortableSHA256: Sendable {
     private var state: SIMD8<UInt32> = [
         0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19,
     ]
-    /// Bytes that do not fill a block yet.
+    /// The bytes of an incomplete block.
     private var rest: [UInt8] = []
     /// The number of bytes added: less than 2^61 by FIPS 180-4.
     private var count: UInt64 = 0
@@ -89,9 +89,9 @@ package struct PortableSHA256: Sendable {
         }
     }
 
-    /// The hash, 32 bytes, of all that was added; nothing may be added afterwards.
+    /// The hash, 32 bytes, of all added bytes; no bytes may be added after this call.
     package mutating func finalize() -> [UInt8] {
-        // Section 5.1.1: a one, zeros, and the length in bits, to the end of a block.
+        // Section 5.1.1: a 1 bit, 0 bits, and the length in bits, to the end of a block.
         let bits = self.count &* 8
         var padding: [UInt8] = [0x80]
         let filled = (self.rest.count + 1 + 8) % Self.blockSize
@@ -107,7 +107,7 @@ package struct PortableSHA256: Sendable {
         return result
     }
 
-    /// Section 6.2.2, for each block; `blocks` holds whole ones.
+    /// Section 6.2.2, for each block; `blocks` contains whole blocks only.
     private mutating func compress(_ blocks: UnsafeRawBufferPointer) {
         var state = self.state
         unsafe withUnsafeTemporaryAllocation(of: UInt32.self, capacity: 64) { schedule in
@@ -151,7 +151,7 @@ package struct PortableSHA256: Sendable {
 ///
 /// Not a protection against an adversary.
 ///
-/// Every step is a bijection of the state, so changing any one byte of the input changes the result.
+/// Every step is a bijection of the state, so a change of any single byte of the input changes the result.
 /// Source: draft-eastlake-fnv-21, section 2 (the function) and section 5 (the 64-bit constants).
 package struct FNV: Sendable {
     package private(set) var value: UInt64 = 0xcbf2_9ce4_8422_2325
@@ -162,7 +162,7 @@ package struct FNV: Sendable {
 
     package mutating func combine(_ bytes: some Sequence<UInt8>) {
         let start = self.value
-        // Contiguous bytes are read in place: this is most of the cost of reading a record.
+        // Contiguous bytes are read in place: this loop is most of the cost of reading a record.
         let fast = bytes.withContiguousStorageIfAvailable { buffer in
             var value = start
             for index in 0..<buffer.count { value = unsafe (value ^ UInt64(buffer[index])) &* Self.prime }
@@ -175,19 +175,19 @@ package struct FNV: Sendable {
         }
     }
 
-    /// Adds eight bytes in one step.
+    /// Adds eight bytes in a single step.
     package mutating func combine(word: UInt64) { self.value = Self.step(self.value, word) }
 
-    /// One step for eight bytes at a time, similar to FNV-1a's but not the same.
+    /// A step for eight bytes at a time, similar to a step of FNV-1a, but not equal.
     ///
-    /// Multiplication carries differences upwards only: two changes of the highest bits would cancel out. The shift
-    /// brings them down.
+    /// Multiplication carries differences upwards only: two changes of the highest bits would cancel out. The
+    /// shift moves differences to lower bits.
     package static func step(_ value: UInt64, _ word: UInt64) -> UInt64 {
         let product = (value ^ word) &* Self.prime
         return product ^ (product >> 32)
     }
 
-    /// Adds the text's length and bytes, so that "ab", "c" and "a", "bc" differ.
+    /// Adds the text's length and bytes, so "ab", "c" and "a", "bc" differ.
     package mutating func combine(field text: String) {
         let count = UInt64(text.utf8.count)
         self.combine((0..<8).map { UInt8(truncatingIfNeeded: count >> ($0 * 8)) })

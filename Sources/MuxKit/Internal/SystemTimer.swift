@@ -1,8 +1,9 @@
-/// Wakes tasks by the system's continuous clock, and removes a sleep at once when it is cancelled.
+/// Wakes tasks by the system's continuous clock, and removes a cancelled sleep at once.
 ///
-/// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until its deadline (Swift 6.3.1): a server that gives each
-/// request a limit of an hour would keep an hour of requests. Here a sleep is an entry in a heap. A *driver*, a task
-/// that sleeps until the earliest deadline, is started only if none wakes early enough, so there are few.
+/// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until the deadline (Swift 6.3.1): a server with
+/// a limit of an hour for each request would keep the jobs of an hour of requests. Here a sleep is an entry
+/// in a heap. A *driver* is a task that sleeps until the earliest deadline. A driver is started only if no
+/// driver wakes early enough, so the number of drivers is small.
 package final class SystemTimer: Sendable {
     package static let shared = SystemTimer()
 
@@ -12,18 +13,18 @@ package final class SystemTimer: Sendable {
     private struct State: Sendable {
         var sleepers: [UInt64: Sleeper] = [:]
         var deadlines = DeadlineHeap()
-        /// The times at which the drivers wake, latest first.
+        /// The wake times of the drivers, latest first.
         var drivers: [Int64] = []
         var lastID: UInt64 = 0
 
-        /// Removes what no sleeper needs any more.
+        /// Removes unneeded storage and heap entries.
         mutating func compact() {
             if self.sleepers.isEmpty, self.sleepers.capacity > 1_024 { self.sleepers = [:] }
             let sleepers = self.sleepers
             self.deadlines.compact(ownerCount: sleepers.count) { sleepers[$0] != nil }
         }
 
-        /// Adds a driver if needed, and returns the time at which it must wake; `nil` if there are enough.
+        /// Adds a driver if needed, and returns the wake time of the driver; `nil` if no driver is needed.
         mutating func driverNeeded() -> Int64? {
             self.compact()
             guard let first = self.deadlines.first, self.drivers.last.map({ first < $0 }) ?? true else { return nil }
@@ -56,7 +57,8 @@ package final class SystemTimer: Sendable {
 
     private func begin(_ id: UInt64, until deadline: Int64, _ sleeper: Sleeper) {
         let (begins, driver) = self.state.withLock { state -> (Bool, Int64?) in
-            // Under the lock: `cancel` finds this sleeper if the task is cancelled later, and not if it was before.
+            // Under the lock: `cancel` finds this sleeper after a later cancellation, but not after an
+            // earlier cancellation.
             guard !Task.isCancelled else { return (false, nil) }
             state.sleepers[id] = sleeper
             state.deadlines.insert(deadline, id)
@@ -103,9 +105,10 @@ package final class SystemTimer: Sendable {
     }
 }
 
-/// A binary heap of deadlines and their owners, earliest first.
+/// A binary heap of deadlines with owners, earliest deadline first.
 ///
-/// Entries without owners stay until they are first, or until they outnumber the others.
+/// An entry without an owner stays until the entry reaches the top, or until the heap has too many such
+/// entries.
 private struct DeadlineHeap: Sendable {
     private var places: [(deadline: Int64, id: UInt64)] = []
 
@@ -126,7 +129,8 @@ private struct DeadlineHeap: Sendable {
         return id
     }
 
-    /// Removes the first entries without owners, and all of those if there are more than 64 + 2 × `ownerCount` entries.
+    /// Removes entries without owners from the top, and all entries without owners if the heap has more than
+    /// 64 + 2 × `ownerCount` entries.
     mutating func compact(ownerCount: Int, where isOwned: (UInt64) -> Bool) {
         while let first = self.places.first, !isOwned(first.id) { _ = self.removeFirst() }
         guard self.places.count > 64 + 2 * ownerCount else { return }

@@ -1,30 +1,33 @@
 package import Dispatch
 
-/// Starts the library's unstructured tasks, except those of `shieldedFromCancellation`.
+/// Starts the library's unstructured tasks, except tasks of `shieldedFromCancellation` and
+/// ``finishing(_:started:)``.
 ///
-/// The owner of a task keeps its handle and cancels it. Tests inject an executor, or a ``JobSchedule``.
+/// The owner of a task keeps the task's handle and cancels the task. Tests inject an executor, or a
+/// ``JobSchedule``.
 @usableFromInline
 package struct TaskLauncher: Sendable {
-    /// Determines the order of all jobs that the current task starts; `nil` outside such tests.
+    /// Determines the order of all jobs that the current task starts; `nil` outside tests of job orders.
     @TaskLocal package static var schedule: (any JobSchedule)?
 
     private let executor: (any TaskExecutor)?
 
-    /// Makes a launcher whose tasks run on `executor`, if it is not `nil`.
+    /// Makes a launcher; its tasks run on `executor`, unless `executor` is `nil`.
     package init(executor: (any TaskExecutor)? = nil) {
         self.executor = executor
     }
 
-    /// Starts `operation` in a task that inherits the task-locals of the caller, and its priority unless one is given.
+    /// Starts `operation` in a task with the caller's task-locals, and with the caller's priority by default.
     ///
-    /// It runs on the launcher's executor, else on the schedule, else on `usual`, else on the concurrent pool.
+    /// The task runs on the first available executor: the launcher's executor, ``schedule``, `usual`, the
+    /// concurrent pool.
     ///
     /// - Parameters:
     ///   - name: The name of the task.
-    ///   - priority: Its priority.
-    ///   - usual: See above.
-    ///   - beginsHere: Whether it begins on the caller's thread, and the caller goes on at its first suspension; only where
-    ///     ``canBeginHere`` is true.
+    ///   - priority: The priority of the task; `nil` for the caller's priority.
+    ///   - usual: The third choice of an executor.
+    ///   - beginsHere: Whether the task begins on the caller's thread; the caller then continues at the
+    ///     task's first suspension. Only permitted if ``canBeginHere`` is `true`.
     ///   - operation: The work.
     /// - Returns: The task.
     @inlinable
@@ -53,10 +56,12 @@ package struct TaskLauncher: Sendable {
         self.executor ?? Self.schedule ?? usual
     }
 
-    /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the caller prefers.
+    /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the
+    /// caller prefers.
     ///
-    /// What begins at once does not check whether it is on the right thread (Swift 6.3.1). The caller must have no isolation. One that began
-    /// so itself, by `Task.immediate` in an actor, is not told from others: nothing says on whose thread it is.
+    /// An immediate task does not check for the right thread (Swift 6.3.1), so the caller must have no
+    /// isolation. This property does not detect a caller in an immediate task of an actor: no API reports the
+    /// actor of the current thread.
     @usableFromInline
     package var canBeginHere: Bool {
         guard self.executor == nil else { return false }
@@ -70,25 +75,27 @@ package struct TaskLauncher: Sendable {
 }
 
 extension TaskLauncher {
-    /// Starts `operation` in a task that inherits no task-locals, priority or schedule.
+    /// Starts `operation` in a task without the caller's task-locals, priority or schedule.
     static func uninherited(name: String, _ operation: @escaping @Sendable @concurrent () async -> Void) {
         Task.detached(name: name, priority: .high, operation: operation)
     }
 }
 
-/// An executor that determines the order of all jobs, so that a test can explore every order.
+/// An executor that determines the order of all jobs, for tests that explore every order.
 package protocol JobSchedule: TaskExecutor {
-    /// Runs `action` between two jobs, when it is its turn; stands for work of other threads.
+    /// Schedules `action` to run between two jobs, in place of work on another thread.
     func later(_ action: @escaping @Sendable () -> Void)
 
-    /// Whether a task that may begin at once, in the current job, does so; both happen.
+    /// Whether a task that may begin in the current job begins in the current job; a test explores both
+    /// cases.
     func beginsAtOnce() -> Bool
 
-    /// Announces that the current job's last effect brings exactly one more job, from any thread, before any other.
+    /// Announces that the current job's last effect enqueues exactly one more job, from any thread, before
+    /// any other job.
     func awaitArrival()
 }
 
-/// Runs `operation` to its end even if the caller is cancelled; `started` receives the task that runs it.
+/// Runs `operation` to its end even if the caller is cancelled; `started` receives the task of `operation`.
 package func finishing<Success: Sendable>(
     _ operation: @escaping @Sendable @concurrent () async -> Success,
     started: (Task<Success, Never>) -> Void = { _ in }
@@ -99,7 +106,7 @@ package func finishing<Success: Sendable>(
 }
 
 extension Task {
-    /// Raises the task's priority to at least `priority`, where the system supports it.
+    /// Raises the task's priority to at least `priority`, if the system supports priority escalation.
     @usableFromInline
     package func raisePriority(to priority: TaskPriority) {
         guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return }
@@ -107,7 +114,9 @@ extension Task {
     }
 }
 
-/// Runs `operation`; calls `raise` whenever the priority of the current task is raised meanwhile, where the system tells.
+/// Runs `operation`; calls `raise` for each priority escalation of the current task during `operation`.
+///
+/// Older systems do not report escalations.
 @inlinable
 package nonisolated(nonsending) func withEscalationHandler<R>(
     _ raise: @Sendable (TaskPriority) -> Void,
@@ -117,16 +126,17 @@ package nonisolated(nonsending) func withEscalationHandler<R>(
     return try await withTaskPriorityEscalationHandler(operation: operation) { raise($1) }
 }
 
-/// Effects on tasks that lead to effects on other tasks.
+/// Runs cancellations and priority escalations of tasks without recursion.
 ///
-/// A cancelled task, and one whose priority is raised, calls its handlers at once, under a lock of the runtime. These cancel, or raise, the
-/// flight that the task waits for, and so on: a long chain would overflow the stack. So an effect within another one is run after it.
+/// A cancellation or escalation of a task calls the task's handlers at once, under a lock of the runtime. The
+/// handlers cancel or escalate the flight that the task waits for, and so on: a long chain would overflow the
+/// stack. Therefore an effect within another effect runs after the other effect.
 package enum Cascade {
     private final class Pending: Sendable {
-        /// `nil` when all have run.
+        /// `nil` after the last effect.
         private let effects = Locked<[@Sendable () -> Void]?>([])
 
-        /// - Returns: `false` if it is too late.
+        /// - Returns: `false` if the last effect has already run.
         func add(_ effect: @escaping @Sendable () -> Void) -> Bool {
             self.effects.withLock { effects in
                 effects?.append(effect)
@@ -143,10 +153,11 @@ package enum Cascade {
         }
     }
 
-    /// The effects that wait for the end of one on this thread, or for that of one in which the current task was started.
+    /// The effects that wait for the end of a running effect: an effect on this thread, or the effect during
+    /// which the current task was started.
     @TaskLocal private static var pending: Pending?
 
-    /// Runs `effect`, and then those that it leads to.
+    /// Runs `effect`, then the effects that `effect` causes.
     package static func run(_ effect: @escaping @Sendable () -> Void) {
         if let pending = self.pending, pending.add(effect) { return }
         let pending = Pending()
@@ -157,7 +168,7 @@ package enum Cascade {
     }
 }
 
-/// An answer that one task waits for and several may give; the first one counts.
+/// A value that a single task waits for and several tasks may give; the first value counts.
 package final class FirstAnswer<Answer: Sendable>: Sendable {
     private enum State: Sendable {
         case open(CheckedContinuation<Answer, Never>?)
@@ -168,9 +179,9 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
 
     package init() {}
 
-    /// Resumes the task that waits for the answer.
+    /// Resumes the waiting task with `answer`.
     ///
-    /// - Returns: Whether this is the first answer.
+    /// - Returns: Whether `answer` is the first value.
     @discardableResult
     package func give(_ answer: Answer) -> Bool {
         let (isFirst, waiter) = self.state.withLock { state -> (Bool, CheckedContinuation<Answer, Never>?) in
@@ -182,7 +193,7 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
         return isFirst
     }
 
-    /// Suspends until there is an answer; only one task may wait.
+    /// Suspends until the first value; only one task may wait.
     package nonisolated(nonsending) func wait() async -> Answer {
         await withCheckedContinuation { continuation in
             let answer = self.state.withLock { state -> Answer? in
@@ -197,7 +208,7 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
 
 /// Blocking or CPU-bound work, run on Dispatch's threads instead of the cooperative pool.
 package enum BlockingWork {
-    /// Runs `work` on one of Dispatch's threads.
+    /// Runs `work` on a thread of Dispatch.
     package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
         await withCheckedContinuation { continuation in
             if let schedule = TaskLauncher.schedule { return schedule.later { continuation.resume(returning: work()) } }
@@ -230,15 +241,15 @@ package enum BlockingWork {
     }
 }
 
-/// Does `work` for all items at once and, if that fails, for parts of them, until the failing items are isolated.
+/// Calls `work` with all items and, after a failure, with parts, until the failing items are isolated.
 ///
 /// - Parameters:
 ///   - items: The items, which may be processed in any order.
-///   - concernsAll: Whether an error means that trying parts is useless.
+///   - concernsAll: Whether an error concerns all items, so `work` is not called with parts.
 ///   - work: Processes all given items, or throws.
-/// - Returns: The items that failed, and their errors.
-/// - Complexity: O(log *n*) calls per failing item. After ``mostFailuresInARow`` failed calls in a row, the rest counts
-///   as failed.
+/// - Returns: The failing items and the errors.
+/// - Complexity: O(log *n*) calls per failing item. After ``mostFailuresInARow`` consecutive failed calls,
+///   the remaining items count as failed.
 package nonisolated(nonsending) func isolatingFailures<Item>(
     of items: [Item],
     concernsAll: (any Error) -> Bool,
@@ -261,7 +272,7 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
                 failures += part.map { ($0, error) }
                 continue
             }
-            // Every second one: this separates neighbours, which are often alike.
+            // Alternating items form two parts: this separates neighbours, which often fail together.
             for remainder in 0...1 {
                 parts.append(part.indices.filter { $0 % 2 == remainder }.map { part[$0] })
             }
@@ -270,5 +281,5 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
     return failures
 }
 
-/// Enough to isolate single items among millions, few enough for a store that is down.
+/// Enough to isolate single items among millions, and few enough for an unavailable store.
 private let mostFailuresInARow = 64

@@ -1,6 +1,6 @@
 /// A point on a monotonic time line, in nanoseconds since the origin of its source.
 ///
-/// Arithmetic saturates: a time to live of a thousand years is "never", not a trap.
+/// Arithmetic saturates: a time to live of a thousand years means "never", and does not trap.
 @usableFromInline
 package struct Moment: Sendable, Hashable, Comparable {
     @usableFromInline package var nanoseconds: Int64
@@ -14,7 +14,7 @@ package struct Moment: Sendable, Hashable, Comparable {
     @inlinable
     package static func < (a: Moment, b: Moment) -> Bool { a.nanoseconds < b.nanoseconds }
 
-    /// The moment `duration` later (earlier if it is negative), clamped to the ends of the time line.
+    /// The moment `duration` later (earlier for a negative `duration`), clamped to the ends of the time line.
     @usableFromInline
     package func advanced(by duration: Duration) -> Moment {
         let (sum, overflow) = self.nanoseconds.addingReportingOverflow(duration.saturatedNanoseconds)
@@ -22,7 +22,7 @@ package struct Moment: Sendable, Hashable, Comparable {
         return duration < .zero ? .distantPast : .distantFuture
     }
 
-    /// The time from `earlier` to this moment; negative if this one is before it.
+    /// The time from `earlier` to this moment; negative if this moment is before `earlier`.
     @usableFromInline
     package func duration(since earlier: Moment) -> Duration {
         let (difference, overflow) = self.nanoseconds.subtractingReportingOverflow(earlier.nanoseconds)
@@ -33,10 +33,12 @@ package struct Moment: Sendable, Hashable, Comparable {
 
 /// The library's source of in-process time: any clock, type-erased once.
 ///
-/// Instants cannot be compared through `any Clock<Duration>`; durations since the source was made can.
+/// Instants cannot be compared through `any Clock<Duration>`; durations since the source's initialisation
+/// can.
 @usableFromInline
 package struct TimeSource: Sendable {
-    /// The elapsed time of an injected clock; `nil` for the system's continuous clock, which is read directly.
+    /// The elapsed time of an injected clock; `nil` for the system's continuous clock, which is read
+    /// directly.
     private let elapsed: (@Sendable () -> Duration)?
     private let origin: Int64
     private let pause: @Sendable (Duration) async throws -> Void
@@ -103,18 +105,18 @@ extension Duration {
     }
 }
 
-/// The clock of hits: the system's coarse clock, unless the time source has an injected one.
+/// The clock of hits: the system's coarse clock, unless the time source has an injected clock.
 @usableFromInline
 package struct CoarseClock: Sendable {
     private let origin: Int64?
 
-    /// An upper bound of how far a reading can be behind.
+    /// The maximum delay of a reading behind the current time.
     static var lateness: Duration { .nanoseconds(Self.latenessNanoseconds) }
     @inlinable static var latenessNanoseconds: Int64 { 50_000_000 }
 
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }
 
-    /// The current time or one a few milliseconds earlier; `nil` if the time source must be read.
+    /// The current time, possibly a few milliseconds old; `nil` if the time source must be read.
     @usableFromInline
     package var now: Moment? { self.origin.map { Moment(nanoseconds: SystemClock.recentNanoseconds &- $0) } }
 }

@@ -1,8 +1,8 @@
 /// A table of elements by key, in flat arrays, with bounds of count and cost.
 ///
-/// A lookup takes one hash and about one probe; there is no object per key. ``EvictionOrder`` chooses the element to evict, among
-/// those that the owner permits; an element that may not be evicted stays even beyond the bound, see ``excess``. Fast for up to
-/// 2^28 elements; 2^32 is the limit.
+/// A lookup takes one hash and about one probe, without an object for each key. ``EvictionOrder`` chooses the
+/// element to evict; the owner may protect elements from eviction. A protected element stays even beyond the
+/// bound, see ``excess``. The table is fast for up to 2^28 elements; the limit is 2^32 elements.
 @usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
     /// The position of a key; valid until the next change.
@@ -31,7 +31,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @usableFromInline var index = FlatIndex()
     @usableFromInline package var order: EvictionOrder
 
-    /// An empty table; a limit below zero is zero.
+    /// Makes an empty table; a negative limit counts as zero.
     package init(maximumCount: Int?, maximumCost: Int? = nil) {
         self.maximumCount = maximumCount.map { max(0, $0) }
         self.maximumCost = maximumCost.map { max(0, $0) }
@@ -41,17 +41,17 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     package var count: Int { self.keys.count }
 
-    /// The cost of all elements; saturates, and is zero if costs are not stored.
+    /// The cost of all elements; saturates; zero if costs are not stored.
     package var totalCost: Int { Int(clamping: self.cost) }
 
-    /// The number of elements beyond the bound, which may not be evicted.
+    /// The number of elements beyond the maximum count, which may not be evicted.
     package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
 
     /// Whether a bound is exceeded, because elements may not be evicted.
     @inlinable
     package var isOverBound: Bool { !self.fits(0, 0) }
 
-    /// Whether a bound is exceeded several times.
+    /// Whether the count exceeds its bound four times, plus 1,024, or the cost exceeds its bound four times.
     @usableFromInline
     package var isFarOverBound: Bool {
         let (count, overflow) = (self.maximumCount ?? .max).multipliedReportingOverflow(by: 4)
@@ -83,28 +83,28 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if let hit = place.hit { self.order.touched(hit.number) }
     }
 
-    /// The element of `key`; counts as a use.
+    /// Returns the element of `key`; counts as a use.
     package mutating func lookup(_ key: Key) -> Element? {
         let place = self.place(of: key)
         self.touch(place)
         return self.element(at: place)
     }
 
-    /// The element of `key`; does not count as a use.
+    /// Returns the element of `key`; does not count as a use.
     @usableFromInline
     package func peek(_ key: Key) -> Element? { self.element(at: self.place(of: key)) }
 
     // MARK: - Changing
 
-    /// Inserts an element, or replaces that of the same key.
+    /// Inserts an element, or replaces the element of the same key.
     ///
     /// - Parameters:
     ///   - element: The element.
-    ///   - key: Its key.
+    ///   - key: The element's key.
     ///   - place: The key's place.
-    ///   - cost: Its cost; less than zero is zero.
+    ///   - cost: The element's cost; a negative cost counts as zero.
     ///   - mayGo: Whether an element may be evicted.
-    ///   - evicted: Receives evicted elements, including `element` if it alone exceeds the bound.
+    ///   - evicted: Receives evicted elements, including `element` if `element` alone exceeds a bound.
     @inlinable
     package mutating func put(
         _ element: Element,
@@ -142,7 +142,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.put(element, of: key, at: self.place(of: key), cost: cost, mayGo: mayGo, evicted: evicted)
     }
 
-    /// Changes the element of `key` in place, if there is one; its cost stays.
+    /// Changes the element of `key` in place, if present, and keeps the cost.
     package mutating func update<R>(
         _ key: Key,
         mayGo: (Element) -> Bool = { _ in true },
@@ -169,7 +169,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Removes the element of `key`.
     ///
-    /// - Returns: The element, and the key as the table had it, to be released outside the caller's lock.
+    /// - Returns: The element, and the table's copy of the key, to be released outside the caller's lock.
     package mutating func removeEntry(_ key: Key) -> (key: Key, element: Element)? {
         guard let hit = self.place(of: key).hit else { return nil }
         let entry = (self.keys[hit.number], self.elements[hit.number])
@@ -177,11 +177,12 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return entry
     }
 
-    /// Examines at most `count` elements, and removes those for which `isUnwanted` is true.
+    /// Examines at most `count` elements, and removes the elements with `isUnwanted`.
     ///
-    /// From the end: the element that moves into a freed place was examined already.
+    /// From the end, because the element that moves into a vacated place was examined already.
     ///
-    /// - Returns: The `place` for the next call; `nil` at the end. Elements added in between are skipped.
+    /// - Returns: The `place` for the next call; `nil` at the end. Elements that are added between calls are
+    ///   skipped.
     @inlinable
     package mutating func removeAll(
         before place: Int?,
@@ -196,7 +197,9 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return start > 0 ? start : nil
     }
 
-    /// At most `count` of the keys, from the end, so that none is skipped that moves when another one is removed.
+    /// Returns at most `count` keys.
+    ///
+    /// From the end, so a removal between calls, which moves the last element, causes no omission.
     ///
     /// - Returns: The keys, and the `place` for the next call; `nil` at the end.
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
@@ -223,7 +226,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return true
     }
 
-    /// An element has changed: evicts it or others if the bound requires it.
+    /// Evicts elements after a change of an element, if a bound requires an eviction.
     @inlinable
     mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.elements[number]) { self.order.released(number) }
@@ -254,9 +257,10 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if self.maximumCost != nil { self.cost += UInt128(cost) }
     }
 
-    /// Doubles the capacity, or reserves the maximum at once if that is near.
+    /// Doubles the capacity, or reserves the maximum at once if the maximum is near.
     ///
-    /// The allocator would retain some of the last, large arrays: a tenth of the memory (glibc 2.41).
+    /// With doubling alone, the allocator would retain some of the last, large arrays: a tenth of the memory
+    /// (glibc 2.41).
     @usableFromInline
     mutating func grow() {
         let most = max(self.count + 1, self.maximumCount ?? .max)
@@ -285,7 +289,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if let hit = self.hit(of: number) { self.remove(hit) }
     }
 
-    /// Removes an element; the last one moves into its place.
+    /// Removes an element; the last element moves into the vacated place.
     @inlinable
     mutating func remove(_ hit: FlatIndex.Hit) {
         if self.maximumCost != nil { self.cost -= UInt128(self.order.costs[hit.number]) }
@@ -326,7 +330,7 @@ extension BoundedTable {
             + self.order.ghostFootprint
     }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` for a valid table.
     package func violation() -> String? {
         if let violation = self.order.violation() { return violation }
         if self.keys.count != self.elements.count || self.keys.count != self.order.count { return "arrays differ" }
@@ -338,7 +342,8 @@ extension BoundedTable {
         }
         let cost = self.order.costs.reduce(into: UInt128(0)) { $0 += UInt128($1) }
         if cost != self.cost { return "costs add up to \(cost), not \(self.cost)" }
-        // The capacity is that of a doubling array, of one that has just grown to its bound or past it, or of a small one.
+        // The capacity of a doubling array, of an array that has just grown to its bound or beyond, or of a
+        // small array.
         if self.room > max(64, 8 * self.count + 8) { return "room for \(self.room), \(self.count) there" }
         return nil
     }

@@ -1,23 +1,27 @@
-/// The order of eviction: S3-FIFO over numbered elements, steered by what returns.
+/// The order of eviction: S3-FIFO over numbered elements, with an adaptive size of the small queue.
 ///
-/// A new element enters the small queue. If it is used twice before it gets to the end, it moves to the main queue; otherwise it
-/// is evicted and its hash remembered as a ghost: if it returns soon it enters the main queue. There, the oldest element is
-/// evicted unless it was used since its last turn. A use increments a counter up to three and moves nothing. An element that may
-/// not be evicted is set aside until it may.
+/// A new element enters the small queue. An element with two uses before its turn at the end of the small
+/// queue moves to the main queue. Any other element is evicted, and its hash is remembered as a ghost: if the
+/// element returns soon, it enters the main queue. The oldest element of the main queue is evicted unless it
+/// was used since its last turn. A use increments a counter up to three and moves no element. An element that
+/// may not be evicted is set aside until eviction is permitted.
 ///
-/// S3-FIFO gives the small queue a tenth of all. Here,
+/// In S3-FIFO, the small queue has a tenth of all elements. This implementation differs:
 ///
-/// - its **share** begins at a hundredth and follows the requests: it rises when an element returns that was evicted from the small
-///   queue shortly before, and falls when one returns that was evicted from the main queue, or is used there;
-/// - until the first eviction, what the small queue has beyond its share **overflows** into the main queue, so that both are full;
-/// - an element that returns is **refused** by a main queue whose oldest elements are all in use, as in a loop that is a little longer
-///   than the table, and begins in the small queue again;
-/// - with each eviction from the small queue the main queue's oldest element is **probed**: it loses a use;
-/// - and if it has none left 64 times without a return in between, it is evicted for the small queue's oldest element, which takes its
-///   place: a main queue out of date is **renewed**.
+/// - The **share** of the small queue begins at a hundredth and adapts to the requests. The share rises when
+///   an element returns that was evicted from the small queue shortly before. The share falls when an element
+///   returns that was evicted from the main queue, and when an element of the main queue is used.
+/// - Until the first eviction, the elements of the small queue beyond its share **overflow** into the main
+///   queue, so both queues are full.
+/// - A returning element is **refused** by a main queue with only used elements at its old end, as in a loop
+///   that is a little longer than the table, and begins in the small queue again.
+/// - Each eviction from the small queue **probes** the main queue's oldest element, which loses a use.
+/// - After 64 probes of elements without uses, and without a return in the meantime, the main queue is
+///   obsolete and is **renewed**: the probed element is evicted, and the small queue's oldest element moves
+///   to the main queue.
 ///
-/// If the costs of the elements are bounded, queues are measured by cost instead of by count, and of a queue's oldest elements that
-/// may go for their uses the one with the highest cost goes. With equal costs nothing changes.
+/// With a bound of cost, queues are measured by cost instead of count, and the most costly of a queue's
+/// oldest elements with few enough uses is evicted. With equal costs, the order of eviction is the same.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
@@ -54,7 +58,7 @@ package struct EvictionOrder: Sendable {
         var newest = EvictionOrder.none
         var oldest = EvictionOrder.none
         var count = 0
-        /// The sum of the weights; 0 if costs are not bounded.
+        /// The sum of the weights; 0 without a bound of cost.
         var weight: UInt128 = 0
     }
 
@@ -64,44 +68,46 @@ package struct EvictionOrder: Sendable {
     private var small = List()
     private var main = List()
     private var aside = List()
-    /// The costs of the elements, if they are bounded.
+    /// The costs of the elements; empty without a bound of cost.
     @usableFromInline package private(set) var costs: ContiguousArray<Int> = []
-    /// The greatest total cost; `nil` for no bound, and then costs are not stored.
+    /// The maximum total cost; `nil` for no bound, and then costs are not stored.
     private let maximumCost: Int?
-    /// The most elements.
+    /// The maximum number of elements.
     private let maximumCount: Double
-    /// What was evicted from the small queue, and from the main one.
+    /// The ghosts of elements evicted from the small queue, and from the main queue.
     private var smallGhosts: GhostQueue
     private var mainGhosts: GhostQueue
     private var steering = Steering()
 
-    /// What follows the requests.
+    /// The state that adapts to the requests.
     private struct Steering: Sendable {
-        /// The small queue's part of all.
+        /// The small queue's share of all elements.
         var share = 0.01
-        /// By how much the share was lowered, in elements or cost, that the small queue has not given up yet.
+        /// The part of the lowered share that the small queue has not released yet, in elements or cost.
         var owed = 0.0
-        /// Whether room had to be made.
+        /// Whether an eviction was requested.
         var isFull = false
-        /// Evictions from the small queue that found the main queue's oldest element unused, since one that returned was let in there.
+        /// Probes that found the main queue's oldest element unused, since the last return of an element into
+        /// the main queue.
         var idle = 0
 
         static let idleLimit = 64
         static let greatestShare = 0.9
-        /// Among how many of the oldest elements the one with the highest cost is looked for, at most.
+        /// The maximum number of oldest elements for the search of the highest cost.
         static let candidates = 8
     }
 
-    /// The order of a table with these bounds.
+    /// Makes the order of a table with bounds.
     ///
     /// - Parameters:
-    ///   - maximumCount: The most elements; `nil` for no bound.
-    ///   - maximumCost: Their greatest total cost; `nil` for no bound.
+    ///   - maximumCount: The maximum number of elements; `nil` for no bound.
+    ///   - maximumCost: The maximum total cost; `nil` for no bound.
     package init(maximumCount: Int?, maximumCost: Int?) {
         self.maximumCost = maximumCost
         self.maximumCount = maximumCount.map(Double.init) ?? .infinity
         let isBounded = maximumCost != nil || maximumCount != nil
-        // If the cost is bounded the count is not known beforehand: at most 8,192 of the small queue, of ten bytes each.
+        // With a bound of cost, the count is not known in advance: at most 8,192 ghosts of the small queue,
+        // of ten bytes each.
         let count = min(maximumCount ?? .max, maximumCost != nil ? 9_102 : .max)
         self.smallGhosts = GhostQueue(limit: isBounded ? count - count / 10 : 0)
         self.mainGhosts = GhostQueue(limit: isBounded ? max(1, count / 10) : 0)
@@ -117,7 +123,7 @@ package struct EvictionOrder: Sendable {
 
     // MARK: - Events
 
-    /// An element was added; its number is the former count.
+    /// Adds an element; its number is the previous count.
     @usableFromInline
     package mutating func appended(hash: UInt32, cost: Int) {
         let number = self.nodes.count
@@ -137,9 +143,9 @@ package struct EvictionOrder: Sendable {
         self.overflow()
     }
 
-    /// Changes the share for an element that was evicted shortly before.
+    /// Adapts the share if a new element was evicted shortly before.
     ///
-    /// - Returns: Whether it was evicted from the small queue, not too long ago.
+    /// - Returns: Whether the element was evicted from the small queue recently.
     private mutating func steer(by hash: UInt32) -> Bool {
         let places = self.places
         let near = max(1, places / 10)
@@ -156,12 +162,12 @@ package struct EvictionOrder: Sendable {
     private mutating func lowerShare(by elements: Double) {
         let step = 1 / Double(self.activeCount)
         let former = self.steering.share
-        // With few elements a step is more than the share.
+        // With few elements, a step is greater than the share.
         self.steering.share = min(former, max(step, former - elements * step))
         self.steering.owed += (former - self.steering.share) * self.room
     }
 
-    /// Whether the oldest elements of the main queue are all in use.
+    /// Whether the oldest elements of the main queue all have uses.
     private var refusesReturns: Bool {
         var name = self.main.oldest
         var count = 0
@@ -174,7 +180,9 @@ package struct EvictionOrder: Sendable {
         return count > 0
     }
 
-    /// Hands the oldest elements of a small queue that has more than its share to the main queue, until the table is full or if it is owed.
+    /// Moves the oldest elements beyond the small queue's share to the main queue.
+    ///
+    /// Moves elements until the table is full, and afterwards only for a lowered share (`owed`).
     private mutating func overflow() {
         while self.small.count > 1 {
             let oldest = Int(self.small.oldest)
@@ -185,16 +193,16 @@ package struct EvictionOrder: Sendable {
                 self.steering.owed -= weight
             }
             self.move(oldest, to: .main)
-            // What is owed beyond that is given up with the next elements.
+            // The rest is released with the next elements.
             if self.steering.isFull { return }
         }
         self.steering.owed = 0
     }
 
-    /// The number of elements that are not set aside, at least one.
+    /// The number of elements in the small and the main queue, at least one.
     private var activeCount: Int { max(1, self.small.count + self.main.count) }
 
-    /// What an element adds to the size of its queue: one, or its cost, which counts as one at least.
+    /// The weight of an element in the size of its queue: one, or the cost, at least one.
     private func weight(of number: Int) -> Double {
         self.maximumCost == nil ? 1 : Double(max(1, self.costs[number]))
     }
@@ -210,21 +218,21 @@ package struct EvictionOrder: Sendable {
         return Double(self.small.weight + self.main.weight + self.aside.weight) / Double(self.nodes.count)
     }
 
-    /// The size for which there is room in the two queues, up to the bound that is reached first.
+    /// The maximum size of the small and the main queue together, up to the bound that is reached first.
     private var room: Double {
         guard let maximumCost else { return max(1, self.maximumCount - Double(self.aside.count)) }
         let most = min(Double(maximumCost), self.maximumCount * self.meanWeight) - Double(self.aside.weight)
-        // More fits if some cost nothing, for they count as one here.
+        // Elements without cost count as one here, so the actual size may be greater.
         return max(1, most, Double(self.small.weight + self.main.weight))
     }
 
-    /// The number of elements for which there is room in the two queues.
+    /// The maximum number of elements in the small and the main queue.
     private var places: Int { max(1, Int(min(self.room / self.meanWeight, 1e15))) }
 
-    /// The size for which there is room in the small queue, and at least that of one element with this weight.
+    /// The maximum size of the small queue, at least the given weight of one element.
     private func smallRoom(for weight: Double) -> Double { max(weight, self.steering.share * self.room) }
 
-    /// An element was used.
+    /// Counts a use of an element.
     @inlinable
     @inline(__always)
     package mutating func touched(_ number: Int) {
@@ -232,7 +240,7 @@ package struct EvictionOrder: Sendable {
         if uses < 3 { self.nodes[number].uses = uses + 1 }
     }
 
-    /// The cost of an element was changed.
+    /// Changes the cost of an element.
     @usableFromInline
     package mutating func setCost(_ cost: Int, of number: Int) {
         let queue = self.nodes[number].queue
@@ -240,7 +248,7 @@ package struct EvictionOrder: Sendable {
         self.costs[number] = cost
     }
 
-    /// An element that was set aside may be evicted now.
+    /// Returns an element to a queue, because an element that was set aside may be evicted now.
     @usableFromInline
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
@@ -248,7 +256,7 @@ package struct EvictionOrder: Sendable {
         self.push(number, onto: self.nodes[number].uses < 2 ? .small : .main)
     }
 
-    /// An element was removed; the last one takes its number.
+    /// Removes an element; the last element takes its number.
     @usableFromInline
     package mutating func removed(_ number: Int) {
         self.unlink(number)
@@ -264,7 +272,7 @@ package struct EvictionOrder: Sendable {
         if last.older == Self.none { self[last.queue].oldest = name } else { self.nodes[Int(last.older)].newer = name }
     }
 
-    /// All elements were removed; also removes the ghosts.
+    /// Removes all elements and all ghosts.
     package mutating func removedAll(keepingCapacity: Bool) {
         self.nodes.removeAll(keepingCapacity: keepingCapacity)
         self.costs.removeAll(keepingCapacity: keepingCapacity)
@@ -296,13 +304,13 @@ package struct EvictionOrder: Sendable {
 
     // MARK: - Choosing
 
-    /// Chooses the element to evict, which is not removed yet.
+    /// Chooses the element to evict, without removing the element.
     ///
     /// - Parameters:
-    ///   - cost: The cost of the element that needs room; not used unless costs are bounded.
-    ///   - mayGo: Whether an element may be evicted; one that may not is set aside.
-    /// - Returns: Its number; `nil` if no element may be evicted.
-    /// - Complexity: O(1), on average over many.
+    ///   - cost: The cost of the element that needs room; not used without a bound of cost.
+    ///   - mayGo: Whether an element may be evicted; other elements are set aside.
+    /// - Returns: The number of the element; `nil` if no element may be evicted.
+    /// - Complexity: Amortised O(1).
     @usableFromInline
     package mutating func victim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
         self.steering.isFull = true
@@ -352,12 +360,15 @@ package struct EvictionOrder: Sendable {
         }
     }
 
-    /// Of the elements of a queue, from its oldest one, the first with the highest cost that has no more uses and may go.
+    /// The most costly of a queue's oldest elements, from `oldest` on, with at most `uses` uses and
+    /// permission to evict.
+    ///
+    /// Of elements with equal costs, the oldest is chosen.
     private func costliest(from oldest: Int, uses: UInt32, _ mayGo: (Int) -> Bool) -> Int {
         guard self.maximumCost != nil else { return oldest }
         var victim = oldest
         var number = oldest
-        // Of the oldest eighth, for the newest have only just come.
+        // Of the oldest eighth, because the newest elements have only just arrived.
         let count = min(Steering.candidates, self[self.nodes[oldest].queue].count / 8)
         for _ in 1..<max(1, count) {
             let next = self.nodes[number].newer
@@ -369,7 +380,7 @@ package struct EvictionOrder: Sendable {
         return victim
     }
 
-    /// The oldest element of a queue; `nil` if there is none, or after it was set aside because it may not go.
+    /// The oldest element of a queue; `nil` for an empty queue, and after a protected element was set aside.
     private mutating func oldest(of queue: Queue, _ mayGo: (Int) -> Bool) -> Int? {
         let oldest = self[queue].oldest
         guard oldest != Self.none else { return nil }
@@ -380,7 +391,7 @@ package struct EvictionOrder: Sendable {
         return Int(oldest)
     }
 
-    /// Takes a use from the oldest element of the main queue, which becomes its newest.
+    /// Removes a use from the oldest element of the main queue, and makes the element the newest.
     private mutating func reprieve(_ number: Int) {
         self.nodes[number].uses -= 1
         self.move(number, to: .main)
@@ -447,7 +458,7 @@ package struct EvictionOrder: Sendable {
         return content
     }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` for a valid order.
     package func violation() -> String? {
         var total = 0
         for queue in [Queue.small, .main, .aside] {
@@ -478,21 +489,21 @@ package struct EvictionOrder: Sendable {
         return nil
     }
 
-    /// The small queue's part of all.
+    /// The small queue's share of all elements.
     package var share: Double { self.steering.share }
 
-    /// Whether the hash of an element, or one like it, counts as evicted.
+    /// Whether a ghost has the hash of an element; elements may share a hash.
     package func isGhost(_ number: Int) -> Bool {
         let hash = self.nodes[number].hash
         return self.smallGhosts.contains(hash) || self.mainGhosts.contains(hash)
     }
 
-    /// By how much the small queue exceeds its room and what it owes.
+    /// The size of the small queue beyond its maximum and `owed`.
     package var smallExcess: Double {
         guard self.steering.isFull else { return 0 }
         return self.size(of: self.small) - self.smallRoom(for: 1) - 1 - self.steering.owed
     }
 
-    /// Words of storage that ghosts use.
+    /// The number of words of storage for ghosts.
     package var ghostFootprint: Int { self.smallGhosts.footprint + self.mainGhosts.footprint }
 }

@@ -1,10 +1,10 @@
 /// An index from hashes to numbers: open addressing in one flat array of 32-bit words.
 ///
-/// A word holds a number and, in the bits that numbers do not need, part of its hash, so that few elements are compared in
-/// vain. Removal shifts back the words that follow, so there are no tombstones.
+/// A word holds a number and, in the bits without use for numbers, a part of the number's hash, so few
+/// elements are compared in vain. A removal shifts the following words back, so the index has no tombstones.
 @usableFromInline
 package struct FlatIndex: Sendable {
-    /// The number of bits of a hash that are used.
+    /// The number of used bits of a hash.
     @inlinable package static var hashBits: UInt64 { 28 }
 
     /// A number and its position.
@@ -31,34 +31,34 @@ package struct FlatIndex: Sendable {
     /// The number of words.
     package var size: Int { self.words.count }
 
-    /// The bits of the hash of `key` that the index uses.
+    /// The used bits of the hash of `key`.
     @inlinable
     @inline(__always)
     package static func hash(_ key: some Hashable) -> UInt32 {
-        // `hashValue` of common keys costs half as much as a `Hasher`. A type may implement it badly: multiplying spreads every
-        // bit over the upper ones (Knuth, TAOCP 3, 6.4).
+        // `hashValue` of common keys costs half as much as a `Hasher`. A type may have a bad `hashValue`: the
+        // multiplication spreads every bit over the upper bits (Knuth, TAOCP 3, 6.4).
         let product = UInt64(truncatingIfNeeded: key.hashValue) &* 0x9E37_79B9_7F4A_7C15
         return UInt32(truncatingIfNeeded: product &>> (64 - Self.hashBits))
     }
 
-    /// Whether `count` numbers, all less than `count`, have room: three quarters of the words.
+    /// Whether `count` numbers, all less than `count`, have room, which is three quarters of the words.
     @usableFromInline
     package func hasRoom(for count: Int) -> Bool { count <= self.words.count / 4 * 3 }
 
-    /// Replaces the array by one with room for `room` numbers that contains the first `count`.
+    /// Replaces the array by an array with room for `room` numbers and with the numbers below `count`.
     package mutating func rebuild(room: Int, count: Int, hash: (Int) -> UInt32) {
         let room = max(room, count, 12)
         self.words = ContiguousArray(repeating: Self.empty, count: (room / 3 + 1) * 4)
-        // No number within the room has all bits set, which marks an empty word.
+        // No number within the room has all bits set: all bits mark an empty word.
         self.numberBits = UInt32(Int.bitWidth - (self.words.count / 4 * 3).leadingZeroBitCount)
         self.numberMask = (1 << self.numberBits) &- 1
         for number in 0..<count { self.insert(number, hash: hash(number)) }
     }
 
-    /// Removes everything, and deallocates the array.
+    /// Removes all numbers, and deallocates the array.
     package mutating func removeAll() { self = FlatIndex() }
 
-    /// Finds a number with that hash for which `matches` returns `true`.
+    /// Finds a number with the hash `hash` for which `matches` returns `true`.
     @inlinable
     @inline(__always)
     package func find(hash: UInt32, where matches: (Int) -> Bool) -> Hit? {
@@ -76,7 +76,7 @@ package struct FlatIndex: Sendable {
         }
     }
 
-    /// Adds a new number; there must be room.
+    /// Adds a new number; requires room.
     @usableFromInline
     package mutating func insert(_ number: Int, hash: UInt32) {
         var position = self.home(of: hash)
@@ -84,7 +84,7 @@ package struct FlatIndex: Sendable {
         self.words[position] = hash << self.numberBits | UInt32(truncatingIfNeeded: number)
     }
 
-    /// Replaces the number at `position`; the hash stays.
+    /// Replaces the number at `position`, and keeps the hash.
     @usableFromInline
     package mutating func renumber(at position: Int, to number: Int) {
         self.words[position] = self.words[position] & ~self.numberMask | UInt32(truncatingIfNeeded: number)

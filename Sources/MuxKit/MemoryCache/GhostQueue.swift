@@ -8,7 +8,7 @@ package struct GhostQueue: Sendable {
 
     package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
 
-    /// Adds a hash, and removes the oldest one beyond the limit.
+    /// Adds a hash, and removes the oldest hash beyond the limit.
     package mutating func remember(_ hash: UInt32) {
         guard self.limit > 0 else { return }
         self.take(hash)
@@ -31,7 +31,7 @@ package struct GhostQueue: Sendable {
 
     /// Removes a hash.
     ///
-    /// - Returns: How many were added after it; `nil` if it was not present.
+    /// - Returns: The number of hashes that were added later; `nil` if absent.
     @discardableResult
     package mutating func take(_ hash: UInt32) -> Int? {
         guard let hit = self.index.find(hash: hash, where: { self.ring[$0] == hash }) else { return nil }
@@ -55,7 +55,8 @@ package struct GhostQueue: Sendable {
             let isKnown = self.index.find(hash: self.ring[place]) { $0 == place } != nil
             if isKnown { places.append(place) }
         }
-        // As the table's arrays grow: the allocator would retain some of the last, large ones.
+        // Reserves the limit early, as the table does: the allocator would retain some of the last, large
+        // arrays.
         let count = self.ring.count
         let room = count >= self.limit / 8 ? self.limit : max(12, count * 2)
         self.ring.reserveCapacity(room)

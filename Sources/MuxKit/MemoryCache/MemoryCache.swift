@@ -1,4 +1,5 @@
-/// Keeps values in memory, with bounds of count and cost: decoded images, parsed documents.
+/// A cache of values in memory, with bounds of count and cost, such as for decoded images and parsed
+/// documents.
 ///
 /// ```swift
 /// let images = MemoryCache<URL, Image>(maximumCount: 500, maximumCost: 64 << 20)
@@ -6,12 +7,13 @@
 /// let image = images.value(for: url)
 /// ```
 ///
-/// Values that are used once are evicted before those that are used again (S3-FIFO): scrolling through ten thousand images
-/// does not evict the ones that are needed all the time.
+/// Values with a single use are evicted before values with several uses (S3-FIFO): scrolling through ten
+/// thousand images does not evict the images in permanent use.
 ///
-/// **Concurrent calls.** Any member may be called from any thread; each takes effect at once, and none waits or throws. Keys and values are
-/// released after the call has taken effect, so their deinit may use the cache. Equality and hash of a key are computed within a call, and
-/// must not use the cache.
+/// **Concurrent calls.** Any member may be called from any thread. Each call takes effect at once, without
+/// suspension and without errors. Keys and values are released after the call has taken effect, so their
+/// `deinit` may use the cache. Equality and hash of a key are computed within a call, and must not use the
+/// cache.
 ///
 /// **On disk.** Nothing is kept on disk: an evicted value is lost.
 ///
@@ -21,9 +23,9 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     public struct Statistics: Sendable, Equatable {
         /// Lookups that found a value.
         public var hits = 0
-        /// Lookups that found none.
+        /// Lookups without a value.
         public var misses = 0
-        /// Evicted values, including those that were too costly to be kept at all.
+        /// Evicted values, including values that are too costly to be kept at all.
         public var evictions = 0
     }
 
@@ -34,11 +36,11 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
 
     private let state: Locked<State>
 
-    /// Makes an empty cache; a limit below zero is zero.
+    /// Makes an empty cache; a negative limit counts as zero.
     ///
     /// - Parameters:
-    ///   - maximumCount: The most values; `nil` for no bound.
-    ///   - maximumCost: Their greatest total cost, in a unit of your choice; `nil` for no bound.
+    ///   - maximumCount: The maximum number of values; `nil` for no bound.
+    ///   - maximumCost: The maximum total cost, in a unit of your choice; `nil` for no bound.
     public init(maximumCount: Int? = 10_000, maximumCost: Int? = nil) {
         self.state = Locked(State(table: BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost)))
     }
@@ -55,7 +57,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     /// Returns the value of `key`; counts as a use.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The value; `nil` if there is none.
+    /// - Returns: The value; `nil` if absent.
     /// - Complexity: O(1), without allocation.
     public func value(for key: Key) -> Value? {
         self.state.withLock { state in
@@ -65,16 +67,19 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         }
     }
 
-    /// Inserts a value, or replaces that of `key`.
+    /// Inserts a value, or replaces the value of `key`.
     ///
     /// - Parameters:
-    ///   - value: The value. One that alone exceeds the bound is not kept, and the former one is removed.
-    ///   - key: Its key. Nothing is kept for a key that is not equal to itself, such as a NaN.
-    ///   - cost: Its cost; less than zero is zero.
-    /// - Complexity: O(1), on average over many.
+    ///   - value: The value. If the value alone exceeds a bound, neither this value nor the previous value is
+    ///     kept.
+    ///   - key: The key of the value. A value is not kept for a key that is not equal to itself, such as a
+    ///     NaN.
+    ///   - cost: The cost of the value; a negative cost counts as zero.
+    /// - Complexity: Amortised O(1).
     public func insert(_ value: Value, for key: Key, cost: Int = 0) {
         guard key == key else { return }
-        // Evicted keys and values are released outside the lock: their deinit may be the user's.
+        // Evicted keys and values are released outside the lock, because their `deinit` may be the user's
+        // code.
         let lost = self.state.withLock { state -> [(Key?, Value)] in
             let place = state.table.place(of: key)
             var lost: [(Key?, Value)] = state.table.element(at: place).map { [(nil, $0)] } ?? []
@@ -92,10 +97,10 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     /// Removes the value of `key`.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The removed value; `nil` if there was none.
+    /// - Returns: The removed value; `nil` if absent.
     @discardableResult
     public func remove(_ key: Key) -> Value? {
-        // The key of the table is released outside the lock.
+        // The table's copy of the key is released outside the lock.
         let removed = self.state.withLock { $0.table.removeEntry(key) }
         return removed?.element
     }

@@ -1,16 +1,19 @@
-/// Gathers the fetches of single keys into fetches of many.
+/// Gathers fetches of single keys into fetches of many keys.
 ///
-/// A batch is a flight of the batcher's own engine, under the batch's number, and its callers are the flights of the keys. So a
-/// key whose flight is cancelled before the batch begins is not in it, a batch without callers is cancelled, and cycles of waits
-/// through a batch are found.
+/// A batch is a flight of a separate engine, with the number of the batch as the key. The callers of the
+/// batch are the flights of the keys. As a result:
+///
+/// - A key is not in the batch if its flight is cancelled before the batch begins.
+/// - A batch without callers is cancelled.
+/// - Cycles of waits through a batch are detected.
 final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
-    /// The output is `nil` for a key that came too late for the batch.
+    /// The output is `nil` for a key that arrived too late for the batch.
     private typealias Engine = FlightEngine<UInt64, [Key: Value]?, State>
 
     private struct State: Sendable, SelfChecking {
         /// The number of the batch that accepts keys.
         var gathering: UInt64 = 0
-        /// The keys that wait, by batch and ticket; after a fence, two of them can be equal.
+        /// The waiting keys by batch and ticket; after a fence, a batch may have equal keys.
         var keys: [UInt64: [Ticket: Key]] = [:]
         /// The timer of the batch that accepts keys.
         var window: Task<Void, Never>?
@@ -27,7 +30,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
         /// Directs further keys to the next batch.
         ///
-        /// - Returns: The timer of this one.
+        /// - Returns: The timer of `batch`; `nil` if `batch` was closed before.
         mutating func close(_ batch: UInt64) -> Task<Void, Never>? {
             guard self.gathering == batch else { return nil }
             self.gathering += 1
@@ -54,9 +57,10 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         self.engine.flies { [weak self] batch, flight in await self?.fly(batch, flight) }
     }
 
-    /// Returns the value of `key` from the batch that it joins.
+    /// Adds `key` to a batch, and returns the key's value.
     ///
-    /// - Throws: ``MuxError/notFound`` if the batch has no value for it, the error of the fetch, or `CancellationError`.
+    /// - Throws: ``MuxError/notFound`` if the batch has no value for `key`, the error of the fetch, or
+    ///   `CancellationError`.
     func value(of key: Key) async throws -> Value {
         while true {
             let batch = self.engine.withState { $0.gathering }
@@ -75,7 +79,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
                     arrived: { window?.cancel() }
                 )
             } onCancel: {
-                // At once: a key that left does not count towards the size of the batch.
+                // At once, so that a cancelled key does not count towards the size of the batch.
                 self.engine.withState { $0.remove(ticket, from: batch) }
             }
             guard case .output(let values?) = landing else { continue }

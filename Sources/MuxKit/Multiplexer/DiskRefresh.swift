@@ -1,18 +1,19 @@
 import Foundation
 
-/// The last refresh of everything, for entries on disk.
+/// The last refresh of all entries, for entries on disk.
 ///
-/// Saved as an entry of its own, the mark. Each refresh has a number, and each entry is saved with the number of the last
-/// refresh before its fetch: an entry with another number than the mark is stale. The wall clock is only used for stores
-/// that do not keep the numbers.
+/// The refresh is saved as a separate entry, the mark. Each refresh has a number, and each entry is saved
+/// with the number of the last refresh before its fetch: an entry is stale if its number differs from the
+/// mark's number. Wall-clock times are used only for stores that do not keep the numbers.
 ///
-/// Numbers ascend. The step is random, so that two processes that refresh at the same time do not draw one number.
+/// Numbers ascend. The step is random, so that two processes do not get the same number for simultaneous
+/// refreshes.
 struct DiskRefresh: Sendable {
-    /// The number of the last refresh; `nil` if none is known.
+    /// The number of the last refresh; `nil` without a known number.
     private(set) var number: UInt64?
     /// The wall-clock time of that refresh.
     private var date: Date?
-    /// The last revision at the time of the refresh, or when the refresh of another process was noticed.
+    /// The last revision at the time of the refresh, or at the detection of another process's refresh.
     private var revision: UInt64 = 0
     /// Whether the mark was read from disk.
     private(set) var isRead = false
@@ -20,14 +21,15 @@ struct DiskRefresh: Sendable {
     private(set) var isSaved = true
 
     private static let payload = Data("\"mux.refreshed\"".utf8)
-    /// Not a version that a value can have, so that no ``Multiplexer`` of the same name decodes this entry.
+    /// Not a version of a value, so that a ``Multiplexer`` with the same `cacheKey` does not decode the mark.
     private static let schemaVersion = -1
 
-    /// Everything was refreshed, or everything that is only on disk.
+    /// All entries were refreshed, or all entries that are only on disk.
     ///
     /// - Parameters:
     ///   - date: The wall-clock time.
-    ///   - revision: The last revision that the refresh concerns; `nil` if it concerns no entry in memory.
+    ///   - revision: The last revision before the refresh; `nil` if the refresh applies to no entry in
+    ///     memory.
     mutating func refreshed(at date: Date, upTo revision: UInt64?) {
         self.number = Self.number(after: self.number)
         self.date = date
@@ -38,8 +40,9 @@ struct DiskRefresh: Sendable {
     /// The mark was read from disk.
     ///
     /// - Parameters:
-    ///   - mark: The mark; `nil` if the disk has none.
-    ///   - numbers: The numbers of entries on disk: of a store that has lost the mark, they prove a refresh.
+    ///   - mark: The mark; `nil` without a mark on disk.
+    ///   - numbers: The refresh numbers of entries on disk, which prove a refresh if the store has lost the
+    ///     mark.
     ///   - revision: The last revision of an entry in memory.
     mutating func read(_ mark: MuxStoredEntry?, besides numbers: [UInt64] = [], at revision: UInt64) {
         let wasRead = self.isRead
@@ -50,7 +53,7 @@ struct DiskRefresh: Sendable {
             if let other = mark?.refreshNumber, other >= self.number ?? 0 { self.number = Self.number(after: other) }
             return
         }
-        // A smaller number was read before a later refresh was saved.
+        // A mark with a smaller number was read before a later refresh was saved.
         guard mark?.refreshNumber ?? .max >= self.number ?? 0 else { return }
         let former = self.number
         if let mark {
@@ -58,11 +61,12 @@ struct DiskRefresh: Sendable {
         } else {
             self.number = (numbers + [self.number].compactMap(\.self)).max()
         }
-        // Another process has refreshed since the first look: entries in memory may be older than that.
+        // Another process has refreshed since the first read: the fetches of entries in memory may precede
+        // the refresh.
         if wasRead, self.number != former { self.revision = revision }
     }
 
-    /// Whether the mark has to be read before an entry on disk is judged.
+    /// Whether the mark must be read before the freshness of an entry on disk is known.
     func needsMark(for entry: MuxStoredEntry?) -> Bool {
         guard let entry else { return false }
         guard self.isRead else { return true }
@@ -77,7 +81,11 @@ struct DiskRefresh: Sendable {
         return entry.number != number
     }
 
-    /// The number to save with an entry in memory that is not refreshed, given the revision of its arrival.
+    /// The refresh number to save with an entry in memory.
+    ///
+    /// - Parameter revision: The entry's ``Slot/Entry/sequence``.
+    /// - Returns: The number of the last refresh; zero for an entry from before the refresh; `nil` without a
+    ///   refresh.
     func number(ofArrival revision: UInt64) -> UInt64? {
         self.number.map { revision > self.revision ? $0 : 0 }
     }
@@ -87,7 +95,7 @@ struct DiskRefresh: Sendable {
         if mark.refreshNumber == self.number { self.isSaved = true }
     }
 
-    /// The domain was removed on disk.
+    /// The entries of the domain were removed on disk.
     mutating func removed() { self = DiskRefresh(isRead: true) }
 
     init(isRead: Bool = false) { self.isRead = isRead }
@@ -100,7 +108,7 @@ struct DiskRefresh: Sendable {
         entry.payload == self.payload && entry.schemaVersion == self.schemaVersion
     }
 
-    /// The mark for a session; `nil` if there was no refresh.
+    /// The mark for a session; `nil` without a refresh.
     func mark(_ name: MuxStoreKey, _ sessionEpoch: UInt64) -> MuxStoredEntry? {
         guard let date = self.date else { return nil }
         return MuxStoredEntry(
@@ -116,9 +124,9 @@ struct DiskRefresh: Sendable {
 }
 
 extension MuxStoredEntry {
-    /// The entry after a refresh: expired, and as long usable as a fallback as before.
+    /// The entry after a refresh: expired, and usable as a fallback until the same time as before.
     ///
-    /// - Parameter staleIfError: The policy's limit, for an entry without its own.
+    /// - Parameter staleIfError: The policy's limit, for an entry without a limit of the fetch.
     /// - Returns: The refreshed entry.
     func refreshed(staleIfError: Duration) -> MuxStoredEntry {
         var entry = self

@@ -1,11 +1,11 @@
-/// Decides for which requests an entry is, where that depends on more than its key, as HTTP's `Vary` says.
+/// The selection of entries by more than their keys, as with HTTP's `Vary` (RFC 9111, section 4.1).
 ///
-/// What it depends on is noted with the entry, in its validator.
+/// The entry's validator contains the facts for the selection.
 @usableFromInline
 package struct EntrySelection<Key: Sendable>: Sendable {
-    /// Whether an entry with this validator depends on more than its key.
+    /// Whether the selection of an entry with this validator depends on more than the key.
     let concerns: @Sendable (_ validator: String) -> Bool
-    /// Whether an entry with this validator is for a request that is made now.
+    /// Whether a present request of the key may use an entry with this validator.
     let selects: @Sendable (_ key: Key, _ validator: String) -> Bool
 
     package init(
@@ -16,7 +16,7 @@ package struct EntrySelection<Key: Sendable>: Sendable {
         self.selects = selects
     }
 
-    /// Whether an entry with this validator, or without one, is for a request of `key` that is made now.
+    /// Whether a present request of `key` may use an entry with or without a validator.
     func includes(_ key: Key, _ validator: String?) -> Bool {
         guard let validator, self.concerns(validator) else { return true }
         return self.selects(key, validator)
@@ -24,20 +24,20 @@ package struct EntrySelection<Key: Sendable>: Sendable {
 }
 
 extension MultiplexerCore {
-    /// Whether the entry in memory is for another request than one that is made now.
+    /// Whether a present request of `key` must not use the entry in memory.
     @usableFromInline
     func isForAnother(_ key: Key) -> Bool {
         guard let selection else { return false }
-        // Outside the lock, for it runs code of the app.
+        // Outside the lock, because the selection runs code of the app.
         let validator = self.engine.withState { $0.slots.slot(of: key)?.entry?.validator }
         return !selection.includes(key, validator)
     }
 
-    /// The age from which an entry is renewed ahead of time; `nil` for never, which makes the fastest hits.
+    /// The age of an early renewal of an entry; `nil` for no early renewal, which permits the fastest hits.
     @usableFromInline
     func renewalAge(_ timeToLive: Duration, _ validator: String?) -> Duration? {
         if let age = self.policy.renewalAge(timeToLive, random: self.repository.random()) { return age }
-        // Each hit has to be looked at.
+        // Not `nil`, so that each hit is examined.
         return validator.flatMap { self.selection?.concerns($0) } ?? false ? .longest : nil
     }
 }

@@ -1,4 +1,4 @@
-/// A fetched value with facts about it that the server knows better than the policy.
+/// A fetched value with the server's lifetime and validator, which override the policy.
 ///
 /// ```swift
 /// let rates = Multiplexer<Rates>(cacheKey: "Rates") { _ in
@@ -9,34 +9,36 @@
 public struct Fetched<Value: Sendable>: Sendable {
     /// The value.
     public var value: Value {
-        didSet { self.renewedRevision = nil }  // it is another one
+        didSet { self.renewedRevision = nil }  // a changed value is not a renewal
     }
 
-    /// How long it counts as fresh, without jitter; `nil` for ``MuxPolicy/timeToLive``.
+    /// The freshness lifetime, without jitter; `nil` for ``MuxPolicy/timeToLive``.
     ///
-    /// Zero or less means that it answers those who wait for it, and that the next request fetches.
+    /// With zero or less, waiting requests get the value, and the next request fetches.
     public var timeToLive: Duration?
 
-    /// How long after that it still answers at once, while it is renewed; `nil` for ``MuxPolicy/staleWhileRevalidate``.
+    /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
+    ///
+    /// `nil` for ``MuxPolicy/staleWhileRevalidate``.
     public var staleWhileRevalidate: Duration?
 
-    /// How long after its time to live it may answer for a failed fetch; `nil` for ``MuxPolicy/staleIfError``.
+    /// The time after the time to live in which the stale value may replace a failure of a fetch.
     ///
-    /// Zero means that a value which is not fresh is never served in place of an error.
+    /// `nil` for ``MuxPolicy/staleIfError``. With zero, a stale value never replaces a failure.
     public var staleIfError: Duration?
 
-    /// What the server calls this version of the value, such as an entity tag; kept beside the value on disk.
+    /// The server's validator of the value, such as an entity tag; saved with the value on disk.
     ///
-    /// The next fetch gets it with ``FetchedBefore``, to ask whether the value is still the same.
+    /// The next fetch gets the validator with ``FetchedBefore``, to revalidate the value.
     public var validator: String?
 
-    /// Whether the value is kept at all.
+    /// Whether the value is cached.
     ///
-    /// One that is not answers those who wait for it. It is put neither into memory nor on disk, and takes what was there
-    /// with it.
+    /// If `false`, waiting requests get the value, which is stored neither in memory nor on disk; a previous
+    /// value is removed.
     public var isKept: Bool
 
-    /// The revision of the entry that this is a renewal of.
+    /// The revision of the entry that the value renews; `nil` for a new value.
     @usableFromInline var renewedRevision: UInt64?
 
     /// Describes a fetched value.
@@ -60,7 +62,7 @@ public struct Fetched<Value: Sendable>: Sendable {
 
 extension Fetched: Equatable where Value: Equatable {}
 
-/// What was cached when a fetch began, so that the fetch can ask the server whether it is still the same.
+/// The cached value at the begin of a fetch, for a revalidation by the server.
 ///
 /// ```swift
 /// let rates = Multiplexer<Rates>(cacheKey: "Rates") { before in
@@ -73,17 +75,19 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     /// The value.
     public let value: Value
 
-    /// What the server called this version of the value; `nil` if it did not say, or if the value is not the server's: it was
-    /// stored by hand, or migrated.
+    /// The server's validator of the value.
+    ///
+    /// `nil` if the fetch returned no validator, and for a value of ``Multiplexer/store(_:)`` or of a
+    /// migration.
     public let validator: String?
 
-    /// How long ago the value was fetched, or found to be still the same.
+    /// The time since the fetch or the last successful revalidation.
     public let age: Duration
 
-    /// How long it counted as fresh.
+    /// The freshness lifetime.
     public let timeToLive: Duration
 
-    /// What was said about its use when stale.
+    /// The limits of the previous fetch for the use of the stale value.
     @usableFromInline package let stale: StaleLimits
 
     @usableFromInline let revision: UInt64
@@ -105,17 +109,18 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
         self.revision = revision
     }
 
-    /// The answer of a fetch that found the value to be still the same.
+    /// Renews the value after a successful revalidation, such as an HTTP response with status 304.
     ///
-    /// The value gets a new lease, in memory and, with the next save, on disk. It stays the same one:
-    /// ``Multiplexer/values`` has no news, and ``Multiplexer/store(_:ifUnchangedSince:)`` finds it unchanged.
+    /// The value gets a new lifetime, in memory and, with the next save, on disk. The entry keeps its
+    /// revision: ``Multiplexer/values`` has no new element, and ``Multiplexer/store(_:ifUnchangedSince:)``
+    /// finds the entry unchanged.
     ///
     /// - Parameters:
-    ///   - timeToLive: How long it counts as fresh from now on; `nil` for ``MuxPolicy/timeToLive``.
+    ///   - timeToLive: The freshness lifetime from now on; `nil` for ``MuxPolicy/timeToLive``.
     ///   - staleWhileRevalidate: See ``Fetched/staleWhileRevalidate``.
     ///   - staleIfError: See ``Fetched/staleIfError``.
-    ///   - validator: What the server calls the version now; `nil` for the same as before.
-    /// - Returns: What the fetch has to return.
+    ///   - validator: The server's new validator; `nil` for the previous validator.
+    /// - Returns: The result for the fetch to return.
     public func notModified(
         timeToLive: Duration? = nil,
         staleWhileRevalidate: Duration? = nil,
@@ -134,12 +139,12 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     }
 }
 
-/// What a multiplexer calls to fetch.
+/// The fetch closure of a multiplexer.
 @usableFromInline
 package enum FetchFunction<Key: Sendable, Value: Sendable>: Sendable {
     /// Fetches a value.
     case value(@Sendable @concurrent (Key) async throws -> Value)
-    /// Fetches a value and what is to be known of it; receives what was cached.
+    /// Fetches a value with its lifetime and validator; receives the cached value.
     case fetched(@Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>)
 
     @inlinable
@@ -153,7 +158,7 @@ package enum FetchFunction<Key: Sendable, Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// The entry as a fetch gets it; `nil` if there is none.
+    /// The argument of a fetch; `nil` without an entry.
     @inlinable
     func fetchedBefore(at now: Moment) -> FetchedBefore<Value>? {
         guard let entry else { return nil }

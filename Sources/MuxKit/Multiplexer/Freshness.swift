@@ -1,35 +1,38 @@
-/// How good an entry is for one request at one moment; decided only here.
+/// The usability of an entry for one request at one moment.
+///
+/// Only ``of(_:_:)`` decides about the usability.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
-    /// Serve it; if it renews, fetch behind it.
+    /// Fresh: the request gets the entry at once; with `renews`, a fetch starts behind the request.
     case fresh(renews: Bool)
-    /// Stale, but served at once; if it renews, fetch behind it.
+    /// Stale: the request gets the entry at once; with `renews`, a fetch starts behind the request.
     case servable(renews: Bool)
-    /// Stale: fetch, and serve it only if that fails silenceably or exceeds the wait limit.
+    /// Stale: the request fetches, and gets the entry only after a silenceable failure or the wait limit.
     ///
-    /// A remembered failure is the answer without a fetch, unless this is a reload.
+    /// With a remembered failure, the request throws the failure without a fetch, unless the request is a
+    /// reload.
     case fallback
-    /// Too old to replace a failed fetch: fetch, unless a failure is remembered.
+    /// Too old to replace a failed fetch: the request fetches, or throws a remembered failure.
     case unusable
 
     /// The facts about the entry.
     @usableFromInline
     package struct Facts: Sendable, Equatable {
-        /// Time since it was fetched.
+        /// The time since the fetch.
         package var age: Duration
-        /// How long it counts as fresh.
+        /// The freshness lifetime.
         package var timeToLive: Duration
-        /// The age from which it is renewed ahead of time; `nil` for never.
+        /// The age of an early renewal; `nil` for no early renewal.
         package var renewalAge: Duration?
-        /// The fetch's own limits for its use when stale.
+        /// The limits of the fetch for the use of the stale entry.
         package var stale: StaleLimits
-        /// Whether a refresh came after it.
+        /// Whether the entry was refreshed.
         package var isRefreshed: Bool
-        /// Whether a fetch failed so recently that it is too early for another.
+        /// Whether the pause after a failed fetch has not passed.
         package var isInBackoff: Bool
         /// Whether a failure is remembered.
         package var isFailureRemembered: Bool
-        /// Whether a fetch failed so recently that it is too early for one behind a request.
+        /// Whether the pause of fetches behind requests has not passed.
         package var isRenewalPaused: Bool
 
         @usableFromInline
@@ -57,17 +60,17 @@ package enum Freshness: Sendable, Hashable {
     /// The limits of the policy and the request.
     @usableFromInline
     package struct Limits: Sendable, Equatable {
-        /// How long after its time to live an entry may answer at once, unless the fetch said otherwise.
+        /// As ``MuxPolicy/staleWhileRevalidate``; a limit of the fetch takes precedence.
         package var staleWhileRevalidate: Duration
-        /// How long after its time to live an entry may answer for a failed fetch, unless the fetch said otherwise.
+        /// As ``MuxPolicy/staleIfError``; a limit of the fetch takes precedence.
         package var staleIfError: Duration
-        /// How long after its time to live this request takes an entry at once; overrides policy and fetch.
+        /// As ``staleWhileRevalidate``, for this request; takes precedence over the policy and the fetch.
         package var toleratedStaleness: Duration?
-        /// The greatest age for this request.
+        /// The maximum age for this request.
         package var maximumAge: Duration?
-        /// Whether this request fetches in any case.
+        /// Whether this request always fetches.
         @usableFromInline package var isReload: Bool
-        /// Whether the entry is for this request.
+        /// Whether this request may use the entry.
         package var takesStored: Bool
 
         package init(
@@ -87,7 +90,7 @@ package enum Freshness: Sendable, Hashable {
         }
     }
 
-    /// Judges an entry.
+    /// Determines the usability of an entry.
     @usableFromInline
     package static func of(_ facts: Facts, _ limits: Limits) -> Freshness {
         guard limits.takesStored else { return .unusable }
@@ -110,18 +113,18 @@ package enum Freshness: Sendable, Hashable {
         return isOldEnoughToGo ? .unusable : .fallback
     }
 
-    /// A time to live and the limit beyond it; saturates.
+    /// The sum of a time to live and a time after the time to live; saturates.
     private static func sum(_ timeToLive: Duration, _ beyond: Duration) -> Duration {
         .sum(max(timeToLive, .zero), max(beyond, .zero))
     }
 }
 
-/// An entry's own limits for its use after its time to live.
+/// The limits of a fetch for the use of its entry after the time to live.
 @usableFromInline
 package struct StaleLimits: Sendable, Hashable {
-    /// How long it answers at once while it is renewed; `nil` for the policy's limit.
+    /// The time in which a request gets the entry at once and starts a renewal; `nil` for the policy's limit.
     @usableFromInline package var whileRevalidate: Duration?
-    /// How long it replaces a failed fetch; `nil` for the policy's limit.
+    /// The time in which the entry may replace a failed fetch; `nil` for the policy's limit.
     @usableFromInline package var ifError: Duration?
 
     @inlinable

@@ -1,19 +1,24 @@
-// Stored closures are `@concurrent`: without it, `Multiplexer(onFetch: Backend.profile)` with a static method crashes the compiler
-// (6.3.1, `determineClosureIsolation`) in every module that does not use `NonisolatedNonsendingByDefault`. A flight runs on
-// the global executor anyway, so the closure is called without a hop.
+// Stored closures are `@concurrent`. Without `@concurrent`, `Multiplexer(onFetch: Backend.profile)` with a
+// static method crashes the compiler (6.3.1, `determineClosureIsolation`) in every module without
+// `NonisolatedNonsendingByDefault`. A flight runs on the global executor anyway, so the closure is called
+// without a hop.
 //
-// The forms for a plain value are `@_disfavoredOverload`: a closure that only throws, `{ throw Offline() }`, fits several
-// forms, and the compiler calls that ambiguous unless one of them is its last choice.
+// The initialisers for a plain value are `@_disfavoredOverload`: a closure that only throws,
+// `{ throw Offline() }`, fits several initialisers, and the compiler reports an ambiguity unless an
+// initialiser is disfavoured.
 
 extension Multiplexer {
-    /// The name of a value on disk: any text, the same in every launch, and no other multiplexer's.
+    /// The name of a value on disk.
     ///
-    /// A string literal is one, with or without interpolations, if the value is `Codable`; for other texts there is
+    /// The name may be any text. It must be the same in every launch, and differ from the names of other
+    /// multiplexers.
+    ///
+    /// If the value is `Codable`, write a string literal, with or without interpolations; for other texts use
     /// ``init(_:)``.
     public struct CacheKey: Sendable {
         @usableFromInline package var persistence: Persistence<SoleKey, Value>
 
-        /// The name `text`.
+        /// Makes a name from a text.
         public init(_ text: String) where Value: Codable {
             self.persistence = Persistence(domain: text) { _ in nil }
             self.persistence.isShared = true
@@ -23,9 +28,9 @@ extension Multiplexer {
     /// Makes a multiplexer.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
+    ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
+    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value.
     @inlinable
     @_disfavoredOverload
@@ -43,14 +48,15 @@ extension Multiplexer {
         )
     }
 
-    /// Makes a multiplexer whose fetch says how long the value is good, and can ask whether it is still the same.
+    /// Makes a multiplexer with a fetch that returns lifetimes, and can revalidate the cached value.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
-    ///   - onFetch: Fetches the value. It receives what is cached, fresh or not, and returns
-    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
+    ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
+    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
+    ///   - onFetch: Fetches the value. The closure receives the cached value, fresh or stale, and returns
+    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` if the
+    ///     server confirms the cached value.
     public init(
         cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
@@ -65,18 +71,19 @@ extension Multiplexer {
         )
     }
 
-    /// Makes a multiplexer whose fetch needs a dependency, such as an access token: both single-flight, both cached.
+    /// Makes a multiplexer with a fetch that needs a dependency, such as an access token.
     ///
-    /// The fetch reports a dependency that is no good by throwing a ``BadDependencyError``; it then runs once more, with a
-    /// new one.
+    /// Value and dependency are each fetched once for all callers, and cached. If the server rejects the
+    /// dependency, the fetch throws a ``BadDependencyError``, and runs once more with a new dependency.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
-    ///   - dependency: Hands out the dependency, and renews it when it is refused.
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for that of `dependency`,
-    ///     or the shared one where it has none. With another one than the dependency's, requests fail with
-    ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
+    ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
+    ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
+    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - repository: The repository of the multiplexer, for common saves and sign-outs; `nil`, the default,
+    ///     for the repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository.
+    ///     With a repository that differs from the dependency's repository, requests fail with
+    ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
     ///   - onFetch: Fetches the value.
     @inlinable
     public init<Runner: DependencyRunner>(
@@ -105,7 +112,7 @@ extension Multiplexer.CacheKey: ExpressibleByUnicodeScalarLiteral where Value: C
 extension Multiplexer.CacheKey: ExpressibleByExtendedGraphemeClusterLiteral where Value: Codable {}
 
 extension Multiplexer.CacheKey: ExpressibleByStringLiteral where Value: Codable {
-    /// The name that a literal says.
+    /// Makes a name from a literal.
     public init(stringLiteral value: String) { self.init(value) }
 }
 

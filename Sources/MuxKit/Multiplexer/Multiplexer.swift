@@ -1,28 +1,28 @@
-/// Fetches one value, shares it with every caller, and keeps it.
+/// Fetches a value once for all callers, and caches the value.
 ///
-/// Define one for each thing that your app fetches, as a global constant, and ask it from anywhere:
+/// Define a global constant for each value that your app fetches, and request the value from anywhere:
 ///
 /// ```swift
 /// let profile = Multiplexer<Profile>(cacheKey: "Profile") { try await Backend.myProfile() }.register()
 ///
 /// let me = try await profile.request()                // one fetch, however many callers
-/// let now = try await profile.refresh().request()     // fetches; the old value stays as a safety net
-/// await profile.clear()                               // forgets it, in memory and on disk
+/// let now = try await profile.refresh().request()     // fetches; the stale value remains for failures
+/// await profile.clear()                               // removes the value from memory and disk
 /// ```
 ///
-/// **Concurrent calls.** Between two fences at most one fetch runs. A fence is ``refresh()``, ``store(_:)``,
-/// ``clear(endingRequests:)`` or a sign-out: nothing that began before it changes what is read after it. A fetch that a fence
-/// has passed still answers its callers, while the next request starts another.
+/// **Concurrent calls.** At most one fetch runs between two fences. A fence is ``refresh()``, ``store(_:)``,
+/// ``clear(endingRequests:)`` or a sign-out: no work that began before the fence changes later reads. A fetch that
+/// began before a fence still returns to its callers; the next request starts a new fetch.
 ///
-/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing. A fetch
-/// may begin on its first caller's thread: what it does before it first suspends, that caller waits for in any case.
-/// When the last caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
+/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A fetch may
+/// begin on the thread of its first caller, who always waits for the part before the first suspension. After the last
+/// caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
 ///
-/// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
-/// stale then.
+/// **After a failure.** The previous value is kept. If the policy permits, callers get this stale value instead of the
+/// error.
 ///
-/// **On disk.** With a `cacheKey` the value can be kept on disk: ``save()`` writes it, a request that finds nothing in
-/// memory reads it, and its age goes on counting between launches.
+/// **On disk.** With a `cacheKey`, ``save()`` writes the value, and a request without a value in memory reads the disk.
+/// The age of a value includes the time between launches.
 public final actor Multiplexer<Value: Sendable> {
     @usableFromInline nonisolated let core: MultiplexerCore<SingleSlot<Value>>
 
@@ -47,26 +47,25 @@ public final actor Multiplexer<Value: Sendable> {
 
     // MARK: - Reading
 
-    /// Returns the value, fetching it when there is no fresh one.
+    /// Returns the cached value if it is fresh; otherwise fetches.
     ///
-    /// Callers that arrive while a fetch runs share its outcome. A caller whose task is cancelled leaves at once; the
-    /// others notice nothing.
+    /// Callers that arrive during a fetch share the outcome.
     ///
-    /// - Returns: A fresh value, or a stale one where the policy permits it.
+    /// - Returns: A fresh value, or a stale value if the policy permits.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own. If the caller has no isolation, that task begins
-    ///   on the caller's thread, and goes on elsewhere when it first suspends.
+    /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no isolation, the task
+    ///   begins on the caller's thread, and continues elsewhere after its first suspension.
     @inlinable
     public nonisolated(nonsending) func request() async throws -> Value {
         if let value = self.core.hit(.sole) { return value }
         return try await self.core.request(.sole)
     }
 
-    /// Returns the value, fetching it when there is none that is good enough for this request.
+    /// Returns the cached value if it is good enough for `options`; otherwise fetches.
     ///
-    /// - Parameter options: What counts as good enough.
-    /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
+    /// - Parameter options: Limits on the age, the source and the wait.
+    /// - Returns: A fresh value, or a stale value if the policy or the options permit.
     /// - Throws: What ``request()`` throws.
     @inlinable
     public nonisolated(nonsending) func request(_ options: RequestOptions) async throws -> Value {
@@ -74,9 +73,9 @@ public final actor Multiplexer<Value: Sendable> {
         return try await self.core.request(.sole, options).value
     }
 
-    /// Returns what ``request(_:)`` does, with its age, where it came from, and why a stale value was served.
+    /// Returns the value of ``request(_:)`` with its age, its source, and the reason for a stale value.
     ///
-    /// - Parameter options: What counts as good enough for this request.
+    /// - Parameter options: Limits on the age, the source and the wait.
     /// - Returns: The entry.
     /// - Throws: What ``request(_:)`` throws.
     @inlinable
@@ -86,30 +85,30 @@ public final actor Multiplexer<Value: Sendable> {
         try await self.core.request(.sole, options)
     }
 
-    /// The value in memory, however old; `nil` if there is none.
+    /// The value in memory, fresh or stale; `nil` without a value.
     public nonisolated var cachedValue: Value? { self.cachedEntry?.value }
 
-    /// The value in memory, however old, with its age; `nil` if there is none.
+    /// The entry in memory, fresh or stale; `nil` without an entry.
     public nonisolated var cachedEntry: MuxEntry<Value>? { self.core.cachedEntry(.sole) }
 
-    /// The entry in memory now, then every change; `nil` where there is none.
+    /// The present entry in memory, then every change; `nil` without an entry.
     public nonisolated var values: MuxValues<Value> { self.core.values(.sole) }
 
-    /// Returns the value in memory or else on disk, however old, without a fetch.
+    /// Returns the value in memory, or otherwise on disk, fresh or stale, without a fetch.
     ///
-    /// - Returns: The value; `nil` if there is none, or none that can be read.
+    /// - Returns: The value; `nil` without a readable value.
     public nonisolated(nonsending) func loadCachedValue() async -> Value? {
         await self.core.loadCachedEntry(.sole)?.value
     }
 
-    /// What this multiplexer counted since it was made.
+    /// The counters of this multiplexer since its initialisation.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.engine.withState { $0.statistics } }
 
     // MARK: - Changing
 
-    /// Makes the value stale: the next request fetches, and has the old value to fall back to.
+    /// Makes the value stale: the next request fetches. If the fetch fails, the policy may permit the stale value.
     ///
-    /// A request that is made afterwards never gets a value whose fetch began before, even if one is running.
+    /// Later requests never get the value of a fetch that began before this call.
     ///
     /// - Returns: The multiplexer, to go on with ``request(_:)``.
     @discardableResult
@@ -118,33 +117,33 @@ public final actor Multiplexer<Value: Sendable> {
         return self
     }
 
-    /// Puts `value` in place of the cached one, as if it had just been fetched.
+    /// Replaces the cached value, as if `value` had just been fetched.
     ///
-    /// A fetch that is running cannot overwrite it. ``save()`` writes it to disk.
+    /// A running fetch cannot overwrite `value`. ``save()`` writes `value` to disk.
     public nonisolated func store(_ value: Value) {
         self.core.store(Fetched(value), .sole, ifRevision: nil)
     }
 
-    /// Puts `value` in place of `entry`, if that is still what is cached: for an optimistic update, or to take one back.
+    /// Replaces `entry` if the cache still holds `entry`: for an optimistic update, or to undo one.
     ///
     /// - Parameters:
     ///   - value: The new value.
-    ///   - entry: What was read before, with ``requestEntry(_:)`` or ``cachedEntry``.
-    /// - Returns: Whether the value was stored. If not, nothing has changed.
+    ///   - entry: An entry of ``requestEntry(_:)`` or ``cachedEntry``.
+    /// - Returns: Whether `value` was stored. If not, the cache is unchanged.
     @discardableResult
     public nonisolated func store(_ value: Value, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
         self.core.store(Fetched(value), .sole, ifRevision: entry.revision)
     }
 
-    /// Forgets the value, in memory and on disk; the next request fetches, and throws if that fails.
+    /// Removes the value from memory and disk; the next request fetches, and throws if the fetch fails.
     ///
-    /// Requests that wait get what their fetch brings, which is not kept. If the value belongs to someone who must not be
-    /// served any more, such as a user that signs out, end them: then no one gets a value whose fetch began before
-    /// this returned.
+    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who signs out, end
+    /// the waiting requests: then no caller gets a value of a fetch that began before this call returned.
     ///
-    /// - Parameter endingRequests: Whether requests that wait throw ``MuxError/cleared`` at once, and their fetch is cancelled.
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
-    ///   is left, and the next save tries again.
+    /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is
+    ///   cancelled.
+    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and the next save
+    ///   tries again.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(.sole, endsRequests: endingRequests)
@@ -152,22 +151,22 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Removes the value from memory, unless it is unsaved.
     ///
-    /// Nothing else changes: fetches run on, and the next request reads the disk before it fetches. The system's memory
-    /// warning does this for all of a repository, see ``MuxRepository/clearMemory()``.
+    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the system calls
+    /// ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
-    /// Writes the value to disk if it changed since the last time; without a `cacheKey`, does nothing.
+    /// Writes the value to disk if it changed since the last save; does nothing without a `cacheKey`.
     ///
-    /// - Returns: What was saved, or why not.
+    /// - Returns: The number of saved entries, and the failures.
     @discardableResult
     public func save() async -> MuxRepository.SaveReport {
         await self.core.repository.save([self.core])
     }
 
-    /// How many watch: zero at rest.
+    /// The number of watchers: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
-    /// The number of waiting callers with options of their own: zero at rest.
+    /// The number of waiting callers with options: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
@@ -178,10 +177,10 @@ public final actor Multiplexer<Value: Sendable> {
 
     // MARK: - Repository
 
-    /// Makes the repository keep this multiplexer alive, until ``unregister()``.
+    /// Makes the repository retain this multiplexer until ``unregister()``.
     ///
-    /// Nothing else depends on it: sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository reach every multiplexer
-    /// from its initialiser to its deallocation. A second call changes nothing.
+    /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every living multiplexer,
+    /// registered or not. A second call has no effect.
     ///
     /// - Returns: The multiplexer.
     @discardableResult

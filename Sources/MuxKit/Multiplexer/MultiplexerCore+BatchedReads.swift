@@ -1,12 +1,12 @@
 public import Foundation
 
-/// Flights of many keys that begin together, and look at the disk in one call.
+/// Flights of many keys that begin together and read the disk in common calls.
 extension MultiplexerCore {
     @usableFromInline typealias Launch = FlightEngine<Key, MuxEntry<Value>, State>.Launch
-    /// A flight that has to start.
+    /// A flight to start, with its key.
     @usableFromInline typealias KeyedLaunch = (key: Key, launch: Launch)
 
-    /// Starts flights, in portions that share a look at the disk.
+    /// Starts flights in portions; each portion reads the disk in one call.
     @inlinable
     func launch(_ launches: [KeyedLaunch]) {
         guard let persistence, launches.count > 1 else {
@@ -19,7 +19,9 @@ extension MultiplexerCore {
         }
     }
 
-    /// Starts the task that works for a portion of flights; it is escalated with any of them, and cancelled with none.
+    /// Starts the common task of a portion of flights.
+    ///
+    /// An escalation of any flight escalates the task. A cancellation of a flight does not cancel the task.
     @usableFromInline
     func startLoading(_ portion: [KeyedLaunch], _ work: @escaping @Sendable @concurrent () async -> Void) {
         let task = self.repository.spawn(
@@ -31,12 +33,13 @@ extension MultiplexerCore {
         self.engine.setSharedTask(task, of: portion.map(\.launch.flight))
     }
 
-    /// Begins flights: answers those that the disk can answer, and has each of the others go on in a task of its own.
+    /// Reads the entries of flights from disk and resumes callers; starts each other flight in a separate
+    /// task.
     @inlinable
     func begin(_ portion: [KeyedLaunch], _ persistence: Persistence<Key, Value>) async {
         let start = self.repository.time.now
         let looks = self.engine.withState { state in portion.map { Self.look(for: $0.key, in: state) } }
-        // Those with an entry in memory have nothing to wait for here.
+        // Flights with an entry in memory or a pending removal do not need the disk.
         for ((key, launch), look) in zip(portion, looks) where look == nil { self.engine.launch(launch, of: key) }
         let others = zip(portion, looks).compactMap { flight, look in look.map { (flight, $0) } }
         let names = others.map { persistence.name(of: $0.0.key) }
@@ -71,7 +74,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Answers callers of a flight with what the disk has for its key, if that can be used; see ``answerFromDisk(_:_:)``.
+    /// Resumes callers of a flight with a usable stored entry; see ``answerFromDisk(_:_:)``.
     @inlinable
     func answer(
         _ key: Key,
@@ -85,7 +88,7 @@ extension MultiplexerCore {
         return self.answer(key, flight, found, look)
     }
 
-    /// Reads the entries with `names`, in their order, for flights; `nil` if the store fails.
+    /// Reads the entries of flights, in the order of `names`; `nil` if the store fails.
     @usableFromInline
     func stored(
         _ names: [MuxStoreKey],

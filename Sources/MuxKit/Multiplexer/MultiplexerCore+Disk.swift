@@ -3,10 +3,10 @@ public import Foundation
 extension MultiplexerCore {
     // MARK: - Loading
 
-    /// The state of a slot before the disk is read for it.
+    /// The state of a slot before a read of its entry from disk.
     @usableFromInline
     struct DiskLook: Sendable {
-        /// Whether the entry was refreshed, which may not be saved yet.
+        /// Whether the entry was refreshed; the refresh may be unsaved.
         @usableFromInline let isRefreshed: Bool
         /// See ``State/clears`` and ``State/session``.
         @usableFromInline let clears: UInt64
@@ -26,7 +26,7 @@ extension MultiplexerCore {
         @usableFromInline var entry: Slot<Value>.Entry
         /// The wall-clock time of the fetch.
         @usableFromInline let fetchedAt: Date
-        /// Whether it was saved as refreshed.
+        /// Whether the entry was saved as refreshed.
         @usableFromInline let isRefreshed: Bool
         /// See ``MuxStoredEntry/refreshNumber``.
         @usableFromInline let refreshNumber: UInt64?
@@ -40,7 +40,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// The state of the slot if the disk may be read; `nil` if memory has an entry, or a removal is pending.
+    /// The state of the slot before a read from disk; `nil` if memory has an entry, or a removal is pending.
     @inlinable
     func look(for key: Key) -> DiskLook? { self.engine.withState { Self.look(for: key, in: $0) } }
 
@@ -51,9 +51,9 @@ extension MultiplexerCore {
         return DiskLook(isRefreshed: slot?.isRefreshed ?? false, clears: state.clears, session: state.session)
     }
 
-    /// Reads the entry of `key` from disk, without changing memory.
+    /// Reads the entry of `key` from disk, without changing the entry in memory.
     ///
-    /// - Returns: The entry; `nil` if there is no usable one.
+    /// - Returns: The entry; `nil` without a usable entry.
     @usableFromInline
     @concurrent
     func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Loaded? {
@@ -68,9 +68,15 @@ extension MultiplexerCore {
         }
     }
 
-    /// What a store has for `key`, as an entry; `nil` if it cannot be used.
+    /// Decodes a stored entry.
     ///
-    /// Its age at `start`, if it is known, goes before that by the time of day.
+    /// - Parameters:
+    ///   - stored: The stored entry.
+    ///   - key: The key.
+    ///   - persistence: Decodes the value.
+    ///   - start: The begin of the read.
+    ///   - known: The age of the entry at `start`; if `nil`, the wall-clock time determines the age.
+    /// - Returns: The entry; `nil` if the entry cannot be used.
     @usableFromInline
     func loaded(
         _ stored: MuxStoredEntry,
@@ -91,7 +97,7 @@ extension MultiplexerCore {
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
         if let selection {
-            // A migrated value is not the server's any more, so nothing would say which requests it is for.
+            // A migrated value has no validator, which would identify the requests that may use the value.
             let isMigrated = stored.schemaVersion < target && stored.validator.map { selection.concerns($0) } ?? false
             guard !isMigrated, selection.includes(key, stored.validator) else { return nil }
         }
@@ -110,7 +116,8 @@ extension MultiplexerCore {
             age = .sum(known, now.duration(since: start))
         } else {
             let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
-            // If the clock was set back, the age is unknown: the entry counts as just expired, or it would never expire.
+            // If the clock was set back, the age is unknown. The entry counts as just expired; otherwise it
+            // would never expire.
             age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
         }
         var entry = Slot<Value>.Entry(
@@ -119,7 +126,7 @@ extension MultiplexerCore {
             timeToLive: stored.timeToLive,
             renewalAge: self.renewalAge(stored.timeToLive, stored.validator),
             stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
-            // A migrated value is not the server's, so it is not revalidated.
+            // A migrated value differs from the server's value, so a validator must not revalidate it.
             validator: stored.schemaVersion < target ? nil : stored.validator,
             revision: 0,
             isDirty: stored.schemaVersion < target && !self.isShared,
@@ -138,20 +145,24 @@ extension MultiplexerCore {
         )
     }
 
-    /// How many bytes are decoded at once, since a change of threads takes longer.
+    /// The maximum size in bytes of a small payload.
+    ///
+    /// A small payload is decoded without a change of threads, which would take longer than the decoding.
     @inlinable static var smallPayload: Int { 1 << 14 }
 
-    /// Decodes so many bytes, never in an isolation of the caller's.
+    /// Decodes a payload of `count` bytes, never in the caller's isolation.
     @concurrent
     private static func decoded(_ count: Int, _ decode: @escaping @Sendable () -> Value?) async -> Value? {
         count <= Self.smallPayload ? decode() : await BlockingWork.run(decode)
     }
 
-    /// Reads the last refresh of everything, before the first entry from disk is used, and if another process may have
+    /// Reads the mark of the last refresh of all entries.
+    ///
+    /// The mark is read before the first entry from disk is used, and again if another process may have
     /// refreshed since.
     ///
     /// - Parameters:
-    ///   - entries: The entries from disk to be judged.
+    ///   - entries: The entries from disk, whose freshness depends on the mark.
     ///   - persistence: Names the mark of the refresh.
     /// - Throws: The store's error.
     @usableFromInline
@@ -169,9 +180,9 @@ extension MultiplexerCore {
         }
     }
 
-    /// Puts an entry from disk into its slot, if memory has nothing newer.
+    /// Stores an entry from disk in its slot, unless memory has a newer state.
     ///
-    /// - Returns: The slot, for which the table may not have had room; `nil` while the domain is being removed.
+    /// - Returns: The slot, for which the table may have had no room; `nil` during a removal of the domain.
     @inlinable
     func adopt(_ loaded: Loaded, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
         guard !state.isDomainRemovalPending else { return nil }
@@ -186,7 +197,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// The value in memory or on disk, however old.
+    /// The entry in memory, or otherwise on disk or in the shared store, fresh or stale.
     func loadCachedEntry(_ key: Key) async -> MuxEntry<Value>? {
         guard key == key else { return nil }
         if let entry = self.cachedEntry(key) { return entry }
@@ -196,7 +207,8 @@ extension MultiplexerCore {
         let now = self.repository.time.now
         let (entry, isAdopted) = self.engine.withState { state -> (MuxEntry<Value>?, Bool) in
             let slot = state.slots.slot(of: key)
-            // An entry that came meanwhile is newer; this one may have been cleared meanwhile.
+            // An entry that arrived during the read is newer than the read entry. The read entry may have
+            // been cleared.
             guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
                 return (slot?.snapshot(at: now, source: .memory), false)
             }
@@ -215,7 +227,8 @@ extension MultiplexerCore {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - endsRequests: Whether waiting callers get ``MuxError/cleared`` instead of the outcome of their fetch.
+    ///   - endsRequests: Whether waiting callers get ``MuxError/cleared`` instead of the outcome of their
+    ///     fetch.
     /// - Returns: The failures of the removal on disk.
     func clear(_ key: Key, endsRequests: Bool) async -> MuxRepository.ClearReport {
         guard key == key else { return MuxRepository.ClearReport() }
@@ -263,7 +276,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Removes every entry, in memory and on disk; see ``clear(_:endsRequests:)``.
+    /// Removes all entries, in memory and on disk; see ``clear(_:endsRequests:)``.
     func clearAll(endsRequests: Bool) async -> MuxRepository.ClearReport {
         let forget: @Sendable () -> Void = {
             if let domain = self.domain {
@@ -281,12 +294,13 @@ extension MultiplexerCore {
         }
     }
 
-    /// Removes the domain on disk; in the lane.
+    /// Removes all entries of the domain on disk; in the lane.
     func removeDomain() async -> MuxRepository.ClearReport {
         guard let persistence else { return MuxRepository.ClearReport() }
         do {
             let failure = try await self.repository.removeAll(domain: persistence.domain)
-            // Entries that were saved since the first try have been removed too.
+            // The removal includes entries that were saved after an earlier failed removal: they are unsaved
+            // again.
             let saved = self.engine.withState { state in
                 defer { state.savedDuringRemoval = [] }
                 return state.savedDuringRemoval

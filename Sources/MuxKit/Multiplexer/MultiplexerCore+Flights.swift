@@ -1,8 +1,10 @@
 extension MultiplexerCore {
-    /// A slot that a flight knows from before its fetch; kept by the flight, since it may be evicted meanwhile.
+    /// The slot of a flight's key before the fetch.
     ///
-    /// An object: the flights of new keys have none, and it lies on the stack of an asynchronous function, which takes memory while
-    /// that waits.
+    /// The flight retains the slot, because the table may evict the slot during the fetch.
+    ///
+    /// An object, not a struct: flights of new keys have no former slot, and the stack of the asynchronous
+    /// function takes memory during the whole fetch.
     @usableFromInline
     final class FormerSlot: Sendable {
         @usableFromInline let slot: Slot<Value>
@@ -24,7 +26,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// The work of one flight: looks at the disk if memory has no entry, then fetches.
+    /// The work of one flight: reads an absent entry from disk, or calls the shared store; then fetches.
     @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
         if self.persistence != nil {
@@ -43,7 +45,7 @@ extension MultiplexerCore {
         if !isOver { await self.fly(key, flight, loaded) }
     }
 
-    /// The work of one flight after the look at the disk, which has found `loaded`.
+    /// Fetches, after a read of the disk or the shared store that found `loaded`.
     @inlinable
     @inline(__always)
     func fly(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot?) async {
@@ -59,7 +61,9 @@ extension MultiplexerCore {
         }
     }
 
-    /// Fetches more than a value, or with retries; apart, for that takes a larger stack.
+    /// Fetches a value with its lifetime and validator, or with retries.
+    ///
+    /// A separate function, because this fetch needs a larger stack than the fetch of a plain value.
     @inlinable
     @inline(never)
     func fetchWithFacts(_ key: Key, _ flight: FlightID, _ beginning: Beginning) async throws {
@@ -68,7 +72,7 @@ extension MultiplexerCore {
         self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
     }
 
-    /// Begins the fetch of a flight; `nil` if the flight has ended.
+    /// Begins the fetch of a flight; `nil` if the flight has ended or is cancelled.
     @inlinable
     @inline(never)
     func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot?) -> Beginning? {
@@ -93,15 +97,19 @@ extension MultiplexerCore {
         return Beginning(self.repository.time.now, former)
     }
 
-    /// Loads the entry of `key` into its slot, if memory has none, and answers the callers for which it is good enough.
+    /// Loads an absent entry from disk into its slot, and resumes callers.
     ///
-    /// - Returns: Whether the flight has ended, and the loaded slot, for which the table may not have had room.
+    /// Resumes the callers for which the entry is good enough.
+    ///
+    /// - Returns: Whether the flight has ended. If not, also the loaded slot, for which the table may have
+    ///   had no room.
     @inlinable
     @inline(never)
     func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: FormerSlot?) {
         guard let persistence else { return (false, nil) }
         guard let look = self.look(for: key) else {
-            // Another process may have ended the session. If another task is finding that out now, the value is dropped later.
+            // Another process may have ended the session. If another task detects the end at the same time,
+            // the value is dropped later.
             try? await self.repository.checkSession()
             return (false, nil)
         }
@@ -109,7 +117,7 @@ extension MultiplexerCore {
         return self.answer(key, flight, found, look)
     }
 
-    /// Puts an entry from disk into its slot, and answers the callers for which it is good enough; see ``answerFromDisk(_:_:)``.
+    /// Stores an entry from disk in its slot, and resumes callers; see ``answerFromDisk(_:_:)``.
     @inlinable
     @inline(never)
     func answer(
@@ -121,8 +129,9 @@ extension MultiplexerCore {
         self.answer(key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
     }
 
-    /// Answers the callers for which the slot that `adopt` returns is good enough, and those with tickets up to `last`; see
-    /// ``answerFromDisk(_:_:)``.
+    /// Resumes callers with the slot that `adopt` returns; see ``answerFromDisk(_:_:)``.
+    ///
+    /// Resumes the callers for which the slot is good enough, and all callers with tickets up to `last`.
     @inlinable
     @inline(never)
     func answer(
@@ -188,7 +197,7 @@ extension MultiplexerCore {
     ///
     /// - Parameters:
     ///   - fetched: The value.
-    ///   - entry: The entry made of it.
+    ///   - entry: The entry of `fetched`.
     ///   - key: The key.
     ///   - flight: The flight.
     ///   - beginning: The beginning of the fetch.
@@ -302,16 +311,16 @@ extension MultiplexerCore {
             evictions = state.takeEvictions()
         }
         if hasTimedOut { self.pauseAfterTimeout(key, fallback?.entry?.revision) }
-        // What took too long was cancelled for it.
+        // A fetch that took too long was cancelled, so its own error is a cancellation.
         self.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.release(evictions)
     }
 
-    /// Pauses fetches of `key` behind requests, after one that took too long and whose flight the callers have left.
+    /// Pauses renewals of `key` behind requests, after a fetch took too long.
     private func pauseAfterTimeout(_ key: Key, _ revision: UInt64?) {
         let now = self.repository.time.now
         self.withSlots { state in
-            // A value that came meanwhile ends the pause.
+            // A value that arrived after the timeout ends the pause.
             guard let entry = state.slots.slot(of: key)?.entry, entry.revision == revision else { return }
             let number = state.nextRevision()
             state.withSlot(of: key) { $0.paused(self.policy.errorBackoff, at: now, sequence: number) }
@@ -320,7 +329,7 @@ extension MultiplexerCore {
 }
 
 extension MultiplexerCore {
-    /// Fetches, with the retries of the policy; throws the error of the last attempt.
+    /// Fetches with the retries of the policy; throws the error of the last attempt.
     @inlinable
     func fetched(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
         guard let policy = self.policy.retry else { return try await self.fetch(key, before) }

@@ -1,13 +1,13 @@
 import Foundation
 
 extension MultiplexerCore {
-    /// The options of a waiting caller, where they are not the default.
+    /// The options of a waiting caller, if not the default options.
     @usableFromInline
     struct WaiterOptions: Sendable {
         @usableFromInline let limits: Freshness.Limits
-        /// When the wait limit passes.
+        /// The end of the wait limit; `nil` without a limit.
         @usableFromInline let waitLimitEnds: Moment?
-        /// The slot that was loaded from disk, for which memory may have had no room.
+        /// A slot from disk or from the shared store, for which the table may have had no room.
         @usableFromInline var loaded: Slot<Value>?
 
         @usableFromInline
@@ -17,11 +17,11 @@ extension MultiplexerCore {
         }
     }
 
-    /// What a change of slots leaves to be done outside the lock.
+    /// The work to do outside the lock after a change of slots.
     @usableFromInline
     struct Evictions: Sendable {
         @usableFromInline let slots: [(Key, Slot<Value>)]
-        /// Whether dirty entries have to be saved so that they can be evicted.
+        /// Whether dirty entries must be saved to become evictable.
         @usableFromInline let writesBack: Bool
         /// See ``SlotStorage/hasTooManyMarks``.
         @usableFromInline let hasTooManyMarks: Bool
@@ -34,41 +34,46 @@ extension MultiplexerCore {
         }
     }
 
-    /// The state that the flight engine's lock guards.
+    /// The state under the lock of the flight engine.
     @usableFromInline
     struct State: Sendable {
         @usableFromInline var slots: Slots
         @usableFromInline var statistics = MuxRepository.Statistics()
-        /// The last refresh of everything, to be saved.
+        /// The last refresh of all entries, for the next save.
         var diskRefresh = DiskRefresh()
         /// The number of ended sessions.
         @usableFromInline var session: UInt64 = 0
-        /// By ticket; each caller removes its own.
+        /// The options of waiting callers, by ticket; each caller removes its options.
         @usableFromInline var waiterOptions: [Ticket: WaiterOptions] = [:]
         /// Keys whose entry on disk was written by a later version of the program.
         @usableFromInline var newerOnDisk: Set<Key> = []
         /// Keys of values that were stored before the disk was read.
         var unseenOnDisk: Set<Key> = []
-        /// Whether the disk may still have all entries of the domain, which were cleared; it is not read meanwhile.
+        /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from
+        /// disk.
         @usableFromInline var isDomainRemovalPending = false
-        /// Keys that were saved meanwhile; the removal removes their entries too.
+        /// Keys of entries that were saved before the pending removal of the domain, which removes these
+        /// entries.
         var savedDuringRemoval: Set<Key> = []
-        /// The number of clears, by which a load notices one that came meanwhile.
+        /// The number of clears, by which a load detects a clear during the load.
         @usableFromInline var clears: UInt64 = 0
         /// Evicted slots, to be reported and released outside the lock.
         @usableFromInline var evicted: [(Key, Slot<Value>)] = []
-        /// Where ``sweep(at:_:)`` goes on.
+        /// The place at which ``sweep(at:_:)`` continues.
         @usableFromInline var sweepPlace: Int?
-        /// Whether a save is running that makes entries evictable.
+        /// Whether a write-back is running: a save that makes entries evictable.
         @usableFromInline var isWritingBack = false
-        /// The number of entries at which the next such save is due, after one that did not help.
+        /// The number of entries at which the next write-back is due, after a write-back without success.
         @usableFromInline var writeBackCount = 0
-        /// Whether the last such save could not write: entries may be evicted unsaved.
+        /// Whether the disk cannot be written, so that entries may be evicted unsaved.
+        ///
+        /// Set by a write-back with failures and without a saved entry; reset by a saved entry.
         @usableFromInline var cannotWrite = false
-        /// Entries evicted unsaved, since the last report and since the last such save.
+        /// The number of entries evicted unsaved since the last report.
         @usableFromInline var lostCount = 0
+        /// The number of entries evicted unsaved since the begin of the last write-back.
         @usableFromInline var lostSinceTry = 0
-        /// The number of entries evicted unsaved at which the disk is tried again.
+        /// The ``lostSinceTry`` at which the next write-back is due, while the disk cannot be written.
         @usableFromInline var lossesBeforeTry = Self.firstLossesBeforeTry
 
         @usableFromInline static var firstLossesBeforeTry: Int { 64 }
@@ -79,7 +84,7 @@ extension MultiplexerCore {
 
         init(slots: Slots) { self.slots = slots }
 
-        /// Changes the slot of `key`, and counts evictions; ``takeEvictions()`` has to follow.
+        /// Changes the slot of `key`, and counts evictions; a call of ``takeEvictions()`` must follow.
         @inlinable
         mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
             var (evictions, lost) = (0, 0)
@@ -99,7 +104,7 @@ extension MultiplexerCore {
             return result
         }
 
-        /// Checks two entries, and removes those that are beyond use; ``takeEvictions()`` has to follow.
+        /// Checks two entries, and removes useless entries; a call of ``takeEvictions()`` must follow.
         @inlinable
         mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
             var useless: [(Key, Slot<Value>)] = []
@@ -113,14 +118,14 @@ extension MultiplexerCore {
             self.evicted += useless
         }
 
-        /// Has `key`, which no table holds any more, released outside the lock.
+        /// Schedules the release of `key` outside the lock; no table contains `key` any more.
         mutating func release(_ key: Key?) {
             if let key { self.evicted.append((key, Slot())) }
         }
 
-        /// Replaces the marks of refreshed absent entries by a refresh of everything on disk.
+        /// Replaces the marks of refreshed absent entries by a refresh of all entries on disk.
         ///
-        /// All entries on disk count as stale then: more than were refreshed, but never fewer.
+        /// Then all entries on disk count as stale, including entries that were not refreshed.
         ///
         /// - Returns: The marks, to be released outside the lock.
         mutating func foldMarks(at date: Date) -> any Sendable {
@@ -128,8 +133,14 @@ extension MultiplexerCore {
             return self.slots.removeMarks()
         }
 
-        /// The entry as the table stores it: with a revision, a new one if it renews none, and not to be saved if the disk has an
-        /// entry in a newer format.
+        /// Prepares an entry for the table.
+        ///
+        /// - Parameters:
+        ///   - entry: The entry.
+        ///   - key: The key.
+        ///   - revision: The revision of the renewed entry; `nil` for a new revision.
+        /// - Returns: The entry with its revision; excluded from saves if the disk has an entry in a newer
+        ///   format.
         @inlinable
         mutating func adopted(
             _ entry: Slot<Value>.Entry,
@@ -146,15 +157,16 @@ extension MultiplexerCore {
             return entry
         }
 
-        /// Whether an entry on disk is older than a refresh that is saved or will be.
+        /// Whether an entry from disk was fetched before the last refresh, which may be unsaved.
         @usableFromInline
         func isFromBeforeRefresh(_ loaded: Loaded) -> Bool {
             loaded.isRefreshed || self.diskRefresh.isLater(than: (loaded.refreshNumber, loaded.fetchedAt))
         }
 
-        /// Whether a save is due that makes entries evictable; then ``wroteBack(_:failed:)`` has to follow.
+        /// Whether a write-back is due; then a call of ``wroteBack(_:failed:)`` must follow.
         ///
-        /// If the disk could not be written, the next one is due when enough entries were evicted unsaved.
+        /// A write-back is due if the table exceeds its bound. If the last write-back could not write, the
+        /// next write-back is due when enough entries were evicted unsaved.
         @inlinable
         mutating func writeBackBegins() -> Bool {
             let isOverBound = self.slots.isOverBound
@@ -169,9 +181,10 @@ extension MultiplexerCore {
             return true
         }
 
-        /// That save wrote `count` entries, and `failed` could not be written.
+        /// A write-back wrote `count` entries, and failed to write `failed` entries.
         ///
-        /// If it wrote none, the next one is due at a quarter more entries, or at twice as many evicted unsaved.
+        /// If `count` is zero, the next write-back is due at a quarter more entries. After a failure it is
+        /// due at twice as many entries evicted unsaved as before, at most 65,536.
         mutating func wroteBack(_ count: Int, failed: Int) {
             self.isWritingBack = false
             let entries = self.slots.entryCount
@@ -180,7 +193,7 @@ extension MultiplexerCore {
             self.lossesBeforeTry = self.cannotWrite ? min(self.lossesBeforeTry * 2, 65_536) : Self.firstLossesBeforeTry
         }
 
-        /// Takes what has to be dealt with outside the lock after a change of slots, by ``MultiplexerCore/release(_:)``.
+        /// Takes the work of ``MultiplexerCore/release(_:)`` outside the lock after a change of slots.
         @inlinable
         mutating func takeEvictions() -> Evictions? {
             if self.shared.hasFacts {
@@ -199,7 +212,7 @@ extension MultiplexerCore {
             return self.lostCount
         }
 
-        /// The entry of `key` was evicted, and may have come back since.
+        /// The entry of `key` was evicted; a new entry may have replaced it since.
         @usableFromInline
         mutating func evictedShared(_ key: Key) { if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) } }
 
@@ -215,7 +228,7 @@ extension MultiplexerCore {
 
         /// Removes all slots.
         ///
-        /// - Returns: What is to be released outside the lock.
+        /// - Returns: The slots and facts, to be released outside the lock.
         mutating func removeAll() -> any Sendable { (self.slots.removeAll(), self.shared.lostAll()) }
 
         package func leftover() -> String? {
@@ -229,7 +242,7 @@ extension MultiplexerCore {
                 ?? (self.slots as? any SelfChecking)?.violation()
         }
 
-        /// Counts a flight some of whose callers a store has answered; the flight may be over then.
+        /// Counts a flight with callers that got a stored entry; `isOver` is whether the flight has ended.
         @inlinable
         mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
             switch source {
@@ -246,7 +259,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Removes all entries that need not be saved; fences nothing.
+    /// Removes all saved entries, without a fence.
     package func clearMemory() {
         let former = self.engine.withState { state in
             state.slots.removeClean(keeping: Self.portion).map { ($0, state.shared.lostAll()) }
@@ -281,10 +294,10 @@ extension MultiplexerCore {
         return keys
     }
 
-    /// How many entries one critical section handles, so that no request waits for long.
+    /// The maximum number of entries in one critical section, which limits the wait of a request.
     @inlinable static var portion: Int { 128 }
 
-    /// Calls `body` for many keys, in several critical sections.
+    /// Calls `body` for each key, in several critical sections.
     func inPortions(_ keys: some Collection<Key>, _ body: (inout State, Key) -> Void) {
         var rest = keys[...]
         while !rest.isEmpty {
@@ -293,7 +306,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Changes slots, then releases outside the lock what that evicted.
+    /// Changes slots, then releases evicted slots outside the lock.
     @inlinable
     func withSlots<R>(_ body: (inout State) -> sending R) -> sending R {
         let (result, evictions) = self.engine.withState { (body(&$0), $0.takeEvictions()) }
@@ -301,11 +314,11 @@ extension MultiplexerCore {
         return result
     }
 
-    /// Releases what was evicted, for changes of slots that do not use ``withSlots(_:)``; not under the lock.
+    /// Releases evicted slots after a change of slots without ``withSlots(_:)``; not under the lock.
     @inlinable
     func releaseEvicted() { self.release(self.engine.withState { $0.takeEvictions() }) }
 
-    /// Releases what was evicted, reports it, and starts the work that ``State/takeEvictions()`` found due.
+    /// Releases and reports evicted slots, and starts the due work of ``State/takeEvictions()``.
     @inlinable
     func release(_ evictions: Evictions?) {
         guard let evictions else { return }
@@ -325,7 +338,7 @@ extension MultiplexerCore {
         withExtendedLifetime(marks) {}
     }
 
-    /// Saves, so that entries can be evicted.
+    /// Starts a write-back: a save, after which entries can be evicted.
     @usableFromInline
     func writeBack() {
         ReentrantAsyncMutex.outside {
@@ -344,7 +357,7 @@ extension MultiplexerCore {
 }
 
 extension MultiplexerCore {
-    /// Lets unsaved entries be evicted, since the disk cannot be written.
+    /// Permits the eviction of unsaved entries, because the disk cannot be written.
     private func makeUnsavedExpendable() {
         var place: Int?
         repeat {

@@ -1,5 +1,5 @@
 extension MultiplexerCore {
-    /// Options in an object, since few calls have any.
+    /// Options in an object, because few calls have options.
     @usableFromInline
     final class BoxedOptions: Sendable {
         @usableFromInline let options: RequestOptions
@@ -10,7 +10,8 @@ extension MultiplexerCore {
 
     /// A request that was no hit.
     ///
-    /// An object: the stack of an asynchronous function takes several times its memory while it waits.
+    /// An object, because local variables of a waiting asynchronous function take several times as much
+    /// memory.
     @usableFromInline
     final class PendingRequest {
         @usableFromInline let core: MultiplexerCore
@@ -38,9 +39,13 @@ extension MultiplexerCore {
             self.ticket = ticket ?? core.engine.nextID()
         }
 
-        /// Answers the caller from memory if the entry is good enough; otherwise joins or starts the key's flight.
+        /// Resumes the caller with a sufficient entry in memory; otherwise joins or starts the key's flight.
         ///
-        /// If not `isAlone`, the caller keeps the wait limit itself. A flight that has to start is left to `gather`, if it is given.
+        /// - Parameters:
+        ///   - waiter: The waiter of the caller.
+        ///   - mayFly: Whether the flight may begin on the caller's thread.
+        ///   - isAlone: Whether the wait limit is observed here; otherwise the caller observes the limit.
+        ///   - gather: Receives the flight to start; `nil` to start the flight here.
         @inlinable
         @inline(never)
         func arrive(
@@ -91,7 +96,7 @@ extension MultiplexerCore {
             )
         }
 
-        /// Has nothing answer that is in memory or on disk.
+        /// Excludes entries in memory and on disk from the request.
         @usableFromInline
         func takeNothingStored() {
             var options = self.options?.options ?? RequestOptions()
@@ -99,18 +104,18 @@ extension MultiplexerCore {
             self.options = BoxedOptions(options)
         }
 
-        /// The value of an answer.
+        /// The value of the outcome.
         @inlinable
         @inline(never)
         func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.departed(answer).value }
 
-        /// The entry of an answer, after the cleanup.
+        /// The entry of the outcome, after the cleanup.
         @inlinable
         @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
             if self.options != nil {
-                // The slot that was loaded for it is released outside the lock.
+                // The slot that was loaded for this request is released outside the lock.
                 let gone = core.engine.withState { $0.waiterOptions.removeValue(forKey: self.ticket) }
                 withExtendedLifetime(gone) {}
             }
@@ -130,19 +135,19 @@ extension MultiplexerCore {
 extension MultiplexerCore.PendingRequest: Sendable {}
 
 extension MultiplexerCore {
-    /// How many entries a request for many keys reads from disk at the same time.
+    /// The maximum number of simultaneous reads from disk of a request for many keys.
     private static var readersAtOnce: Int { 16 }
 
-    /// The results of simultaneous requests for `keys`, in their order.
+    /// The results of simultaneous requests for `keys`, in the order of the keys.
     ///
-    /// The task waits for ``flightsAtOnce`` flights at a time; only their work has tasks of its own.
+    /// The task waits for ``flightsAtOnce`` flights at a time; only the work of a flight has a separate task.
     @concurrent
     @inlinable
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         guard options.mode != .cacheOnly else { return await self.cachedResults(keys, options) }
         let (engine, first) = (self.engine, self.engine.nextIDs(keys.count))
         let calls = keys.indices.map { PendingRequest(self, keys[$0], options, first &+ Ticket($0)) }
-        // A wait limit counts from the beginning for all.
+        // A wait limit applies to all keys from the beginning, so all requests must start at once.
         let limit = options.waitLimit == nil ? self.flightsAtOnce : keys.count
         var timer: Task<Void, Never>?
         var launches: [KeyedLaunch] = []
@@ -176,7 +181,7 @@ extension MultiplexerCore {
         return self.engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
     }
 
-    /// The values in memory or on disk, read by a few tasks that share the keys evenly.
+    /// The values in memory or on disk, read by a few tasks with an equal number of keys each.
     @usableFromInline
     func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         let readers = min(keys.count, Self.readersAtOnce)
@@ -208,7 +213,7 @@ extension MultiplexerCore {
 }
 
 extension MultiplexerCore {
-    /// The answer to a caller whose wait limit has passed; `nil` if there is no usable entry.
+    /// The result for a caller after its wait limit; `nil` without a usable entry.
     @usableFromInline
     static func instead(
         in state: inout State,

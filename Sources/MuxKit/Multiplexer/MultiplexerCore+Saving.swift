@@ -39,15 +39,16 @@ extension MultiplexerCore: SessionParticipant {
     }
 
     package func signOutCompleted() {
-        // A caller that was told may have signed in again by now.
+        // A caller that was resumed at the end of the session may have signed in again, and its new token
+        // must stay.
         if !self.handsOutTokens { self.forgetAll() }
     }
 
-    /// Removes everything from memory; what is being fetched is not kept.
+    /// Removes all entries from memory; values of running fetches are not kept.
     ///
     /// - Parameters:
-    ///   - error: What waiting callers get now; `nil` to let them have what their fetch brings.
-    ///   - isRemovalPending: Whether what is on disk is to be removed.
+    ///   - error: The error for waiting callers; `nil` if the callers wait for the value of their fetch.
+    ///   - isRemovalPending: Whether a removal of all entries on disk follows.
     func forgetAll(answering error: (any Error)? = nil, onDisk isRemovalPending: Bool = false) {
         let former = self.engine.fenceAll(answering: error) { state in
             if isRemovalPending { state.isDomainRemovalPending = true }
@@ -58,7 +59,7 @@ extension MultiplexerCore: SessionParticipant {
         self.watchers.sendToAll(())
     }
 
-    // MARK: - Others with the same name
+    // MARK: - Multiplexers with the same `cacheKey`
 
     package func cleared(_ cleared: ClearedEntries) {
         guard let persistence = self.persistence ?? self.sharing?.persistence else { return }
@@ -97,15 +98,15 @@ extension MultiplexerCore: SessionParticipant {
     /// Changes that are not saved.
     private struct Unsaved {
         var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
-        /// The number of dirty entries, those in ``unseen`` included.
+        /// The number of dirty entries, including the entries of ``unseen``.
         var dirtyCount = 0
-        /// Dirty entries that may not be written before the disk was read.
+        /// Dirty entries that must not be written before a read of the disk.
         var unseen: [Key] = []
         var removals: [Key] = []
         var refreshes: [Key] = []
     }
 
-    /// Collects what changed, in several critical sections.
+    /// Collects the unsaved changes, in several critical sections.
     private func collect() -> Unsaved {
         var unsaved = Unsaved()
         var seen: Set<Key> = []
@@ -157,7 +158,7 @@ extension MultiplexerCore: SessionParticipant {
                     usableUntil: usableTime.map { written.fetchedAt.addingTimeInterval($0.secondsValue) },
                     payload: try persistence.encode(entry.value)
                 )
-                // A refreshed entry is stale after a relaunch, too.
+                // A refreshed entry must be stale after a relaunch, too.
                 return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
             },
             isCurrent: { self.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
@@ -194,7 +195,7 @@ extension MultiplexerCore: SessionParticipant {
 
     /// Removes `entry` from memory, so that the next request reads the newer value on disk.
     ///
-    /// - Returns: Whether memory still had it.
+    /// - Returns: Whether memory still had `entry`.
     private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
         let former = self.engine.withState { state -> Slot<Value>.Entry? in
             guard state.slots.slot(of: key)?.entry != nil else { return nil }
@@ -231,7 +232,7 @@ extension MultiplexerCore: SessionParticipant {
         } else if !unsaved.removals.isEmpty {
             made.failures += await self.remove(unsaved.removals).failures
         }
-        // Entries on disk are not read while the domain may still have to be removed.
+        // No entry is read from disk while a removal of the domain is pending.
         guard !self.engine.withState({ $0.isDomainRemovalPending }) else { return made }
         await self.lookForNewer(persistence, &made)
         do {
@@ -243,11 +244,12 @@ extension MultiplexerCore: SessionParticipant {
         return made
     }
 
-    /// Saves the mark of the last refresh of everything, and notices a refresh by another process.
+    /// Saves the mark of the last refresh of all entries, and detects a refresh by another process.
     ///
-    /// With every save, so that a store which drops the least recently used entries keeps the mark.
+    /// Each save of entries writes the mark again, so that a store which evicts the least recently used
+    /// entries keeps the mark.
     ///
-    /// - Returns: The number of refreshes that were not saved before.
+    /// - Returns: 1 if the refresh was unsaved, otherwise 0.
     private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws -> Int {
         let (isSaved, session) = self.engine.withState { ($0.diskRefresh.isSaved, $0.session) }
         guard Slots.hasManyKeys, hasWork || !isSaved else { return 0 }
@@ -264,7 +266,7 @@ extension MultiplexerCore: SessionParticipant {
         return refresh.isSaved ? 0 : 1
     }
 
-    /// Saves the refreshes of entries that are not in memory.
+    /// Marks the entries of `keys`, which are not in memory, as refreshed on disk.
     private func saveRefreshes(
         _ keys: [Key],
         _ persistence: Persistence<Key, Value>,
@@ -285,14 +287,15 @@ extension MultiplexerCore: SessionParticipant {
         }
     }
 
-    /// Reads the entries on disk that values stored by hand would replace.
+    /// Reads the entries on disk that stored values would replace.
     ///
-    /// Entries of a later version of the program stay, and so do newer values of another process; once read, the store would let
-    /// this process overwrite these.
+    /// A value of ``MultiplexerCore/store(_:_:ifRevision:)`` does not replace an entry of a later version of
+    /// the program, and does not replace a newer value of another process. After this read, the store would
+    /// permit this process to overwrite the newer value, so the value in memory is removed.
     ///
     /// - Parameters:
     ///   - persistence: Names the entries.
-    ///   - made: Receives the entries that left memory because the disk has a newer value, and the failures.
+    ///   - made: Receives the removed entries and the failures.
     private func lookForNewer(_ persistence: Persistence<Key, Value>, _ made: inout MadeGood) async {
         let unseen = self.engine.withState { $0.unseenOnDisk }
         guard !unseen.isEmpty else { return }
@@ -319,9 +322,9 @@ extension MultiplexerCore: SessionParticipant {
         }
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
-        // A date in the future is from before the clock was set back, and proves nothing.
+        // A date in the future was written before the clock was set back, and does not prove a newer value.
         for (key, fetchedAt) in found where fetchedAt <= wallTime {
-            // An entry that is still to be removed is not newer, whatever its date.
+            // An entry with a pending removal is never newer.
             guard let slot = self.engine.withState({ $0.slots.slot(of: key) }), !slot.isRemovalPending,
                 let entry = slot.entry, entry.isDirty, fetchedAt > entry.timeOfDay(wallTime, at: now),
                 self.supersede(entry, of: key)
@@ -331,12 +334,12 @@ extension MultiplexerCore: SessionParticipant {
         self.inPortions(seen) { state, key in state.release(state.unseenOnDisk.remove(key)) }
     }
 
-    /// The number of failures in a row after which the store counts as down.
+    /// The number of consecutive failures after which the reads stop.
     private static var mostFailuresInARow: Int { 8 }
 }
 
 extension Slot.Entry {
-    /// The wall-clock time of the fetch, if it is `wallTime` at `now`.
+    /// The wall-clock time of the fetch; `wallTime` is the wall-clock time at `now`.
     fileprivate func timeOfDay(_ wallTime: Date, at now: Moment) -> Date {
         wallTime.addingTimeInterval(-now.duration(since: self.fetchedAt).secondsValue)
     }

@@ -1,10 +1,10 @@
 import Foundation
 
-/// Flights that look at a store which several machines share: at most one of them fetches.
+/// Flights with a shared store of several machines: as a rule, one machine fetches an entry for all machines.
 extension MultiplexerCore {
     // MARK: - Flights
 
-    /// The work of one flight: asks the shared store, waits for another machine's fetch, or fetches.
+    /// The work of one flight: reads the shared store, waits for another machine's fetch, or fetches.
     @usableFromInline
     func flyBySharedStore(_ key: Key, _ flight: FlightID) async {
         guard let sharing else { return }
@@ -18,26 +18,26 @@ extension MultiplexerCore {
         self.withSlots { $0.sharedFlightEnded(key) }
     }
 
-    /// The right to fetch for all machines.
+    /// A claim of this machine: the right to fetch for all machines.
     private struct FetchRight: Sendable {
         let ticket: MuxShared.Ticket
         /// Whether the store has an older entry.
         let replaces: Bool
-        /// How long the flight may still wait for the store.
+        /// The remaining time that the flight may wait for the store.
         let budget: Duration
     }
 
-    /// How a flight goes on after its look at the shared store.
+    /// The next step of a flight after its calls of the shared store.
     private enum NextStep {
-        /// It has ended.
+        /// The flight has ended.
         case nothing
-        /// It fetches, for this machine alone.
+        /// The flight fetches for this machine only.
         case fetch(FormerSlot?)
-        /// It fetches for all.
+        /// The flight fetches for all machines.
         case fetchAndPut(FetchRight, FormerSlot?)
     }
 
-    /// Answers callers with what the shared store has, and waits while another machine fetches.
+    /// Claims the entry, resumes callers with the store's entry, and waits for another machine's fetch.
     private func look(
         _ key: Key,
         _ flight: FlightID,
@@ -48,22 +48,23 @@ extension MultiplexerCore {
         let duration = Duration.sum(min(self.policy.fetchTimeout, Self.longestClaim), client.policy.budget)
         let patience = min(client.policy.patience, self.policy.fetchTimeout / 2)
         var loaded: FormerSlot?
-        // How long this flight may still wait for the store, beside its patience with another machine.
+        // The remaining time for waits for the store, apart from the wait for another machine's fetch.
         var budget = client.policy.budget
-        // Whether what the store has is not good enough for all callers.
+        // Whether the store's entry is not fresh enough for all callers.
         var wantsNewer = false
-        // Since when another machine fetches, and the last caller by then.
+        // The begin of the wait for another machine's fetch, and the last ticket at that time.
         var waits: (since: Moment, last: Ticket)?
         let wait = client.wait(for: name.key)
         while true {
             let (isOn, known) = self.known(key, flight)
             guard isOn else { return .nothing }
-            guard let known else { return .fetch(loaded) }  // it is cancelled, and ends there
-            // What was found before may be what the fence has removed.
+            guard let known else { return .fetch(loaded) }  // a cancelled flight ends at the begin of the fetch
+            // The fence may have removed the entry that was found before the fence.
             if known.wasFenced { (loaded, wantsNewer, waits) = (nil, false, nil) }
             let asked = self.repository.time.now
             var maximumAge = wantsNewer ? .zero : known.maximumAge
-            // What was fetched while this flight waited is as good as what it would fetch.
+            // An entry that another machine fetched during the wait is as new as an entry that this flight
+            // would fetch.
             if let waits, let age = maximumAge { maximumAge = max(age, asked.duration(since: waits.since)) }
             wait.begins()
             let limit = waits == nil ? budget : client.policy.budget
@@ -89,11 +90,11 @@ extension MultiplexerCore {
                 let found = await self.adopt(entry, at: asked, key, flight, known, sharing, upTo: last)
                 if found?.isOver ?? false { return .nothing }
                 loaded = found?.loaded ?? loaded
-                // If a fence came meanwhile, the store is asked the same again.
+                // After a fence (`found` without a slot), the claim is repeated.
                 if found == nil || found?.loaded != nil { (wantsNewer, waits) = (true, nil) }
             case .granted(let ticket, let entry):
                 guard entry?.schemaVersion ?? 0 <= self.policy.schemaVersion else {
-                    // A later version's, which is not overwritten.
+                    // A later version of the program wrote the entry, which must not be overwritten.
                     client.giveUp(ticket)
                     return .fetch(loaded)
                 }
@@ -112,7 +113,7 @@ extension MultiplexerCore {
                     let digest: String?
                     switch outcome {
                     case .stored(let stored): digest = stored
-                    // The store has no entry, and takes no entry: the value in memory is the newest.
+                    // The store has no entry, and refuses the entry: the value in memory is the newest.
                     case .refused: digest = nil
                     case .notShared, .superseded: continue
                     }
@@ -128,45 +129,48 @@ extension MultiplexerCore {
                 loaded = await self.fallback(entry, at: asked, key, flight, known, sharing) ?? loaded
                 let left = patience - self.repository.time.now.duration(since: start)
                 let end = self.repository.time.now.advanced(by: rest)
-                // A later claim ends later, apart from the delay of replies.
+                // Another claim would end later. The delay of replies shifts the computed end of a claim.
                 let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
-                // If two machines have failed, all others try at the same time.
+                // After failed fetches of two machines, all waiting machines fetch at the same time.
                 guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {
                     if left <= .zero { self.engine.withState { $0.shared.waitedInVain(key, until: end) } }
                     return .fetch(loaded)
                 }
                 waits = waits ?? (asked, self.engine.nextID())
-                // A change may be lost on its way: the store is asked again from time to time.
+                // The store's report of a change may be lost: each wait is limited, and the claim is
+                // repeated.
                 let limit = min(max(rest, .milliseconds(1)), min(client.policy.budget, left))
                 await wait.next(within: limit, self.repository.time, self.repository.spawn)
             }
         }
     }
 
-    /// The longest time that a machine which has ended keeps the right to fetch.
+    /// The limit of a claim's duration, without the budget.
+    ///
+    /// A machine that has ended may keep its claim that long.
     private static var longestClaim: Duration { .seconds(600) }
 
-    /// What a flight knows before it asks the shared store.
+    /// The facts of a flight before a claim.
     private struct Known {
-        /// Whether a fence came since the flight asked last.
+        /// Whether a fence came since the last claim of the flight.
         var wasFenced: Bool
-        /// How old an entry may be for all callers; `nil` for its time to live.
+        /// The maximum age of an entry for all callers; `nil` for the entry's time to live.
         var maximumAge: Duration?
         var entry: Slot<Value>.Entry?
         /// The digest of the entry in memory.
         var digest: String?
-        /// Whether that entry is good but for changes that may have been missed.
+        /// Whether ``entry`` is stale only because this machine may have missed changes.
         var isUnverified = false
-        /// Whether the store has lost it.
+        /// Whether the store has lost ``entry``.
         var mayBeOffered = false
-        /// The end of the last claim with which a flight lost patience.
+        /// The end of the last claim that a flight stopped waiting for.
         var vainClaimEnd: Moment?
     }
 
-    /// What the flight knows, unless it is cancelled, and whether it has not ended.
+    /// The facts of a flight, `nil` for a cancelled flight, and whether the flight continues.
     private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
         var known: Known?
-        // A fence that came during the last look voids what that found, not the flight.
+        // A fence during the last claim invalidates the result of the claim, not the flight.
         let isOn = self.engine.workBegins(flight, of: key) { state, wasFenced, isCancelled in
             guard !isCancelled else { return }
             var facts = Known(wasFenced: wasFenced)
@@ -190,9 +194,12 @@ extension MultiplexerCore {
         return (true, known)
     }
 
-    /// Keeps an entry of the shared store, and answers callers with it: those for which it is good enough, and those up to `last`.
+    /// Stores an entry of the shared store in memory, and resumes callers with the entry.
     ///
-    /// - Returns: Whether the flight has ended, and the slot, unless a fence came; `nil` if the entry cannot be used.
+    /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
+    ///
+    /// - Returns: Whether the flight has ended. If not, also the slot, which is `nil` after a fence. `nil` if
+    ///   the entry cannot be used.
     private func adopt(
         _ entry: MuxShared.Entry,
         at asked: Moment,
@@ -206,7 +213,7 @@ extension MultiplexerCore {
             guard let loaded = await self.loaded(entry, at: asked, key, sharing) else { return nil }
             return self.answer(key, flight, keeping: loaded.entry, entry.digest, upTo: last)
         }
-        // The one in memory is still the same.
+        // The store's entry has the payload of the entry in memory.
         guard let own = known.entry, known.digest == entry.digest else { return nil }
         let timeToLive = max(entry.timeToLive, .zero)
         let renewed = Slot<Value>.Entry(
@@ -215,14 +222,14 @@ extension MultiplexerCore {
             timeToLive: timeToLive,
             renewalAge: self.renewalAge(timeToLive, entry.validator),
             stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
-            // A migrated value is not the server's, so it is not revalidated.
+            // A migrated value differs from the server's value, so a validator must not revalidate it.
             validator: entry.schemaVersion < self.policy.schemaVersion ? nil : entry.validator,
             revision: own.revision
         )
         return self.answer(key, flight, keeping: renewed, entry.digest, upTo: last)
     }
 
-    /// Keeps an entry that is not good enough, for callers that take a stale one, and for a fetch that fails.
+    /// Stores an entry that is too old, for callers that accept stale entries and for a failed fetch.
     private func fallback(
         _ entry: MuxShared.Entry?,
         at asked: Moment,
@@ -236,7 +243,7 @@ extension MultiplexerCore {
         return await self.adopt(entry, at: asked, key, flight, known, sharing)?.loaded
     }
 
-    /// An entry of the shared store, as one in memory; `nil` if it cannot be used.
+    /// Decodes an entry of the shared store; `nil` if the entry cannot be used.
     private func loaded(
         _ entry: MuxShared.Entry,
         at asked: Moment,
@@ -258,7 +265,9 @@ extension MultiplexerCore {
         return await self.loaded(stored, key, sharing.persistence, since: asked, age: max(entry.age, .zero))
     }
 
-    /// Keeps `entry` in its slot, and answers callers with it: those for which it is good enough, and those up to `last`.
+    /// Stores `entry` in its slot, and resumes callers with the entry.
+    ///
+    /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
     private func answer(
         _ key: Key,
         _ flight: FlightID,
@@ -279,7 +288,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Answers callers with an entry that cannot be verified, as the store is not available; it stays unverified.
+    /// Resumes callers with an unverified entry while the store is unavailable; the entry stays unverified.
     private func answerUnverified(_ key: Key, _ flight: FlightID) -> (isOver: Bool, loaded: FormerSlot?) {
         self.answer(key, flight, source: .memory) { state in
             guard let slot = state.slots.slot(of: key), state.shared.isUnverified(slot, key) else { return nil }
@@ -294,7 +303,7 @@ extension MultiplexerCore {
 
     // MARK: - Putting
 
-    /// The work of one flight after its look at the shared store: fetches, and puts what it gets before it answers.
+    /// The work of one flight with a claim: fetches, puts the value in the store, then resumes the callers.
     private func fly(
         _ key: Key,
         _ flight: FlightID,
@@ -314,7 +323,7 @@ extension MultiplexerCore {
                 outcome = await self.put(entry, key, right.ticket, since: began, within: right.budget, sharing)
             } else {
                 client.giveUp(right.ticket)
-                // No request may get the entry in the store, which the fetch has replaced.
+                // The fetch has replaced the store's entry, which no later request may get.
                 if right.replaces {
                     client.owe([.entry(right.ticket.name.key)])
                     client.settleLater()
@@ -342,7 +351,8 @@ extension MultiplexerCore {
         }
         let start = self.repository.time.now
         switch await sharing.client.put(shared, with: ticket, within: limit) {
-        // After an unknown outcome, memory keeps the value: the store reports each later change, or a gap in its reports.
+        // After an unknown outcome, memory keeps the value: the store reports each later change, or a gap in
+        // its reports.
         case .stored, .unknown: return .stored(digest: shared.digest)
         case .refused(let reason):
             self.tellNotShared(key, reason)
@@ -355,8 +365,9 @@ extension MultiplexerCore {
 
     /// Loads a newer entry: another machine has fetched the entry since the fetch of this machine began.
     ///
-    /// Without a newer entry, the claim was invalidated, evicted, or too short. The store reports an invalidation to this machine, and the
-    /// report fences the flight or removes the value. Until then the value is as current as any value in memory.
+    /// Without a newer entry, the claim was invalidated, evicted, or too short. The store reports an
+    /// invalidation to this machine, and the report fences the flight or removes the value. Until then the
+    /// value is as current as any value in memory.
     private func newerEntry(
         since began: Moment,
         _ key: Key,
@@ -378,7 +389,7 @@ extension MultiplexerCore {
         if self.isObserved { self.told(.notShared, key, because: reason) }
     }
 
-    /// An entry in memory, as one of the shared store; `nil` if it cannot be encoded.
+    /// Encodes an entry in memory for the shared store; `nil` if the value cannot be encoded.
     private func shared(_ entry: Slot<Value>.Entry, _ sharing: Sharing<Key, Value>) -> MuxShared.Entry? {
         guard let payload = try? sharing.persistence.encode(entry.value) else { return nil }
         return MuxShared.Entry(
@@ -393,11 +404,11 @@ extension MultiplexerCore {
         )
     }
 
-    /// The entry in memory if it can be put in place of one that the store has lost.
+    /// The entry in memory if it can replace an entry that the store has lost.
     private func offered(_ key: Key, _ known: Known) -> Slot<Value>.Entry? {
         let now = self.repository.time.now
         return self.engine.withState { state in
-            // It may have been cleared since the store was asked.
+            // The entry may have been cleared since the claim.
             guard let slot = state.slots.slot(of: key), let entry = slot.entry, entry.revision == known.entry?.revision,
                 state.shared.isUnverified(slot, key), state.shared.mayBeOffered(entry),
                 now.duration(since: entry.fetchedAt) < min(known.maximumAge ?? entry.timeToLive, entry.timeToLive)
@@ -406,7 +417,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Has other machines forget what a value took the place of that was stored by hand here, and puts it there.
+    /// Puts a value of `store` in the shared store, after an invalidation of the entry on other machines.
     func share(_ key: Key, _ name: MuxShared.Name) {
         guard let sharing else { return }
         let client = sharing.client
@@ -424,7 +435,8 @@ extension MultiplexerCore {
                     within: duration
                 ) { self?.tellNotShared(key, $0) }
                 guard case .granted(let ticket, _) = claim else { return }
-                // What is there by now: an invalidation from here on voids the claim.
+                // Read after the claim was granted: a later invalidation ends the claim, so no outdated value
+                // is put.
                 let entry = self?.engine.withState { state in
                     state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : $0.entry }
                 }
@@ -438,7 +450,7 @@ extension MultiplexerCore {
 
     // MARK: - Reading without a fetch
 
-    /// The value in the shared store, which is not kept.
+    /// Reads the value from the shared store, without storing it in memory.
     func loadSharedEntry(_ key: Key) async -> MuxEntry<Value>? {
         guard let sharing else { return nil }
         let asked = self.repository.time.now
@@ -455,9 +467,10 @@ extension MultiplexerCore {
     // MARK: - Changes
 
     package func sharedStoreChanged(_ change: MuxShared.Change) {
-        // Users may have been signed out: their values are neither a fallback nor put into a store that has lost them.
+        // The missed changes may be sign-outs of users: values of signed-out users must not serve as a
+        // fallback, and must not be put in the store again.
         if self.users != nil, [.unknown, .emptied, .invalidated(.everything)].contains(change) {
-            // The sessions end those of tokens.
+            // ``MuxSessions`` removes its tokens after the same change.
             return self.handsOutTokens ? () : self.forgetAll()
         }
         guard let domain = self.sharing?.persistence.domain else { return }
@@ -476,7 +489,7 @@ extension MultiplexerCore {
         for case let key? in keys { self.forget(key, alsoOnDisk: false, endsRequests: false) }
     }
 
-    /// Makes all entries be verified before they answer.
+    /// Marks all entries as unverified: before its next use, each entry is verified with the store.
     private func missedChanges(isEmptied: Bool) {
         let removed = self.engine.fenceAll { state in
             var removed: [any Sendable] = []

@@ -1,8 +1,9 @@
 extension MultiplexerCore {
-    /// Ends the session of one user, if the keys belong to users and this is one of them.
+    /// Ends the session of `user` in memory.
     ///
-    /// - Returns: A closure that answers the user's waiting callers; to be called once.
-    /// - Complexity: O(*n*) in the number of the user's own entries, and of the fetches that are running.
+    /// - Returns: A closure that resumes the user's waiting callers, to be called once; `nil` if the keys do
+    ///   not belong to users of the user's group.
+    /// - Complexity: O(*n*) in the number of the user's entries and of all running fetches.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
         guard let users, users.include(user) else { return nil }
         let ((keys, former, evictions), answerWaiters) = self.engine.dismissed(cancelling: true) {
@@ -36,12 +37,12 @@ extension MultiplexerCore {
         return nil
     }
 
-    /// Changes the entry of `key`, if there is one; a failure that is remembered stays, and a running flight goes on.
+    /// Changes the entry of `key`; a remembered failure stays, and a running flight continues.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - change: Called under the lock; returns whether it has changed the entry.
-    /// - Returns: The same; `false` if there is none.
+    ///   - change: Changes the entry under the lock; returns whether the entry has changed.
+    /// - Returns: The result of `change`; `false` without an entry.
     func amend(_ key: Key, _ change: (inout Slot<Value>.Entry) -> Bool) -> Bool {
         let former = self.withSlots { state -> Value? in
             guard var entry = state.slots.slot(of: key)?.entry else { return nil }

@@ -3,7 +3,7 @@ public import Synchronization
 
 /// The implementation of ``Multiplexer`` and ``MultiplexerMap``: slots, flights and the disk.
 ///
-/// Members are synchronous where the answer is immediate. Changes of the disk run in the repository's lane.
+/// Members without a wait are synchronous. Changes of the disk run in the repository's lane.
 @usableFromInline
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
@@ -13,37 +13,39 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let policy: MuxPolicy
     @usableFromInline let repository: MuxRepository
     @usableFromInline let persistence: Persistence<Key, Value>?
-    /// `nil` if the entries are not shared with other machines.
+    /// The shared store of several machines; `nil` without a shared store.
     let sharing: Sharing<Key, Value>?
     @usableFromInline let isShared: Bool
-    /// Sends the fact that an entry changed: a watcher reads the entry itself, so it skips to the newest one.
+    /// Notifies watchers of changes without the entry: a watcher then reads the newest entry.
     @usableFromInline let watchers = Broadcast<Key, Void>()
     @usableFromInline let fetch: FetchFunction<Key, Value>
-    /// What fetches if that brings nothing but a value, and is not retried.
+    /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
     @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
     @usableFromInline let selection: EntrySelection<Key>?
-    /// `nil` if its keys belong to no user of a ``MuxSessions``.
+    /// The users of the keys; `nil` if the keys belong to no users of a ``MuxSessions``.
     let users: UsersOfKeys<Key>?
     package let handsOutTokens: Bool
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
-    /// The multiplexer's name, for events; `nil` if there is no observer.
+    /// The multiplexer's name, for events; `nil` without an observer.
     private let name: String?
     private let keyText: @Sendable (Key) -> String?
-    /// Its number in the repository, which knows it from here to its `deinit`: a sign-out reaches it whatever it is.
+    /// The multiplexer's number in the repository.
+    ///
+    /// The repository includes the multiplexer in sign-outs from the initialiser to the `deinit`.
     private let order = Atomic<UInt64>(0)
     /// The limits of a request without options.
     @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let coarseClock: CoarseClock
-    /// The engine's, held here to save a hit one indirection.
+    /// The state of ``engine``; a separate reference saves an indirection for each hit.
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
-    /// How many flights a request for many keys waits for at the same time, so that its memory is bounded.
+    /// The maximum number of simultaneous flights of a request for many keys, which limits the memory.
     @usableFromInline let flightsAtOnce: Int
-    /// Whether flights run code that is specialised for the value.
+    /// Whether flights run code that is specialised for the type of the value.
     @usableFromInline let hasSpecialisedFlights = Atomic(false)
     /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
-    /// Whether it wants to be told of hits.
+    /// Whether the observer receives hits.
     @usableFromInline let tellsHits: Bool
 
     init(
@@ -66,7 +68,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.tellsHits = repository.observer?.observesHits ?? false
         self.cacheKey = persistence?.domain
         self.name = self.isObserved ? policy.name ?? persistence?.domain ?? "\(Value.self)" : nil
-        // What is on disk could not be found by its user.
+        // The entries of one user could not be found on disk, so values of users are not on disk.
         self.persistence = repository.store is NoStore || users != nil ? nil : persistence
         if let client = repository.sharedStore, let persistence, persistence.isShared, selection == nil {
             self.sharing = Sharing(client: client, persistence: persistence)
@@ -107,9 +109,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Requests
 
-    /// Lets flights run code of the caller's module, where it is specialised for the value, which makes a cold request faster.
+    /// Makes flights run code of the caller's module, which is specialised for the value.
     ///
-    /// What an initialiser passes on is not specialised, unless it is inlinable itself.
+    /// Specialised code makes a request without a hit faster. The closure that the initialiser passes to the
+    /// engine is not specialised, because the initialiser is not inlinable.
     @inlinable
     @inline(__always)
     func specialiseFlights() {
@@ -118,20 +121,20 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.hasSpecialisedFlights.store(true, ordering: .relaxed)
     }
 
-    /// The fresh value in memory; `nil` if there is none, or if it is to be renewed.
+    /// The fresh value in memory; `nil` without a fresh value, or if the value may be due for a renewal.
     ///
-    /// Inlined into the caller's module, where it is specialised: that is what makes a hit cheap.
+    /// Inlined into the caller's module and specialised there, which makes a hit cheap.
     @inlinable
     func hit(_ key: Key) -> Value? {
         self.hit(key, at: self.coarseClock.now ?? self.engine.time.now, youngerThan: .max)
     }
 
-    /// As ``hit(_:)``, for a request with options; also `nil` if whether it is good enough for `options` has to be examined.
+    /// As ``hit(_:)``, for a request with options; also `nil` if `options` need a closer examination.
     @inlinable
     func hit(_ key: Key, _ options: RequestOptions) -> Value? {
         guard options.mode == .usual, options.takesStored, self.selection == nil else { return nil }
         if let now = self.coarseClock.now {
-            // By the exact time it may be older.
+            // The coarse clock may be late, so the value may be older than it seems.
             let limit = options.maximumNanoseconds.map { $0 - CoarseClock.latenessNanoseconds }
             return self.hit(key, at: now, youngerThan: limit ?? .max)
         }
@@ -150,7 +153,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return value
     }
 
-    /// The entry in memory that is good enough for `options`; `nil` if there is none, or if it is to be renewed.
+    /// The entry in memory that is good enough for `options`; `nil` without such an entry, or if a renewal is
+    /// due.
     @inlinable
     @inline(never)
     func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
@@ -174,7 +178,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The value in memory if it is good enough, otherwise the outcome of the key's flight.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
-        guard key == key else { throw MuxError.unusableKey }  // a NaN is never found again
+        guard key == key else { throw MuxError.unusableKey }  // a lookup never finds a NaN
         let long = PendingRequest(self, key)
         return try long.value(await self.answer(to: long))
     }
@@ -189,9 +193,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try long.departed(await self.answer(to: long))
     }
 
-    /// Waits for the answer to a request.
+    /// Waits for the outcome of a request.
     ///
-    /// Nothing but the wait: the stack of an asynchronous function takes memory while it waits.
+    /// Contains only the wait: the stack of a waiting asynchronous function takes memory.
     @inlinable
     @inline(__always)
     nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
@@ -225,7 +229,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return .fail(error)
     }
 
-    /// The entry in memory or on disk.
+    /// The entry in memory or on disk; throws ``MuxError/notCached`` without an entry that is young enough.
     @usableFromInline
     nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
         Value
@@ -246,7 +250,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return entry.isStale ? entry.served(because: .cacheOnly) : entry
     }
 
-    // MARK: - Changes by hand
+    // MARK: - Changes by callers
 
     /// The entry of `key` over time.
     func values(_ key: Key) -> MuxValues<Value> {
@@ -256,7 +260,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         )
     }
 
-    /// The entry of `key` in memory, however old.
+    /// The entry of `key` in memory, fresh or stale.
     func cachedEntry(_ key: Key) -> MuxEntry<Value>? {
         let now = self.repository.time.now
         return self.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
@@ -269,7 +273,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let name = self.sharing?.name(of: key)
         self.engine.fence(key) { state in
             if let name {
-                // With the fence: what was asked of the store before is void, and what comes after has it invalidated first.
+                // In the critical section of the fence: results of earlier calls of the store are dropped,
+                // and later calls first send the invalidation.
                 self.sharing?.client.owe([.entry(name.key)])
                 state.shared.refreshed(key, state.nextRevision())
             }
@@ -289,7 +294,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             state.shared.refreshedAll(number)
-            // Stands for all absent entries.
+            // One record replaces the marks of all absent entries.
             if let date { state.diskRefresh.refreshed(at: date, upTo: number) }
             return removed
         }
@@ -310,7 +315,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let isStored = self.engine.fenceIf(key) { state in
             let former = state.slots.slot(of: key)
             if let revision, former?.entry?.revision != revision { return false }
-            // The disk may have an entry that a later version of the program wrote.
+            // The disk may have an entry of a later version of the program.
             if entry.isPersistent, former?.entry == nil { state.unseenOnDisk.insert(key) }
             let entry = state.adopted(entry, of: key)
             if let name {
@@ -331,7 +336,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Helpers
 
-    /// Notifies watchers of a new value, and schedules a save if the policy says so.
+    /// Notifies watchers of a new value, and schedules a save if the repository's save policy requires one.
     @inlinable
     func changed(_ key: Key) {
         self.watchers.send((), to: key)
@@ -359,7 +364,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         )
     }
 
-    /// Reports an event to the repository's observer, if there is one.
+    /// Reports an event to the repository's observer; does nothing without an observer.
     @inlinable
     func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
         if self.isObserved { self.told(kind, key, duration) }

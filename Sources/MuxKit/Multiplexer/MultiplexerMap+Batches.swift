@@ -1,25 +1,27 @@
 extension MuxPolicy {
-    /// How a ``MultiplexerMap`` gathers keys that are asked for at about the same time into one fetch.
+    /// The limits of the batches in which a ``MultiplexerMap`` fetches simultaneously requested keys.
     ///
-    /// **Concurrent calls.** A key that is on its way in a batch is joined by every request, and goes into no other batch.
+    /// **Concurrent calls.** Until a fence, requests for a key in a running batch join the batch, and the key
+    /// is in no other batch.
     ///
     /// **Cancellation.** A batch is cancelled when no caller waits for any of its keys.
     ///
-    /// **After a failure.** A key that the reply has not fails alone; an error of the batch is an error of each of its keys.
+    /// **After a failure.** A key without a value in the result fails alone; an error of the batch fails all
+    /// keys of the batch.
     public struct Batching: Sendable, Hashable {
-        /// How long the first key of a batch waits for others; 5 milliseconds.
+        /// The time that the first key of a batch waits for other keys; 5 milliseconds.
         public var window: Duration
 
-        /// How many keys a batch has at most, at least 1; 100.
+        /// The maximum number of keys in a batch, at least 1; 100.
         ///
-        /// A full batch does not wait.
+        /// A full batch is fetched at once.
         public var maximumSize: Int
 
-        /// Makes a description of batches.
+        /// Makes limits of batches.
         ///
         /// - Parameters:
-        ///   - window: How long the first key of a batch waits for others.
-        ///   - maximumSize: How many keys a batch has at most.
+        ///   - window: The time that the first key of a batch waits for other keys.
+        ///   - maximumSize: The maximum number of keys in a batch.
         public init(window: Duration = .milliseconds(5), maximumSize: Int = 100) {
             self.window = window
             self.maximumSize = maximumSize
@@ -30,15 +32,16 @@ extension MuxPolicy {
 extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time.
     ///
-    /// Keys that are asked for within ``MuxPolicy/Batching/window``, by one request or by many, go in one fetch.
+    /// One fetch includes the keys of all requests within ``MuxPolicy/Batching/window``, up to
+    /// ``MuxPolicy/Batching/maximumSize``.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - batching: How keys are gathered.
-    ///   - repository: Where the map takes part in saves and sign-outs.
-    ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
-    ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - batching: The limits of batches.
+    ///   - repository: The repository of the map, for common saves and sign-outs.
+    ///   - onFetchMany: Fetches the values of some keys. A key without a value in the result fails alone,
+    ///     with ``MuxError/notFound``; a thrown error fails all keys of the batch.
     @_disfavoredOverload
     public init(
         cacheKey: CacheKey? = nil,
@@ -66,7 +69,8 @@ extension MultiplexerMap {
             var values: [ExactKey<Key>: Value] = [:]
             var rest = keys
             while !rest.isEmpty {
-                // Texts that differ in Unicode form are one key to a dictionary, so they cannot share one.
+                // A dictionary cannot have two texts that differ only in Unicode normalization, so each call
+                // of `fetch` gets only one of these texts.
                 var asked: Set<Key> = []
                 let now = rest.filter { asked.insert($0.key).inserted }
                 let reply = try await fetch(now.map(\.key))
@@ -77,16 +81,19 @@ extension MultiplexerMap {
         }
     }
 
-    /// Returns the values of `keys`: fresh ones from memory or disk, the others fetched beside one another.
+    /// Returns the values of `keys`: fresh values from memory or disk, other values by simultaneous fetches.
     ///
-    /// A key that is being fetched is joined, by this and by any other request. Only a fetch has a task of its own, and no more
-    /// than 8,192 keys are fetched at a time, or than one batch can have: others follow when half of these are done.
+    /// Simultaneous requests for a key join the key's fetch. Only a fetch has a separate task. The call
+    /// fetches at most 8,192 keys at a time, or the largest batch if it is larger; further fetches begin when
+    /// half of these fetches have ended. With ``RequestOptions/within(_:)-swift.type.method``, all fetches
+    /// begin at once.
     ///
     /// - Parameters:
     ///   - keys: Any keys that are equal to themselves.
-    ///   - options: What counts as good enough for this request.
-    /// - Returns: The values by key. A key for which there is none (``MuxError/notFound``) is left out.
-    /// - Throws: The error of one of the keys that failed otherwise, or `CancellationError`. What the others brought is kept.
+    ///   - options: Limits on the age, the source and the wait.
+    /// - Returns: The values by key, without keys that failed with ``MuxError/notFound``.
+    /// - Throws: The error of a key that failed with another error, or `CancellationError`. Values of other
+    ///   keys are cached.
     /// - Complexity: O(*n*), and no suspension, if memory has fresh values for all *n* keys.
     @inlinable
     public nonisolated(nonsending) func request(
@@ -107,11 +114,13 @@ extension MultiplexerMap {
         return values
     }
 
-    /// Returns what requests for `keys`, made at the same time, lead to: for each a value, or its own error.
+    /// Returns the result of a request for each of `keys`: a value or an error.
+    ///
+    /// The requests run at the same time, as in ``request(keys:_:)``.
     ///
     /// - Parameters:
     ///   - keys: Any keys.
-    ///   - options: What counts as good enough for this request.
+    ///   - options: Limits on the age, the source and the wait.
     /// - Returns: The results by key.
     @inlinable
     public nonisolated(nonsending) func results(
@@ -127,8 +136,10 @@ extension MultiplexerMap {
         return results
     }
 
-    /// The values of `keys` that memory has, the keys that have to be asked for, each once, and those that are not equal to
-    /// themselves.
+    /// Finds the values of `keys` in memory.
+    ///
+    /// - Returns: The values that are good enough, the other keys without duplicates, and the keys that are
+    ///   not equal to themselves.
     @inlinable
     nonisolated func hits(
         _ keys: some Sequence<Key>,
@@ -146,7 +157,8 @@ extension MultiplexerMap {
                 unusable.append(key)
                 continue
             }
-            // The first of equal keys counts, also of texts that differ in Unicode form alone.
+            // Only the first of equal keys is requested. Texts that differ only in Unicode normalization are
+            // equal.
             guard values[key] == nil, asked.isEmpty || !asked.contains(key) else { continue }
             let value = isPlain ? self.core.hit(exact) : self.core.hit(exact, options)
             if let value = isPlain ? value : value ?? self.core.hitEntry(exact, options)?.value {

@@ -1,22 +1,26 @@
 extension MultiplexerMap {
-    /// The name of a map's values on disk: any text, the same in every launch, and no other multiplexer's.
+    /// The name of a map's values on disk.
     ///
-    /// A string literal is one, with or without interpolations, if the keys are ``MuxKey`` and the values `Codable`; for
-    /// other texts there is ``init(_:)``.
+    /// The name may be any text. It must be the same in every launch, and differ from the names of other
+    /// multiplexers.
+    ///
+    /// If the keys are ``MuxKey`` and the values `Codable`, write a string literal, with or without
+    /// interpolations; for other texts use ``init(_:)``.
     public struct CacheKey: Sendable {
         @usableFromInline package var persistence: Persistence<ExactKey<Key>, Value>
 
-        /// The name `text`.
+        /// Makes a name from a text.
         public init(_ text: String) where Key: MuxKey, Value: Codable {
             self.persistence = Persistence(domain: text) { $0.key.keyText }
             self.persistence.isShared = true
         }
 
-        /// The name `text` of values that have tags, for ``MuxRepository/clear(tags:)``.
+        /// Makes a name of values with tags, for ``MuxRepository/clear(tags:)``.
         ///
         /// - Parameters:
         ///   - text: The name.
-        ///   - tags: What the value of a key belongs to, such as a city or a viewer; always the same for a key.
+        ///   - tags: Returns the tags of a key's value, such as a city or a viewer; always the same tags for
+        ///     a key.
         public init(_ text: String, tags: @escaping @Sendable (Key) -> [String]) where Key: MuxKey, Value: Codable {
             self.init(text)
             self.persistence.tags = { tags($0.key) }
@@ -26,9 +30,9 @@ extension MultiplexerMap {
     /// Makes a map.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
     @_disfavoredOverload
@@ -46,14 +50,15 @@ extension MultiplexerMap {
         )
     }
 
-    /// Makes a map whose fetch says how long a value is good, and can ask whether it is still the same.
+    /// Makes a map with a fetch that returns lifetimes, and can revalidate a cached value.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map takes part in saves and sign-outs.
-    ///   - onFetch: Fetches the value of a key. It receives what is cached of it, fresh or not, and returns
-    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - repository: The repository of the map, for common saves and sign-outs.
+    ///   - onFetch: Fetches the value of a key. The closure receives the cached value, fresh or stale, and
+    ///     returns ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` if
+    ///     the server confirms the cached value.
     public init(
         cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
@@ -68,18 +73,19 @@ extension MultiplexerMap {
         )
     }
 
-    /// Makes a map whose fetch needs a dependency, such as an access token: both single-flight, both cached.
+    /// Makes a map with a fetch that needs a dependency, such as an access token.
     ///
-    /// The fetch reports a dependency that is no good by throwing a ``BadDependencyError``; it then runs once more, with a
-    /// new one.
+    /// Values and dependency are each fetched once for all callers, and cached. If the server rejects the
+    /// dependency, the fetch throws a ``BadDependencyError``, and runs once more with a new dependency.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
-    ///   - dependency: Hands out the dependency, and renews it when it is refused.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map takes part in saves and sign-outs; `nil`, the default, for that of `dependency`, or the
-    ///     shared one where it has none. With another one than the dependency's, requests fail with
-    ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - repository: The repository of the map, for common saves and sign-outs; `nil`, the default, for the
+    ///     repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository. With a
+    ///     repository that differs from the dependency's repository, requests fail with
+    ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
     public init<Runner: DependencyRunner>(
@@ -108,7 +114,7 @@ extension MultiplexerMap.CacheKey: ExpressibleByUnicodeScalarLiteral where Key: 
 extension MultiplexerMap.CacheKey: ExpressibleByExtendedGraphemeClusterLiteral where Key: MuxKey, Value: Codable {}
 
 extension MultiplexerMap.CacheKey: ExpressibleByStringLiteral where Key: MuxKey, Value: Codable {
-    /// The name that a literal says.
+    /// Makes a name from a literal.
     public init(stringLiteral value: String) { self.init(value) }
 }
 

@@ -1,4 +1,4 @@
-/// Fetches values by key, shares each with every caller, and keeps them.
+/// Fetches the value of each key once for all callers, and caches the values.
 ///
 /// ```swift
 /// let users = MultiplexerMap<String, User>(cacheKey: "Users") { id in try await Backend.user(id) }.register()
@@ -6,20 +6,22 @@
 /// let alice = try await users.request(key: "alice")
 /// ```
 ///
-/// Each key is fetched, ages, and is refreshed, cleared and saved by itself; see ``Multiplexer`` for what holds for each.
+/// Each key has its own fetch, age, refresh, clear and save, as with a ``Multiplexer``.
 ///
-/// **Concurrent calls.** Between two fences of a key at most one fetch of it runs; different keys do not wait for each other.
+/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; different keys do not wait for
+/// each other.
 ///
-/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing. A fetch
-/// may begin on its first caller's thread: what it does before it first suspends, that caller waits for in any case.
+/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A fetch may
+/// begin on the thread of its first caller, who always waits for the part before the first suspension.
 ///
-/// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
-/// stale then. Other keys are not concerned.
+/// **After a failure.** The previous value of the key is kept. If the policy permits, callers get this stale value
+/// instead of the error. Other keys are not affected.
 ///
-/// **In memory.** There are at most ``MuxPolicy/maximumCount`` values, which cost at most ``MuxPolicy/maximumCost``; those
-/// that are not asked for go first.
+/// **In memory.** At most ``MuxPolicy/maximumCount`` values are in memory, with a total cost of at most
+/// ``MuxPolicy/maximumCost``. Least used values are evicted first.
 ///
-/// **On disk.** With a `cacheKey` values can be kept on disk. Keys may be any text of any length: nothing is named by them.
+/// **On disk.** With a `cacheKey`, saves write the values. A key may be any text of any length; no file is named after a
+/// key.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
@@ -56,17 +58,16 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     // MARK: - Reading
 
-    /// Returns the value of `key`, fetching it when there is no fresh one.
+    /// Returns the cached value of `key` if it is fresh; otherwise fetches.
     ///
-    /// Callers that arrive while a fetch of the key runs share its outcome. A caller whose task is cancelled leaves at
-    /// once; the others notice nothing.
+    /// Callers that arrive during a fetch of the key share the outcome.
     ///
     /// - Parameter key: Any key that is equal to itself.
-    /// - Returns: A fresh value, or a stale one where the policy permits it.
+    /// - Returns: A fresh value, or a stale value if the policy permits.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own. If the caller has no isolation, that task begins
-    ///   on the caller's thread, and goes on elsewhere when it first suspends.
+    /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no isolation, the task
+    ///   begins on the caller's thread, and continues elsewhere after its first suspension.
     @inlinable
     public nonisolated(nonsending) func request(key: Key) async throws -> Value {
         let key = ExactKey(key)
@@ -74,12 +75,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return try await self.core.request(key)
     }
 
-    /// Returns the value of `key`, fetching it when there is none that is good enough for this request.
+    /// Returns the cached value of `key` if it is good enough for `options`; otherwise fetches.
     ///
     /// - Parameters:
     ///   - key: Any key that is equal to itself.
-    ///   - options: What counts as good enough.
-    /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
+    ///   - options: Limits on the age, the source and the wait.
+    /// - Returns: A fresh value, or a stale value if the policy or the options permit.
     /// - Throws: What ``request(key:)`` throws.
     @inlinable
     public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions) async throws -> Value {
@@ -88,11 +89,11 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return try await self.core.request(key, options).value
     }
 
-    /// Returns what ``request(key:_:)`` does, with its age, where it came from, and why a stale value was served.
+    /// Returns the value of ``request(key:_:)`` with its age, its source, and the reason for a stale value.
     ///
     /// - Parameters:
     ///   - key: Any key that is equal to itself.
-    ///   - options: What counts as good enough for this request.
+    ///   - options: Limits on the age, the source and the wait.
     /// - Returns: The entry.
     /// - Throws: What ``request(key:_:)`` throws.
     @inlinable
@@ -103,40 +104,40 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         try await self.core.request(ExactKey(key), options)
     }
 
-    /// The value of `key` in memory, however old; `nil` if there is none.
+    /// The value of `key` in memory, fresh or stale; `nil` without a value.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The value.
     public nonisolated func cachedValue(key: Key) -> Value? { self.cachedEntry(key: key)?.value }
 
-    /// The value of `key` in memory, however old, with its age; `nil` if there is none.
+    /// The entry of `key` in memory, fresh or stale; `nil` without an entry.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The entry.
     public nonisolated func cachedEntry(key: Key) -> MuxEntry<Value>? { self.core.cachedEntry(ExactKey(key)) }
 
-    /// The entry of `key` in memory now, then every change; `nil` where there is none.
+    /// The present entry of `key` in memory, then every change; `nil` without an entry.
     ///
     /// - Parameter key: Any key that is equal to itself.
     /// - Returns: A sequence for any number of consumers.
     public nonisolated func values(key: Key) -> MuxValues<Value> { self.core.values(ExactKey(key)) }
 
-    /// Returns the value of `key` in memory or else on disk, however old, without a fetch.
+    /// Returns the value of `key` in memory, or otherwise on disk, fresh or stale, without a fetch.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The value; `nil` if there is none, or none that can be read.
+    /// - Returns: The value; `nil` without a readable value.
     public nonisolated(nonsending) func loadCachedValue(key: Key) async -> Value? {
         await self.core.loadCachedEntry(ExactKey(key))?.value
     }
 
-    /// What this map counted since it was made, over all keys.
+    /// The counters of this map since its initialisation, over all keys.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.engine.withState { $0.statistics } }
 
     // MARK: - Changing
 
-    /// Makes the value of `key` stale: the next request fetches, and has the old value to fall back to.
+    /// Makes the value of `key` stale: the next request fetches. If the fetch fails, the policy may permit the stale value.
     ///
-    /// A request that is made afterwards never gets a value whose fetch began before, even if one is running.
+    /// Later requests never get the value of a fetch that began before this call.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The map, to go on with ``request(key:_:)``.
@@ -146,63 +147,62 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return self
     }
 
-    /// Makes all values stale, also those that are on disk only.
+    /// Makes all values stale, including values that are only on disk.
     ///
-    /// The next save writes that down, so that they are stale after a relaunch, too.
+    /// The next save records this, so the values are stale after a relaunch, too.
     ///
     /// - Returns: The map, to go on with ``request(key:_:)``.
-    /// - Complexity: O(*n*) in the number of fetches that are running, whatever is in memory.
+    /// - Complexity: O(*n*) in the number of running fetches.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refreshAll()
         return self
     }
 
-    /// Puts `value` in place of the cached one of `key`, as if it had just been fetched.
+    /// Replaces the cached value of `key`, as if `value` had just been fetched.
     ///
-    /// A fetch that is running cannot overwrite it. ``save()`` writes it to disk.
+    /// A running fetch cannot overwrite `value`. ``save()`` writes `value` to disk.
     ///
     /// - Parameters:
     ///   - value: The new value.
-    ///   - key: Any key that is equal to itself; for another one, nothing is stored.
+    ///   - key: Any key that is equal to itself; the value of any other key is not stored.
     public nonisolated func store(_ value: Value, key: Key) {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: nil)
     }
 
-    /// Puts `value` in place of `entry`, if that is still what is cached: for an optimistic update, or to take one back.
+    /// Replaces `entry` if the cache still holds `entry`: for an optimistic update, or to undo one.
     ///
     /// - Parameters:
     ///   - value: The new value.
     ///   - key: The key of `entry`.
-    ///   - entry: What was read before, with ``requestEntry(key:_:)`` or ``cachedEntry(key:)``.
-    /// - Returns: Whether the value was stored. If not, nothing has changed.
+    ///   - entry: An entry of ``requestEntry(key:_:)`` or ``cachedEntry(key:)``.
+    /// - Returns: Whether `value` was stored. If not, the cache is unchanged.
     @discardableResult
     public nonisolated func store(_ value: Value, key: Key, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: entry.revision)
     }
 
-    /// Forgets the value of `key`, in memory and on disk; the next request fetches, and throws if that fails.
+    /// Removes the value of `key` from memory and disk; the next request fetches, and throws if the fetch fails.
     ///
-    /// Requests that wait get what their fetch brings, which is not kept. If the value belongs to someone who must not be
-    /// served any more, such as one user of a server that signs out, end them: then no one gets a value whose fetch began before
-    /// this returned.
+    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who signs out, end
+    /// the waiting requests: then no caller gets a value of a fetch that began before this call returned.
     ///
     /// - Parameters:
     ///   - key: Any key.
-    ///   - endingRequests: Whether requests that wait throw ``MuxError/cleared`` at once, and their fetch is cancelled.
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
-    ///   is left, and the next save tries again.
+    ///   - endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is cancelled.
+    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and the next save
+    ///   tries again.
     @discardableResult
     public func clear(key: Key, endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(ExactKey(key), endsRequests: endingRequests)
     }
 
-    /// Forgets all values, in memory and on disk, also those that are on disk only.
+    /// Removes all values from memory and disk, including values that are only on disk.
     ///
-    /// - Parameter endingRequests: Whether requests that wait throw ``MuxError/cleared`` at once, and their fetches are
-    ///   cancelled; otherwise they get what their fetch brings, which is not kept.
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
-    ///   is left, and the next save tries again.
+    /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetches are
+    ///   cancelled; otherwise waiting requests get the values of their fetches, which are not kept.
+    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and the next save
+    ///   tries again.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clearAll(endsRequests: endingRequests)
@@ -210,35 +210,35 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Removes all values from memory, except unsaved ones.
     ///
-    /// Nothing else changes: fetches run on, and the next request reads the disk before it fetches. The system's memory
-    /// warning does this for all of a repository, see ``MuxRepository/clearMemory()``.
+    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the system calls
+    /// ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
-    /// Writes to disk what changed since the last time; without a `cacheKey`, does nothing.
+    /// Writes all values that changed since the last save to disk; does nothing without a `cacheKey`.
     ///
-    /// - Returns: What was saved, and what was not and why.
+    /// - Returns: The number of saved entries, and the failures.
     @discardableResult
     public func save() async -> MuxRepository.SaveReport {
         await self.core.repository.save([self.core])
     }
 
-    /// Writes the value of `key` to disk if it changed since the last time; without a `cacheKey`, does nothing.
+    /// Writes the value of `key` to disk if it changed since the last save; does nothing without a `cacheKey`.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: What was saved, or why not.
+    /// - Returns: The number of saved entries, and the failures.
     @discardableResult
     public func save(key: Key) async -> MuxRepository.SaveReport {
         await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
 
-    /// The fresh value of `key` in memory, which counts as requested; `nil` if there is none.
+    /// The fresh value of `key` in memory; counts as a request for the eviction order. `nil` without a fresh value.
     package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
 
-    /// The value of `key` in memory, however old, which counts as requested; `nil` if there is none.
+    /// The value of `key` in memory, fresh or stale; counts as a request for the eviction order. `nil` without a value.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
         self.core.engineState.withLock { state in
-            // Without a lifetime if something outside has changed since: see ``Persistence/changedAt``.
+            // No lifetime remains after a change elsewhere: see ``Persistence/changedAt``.
             guard let entry = state.state.slots.requestedSlot(of: ExactKey(key))?.entry, entry.timeToLive > .zero else {
                 return nil
             }
@@ -246,7 +246,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         }
     }
 
-    /// Returns the entry of `key` in memory or else on disk, however old, without a fetch.
+    /// Returns the entry of `key` in memory, or otherwise on disk, fresh or stale, without a fetch.
     package nonisolated(nonsending) func loadCachedEntry(key: Key) async -> MuxEntry<Value>? {
         await self.core.loadCachedEntry(ExactKey(key))
     }
@@ -254,7 +254,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The keys of the values in memory.
     package nonisolated func keysInMemory() -> [Key] { self.core.keysInMemory().map(\.key) }
 
-    /// The number of waiting callers with options of their own: zero at rest.
+    /// The number of waiting callers with options: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
@@ -263,16 +263,16 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// See ``Locked/acquisitionCount``.
     package nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
 
-    /// Whether the value is in memory, or about to be.
+    /// Whether the value is in memory, or has a running flight.
     package nonisolated func isKnown(key: Key) -> Bool {
-        // In this order: a flight that lands between the two questions has left its value.
+        // In this order: a flight that ends between the two checks has stored its value.
         self.core.engine.isInFlight(ExactKey(key)) || self.core.cachedEntry(ExactKey(key)) != nil
     }
 
-    /// How many absent values are marked as refreshed, or have a removal pending.
+    /// The number of absent values that are marked as refreshed, or have a pending removal.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
 
-    /// The number of keys about which something is noted for a shared store.
+    /// The number of keys with state for a shared store.
     package nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
 
     /// The number of remembered failures of keys without an entry.
@@ -280,10 +280,10 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     // MARK: - Repository
 
-    /// Makes the repository keep this map alive, until ``unregister()``.
+    /// Makes the repository retain this map until ``unregister()``.
     ///
-    /// Nothing else depends on it: sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository reach every map
-    /// from its initialiser to its deallocation. A second call changes nothing.
+    /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every living map,
+    /// registered or not. A second call has no effect.
     ///
     /// - Returns: The map.
     @discardableResult

@@ -1,52 +1,52 @@
-/// A value with where it came from and how good it is.
+/// A value with its source and its freshness.
 public struct MuxEntry<Value: Sendable>: Sendable {
-    /// Where a value was found.
+    /// The source of a value.
     public enum Source: Sendable, Hashable {
-        /// It was in memory.
+        /// Memory.
         case memory
-        /// It was read from disk for this request.
+        /// Disk; the request read the value.
         case disk
-        /// It was in the store that several machines share, for this request, or another machine fetched it meanwhile.
+        /// The shared store of several machines, or a fetch of another machine during the request.
         case sharedStore
-        /// It was fetched for this request, perhaps together with others.
+        /// A fetch for this request, perhaps shared with other requests.
         case fetch
     }
 
-    /// Why a stale value was served.
+    /// The reason for a stale value.
     @nonexhaustive public enum StaleReason: Sendable, Hashable {
-        /// The fetch failed in a way for which an older value is good enough.
+        /// The fetch failed with a silenceable error.
         case fetchFailed
-        /// A fetch failed a moment ago, and it is too early for another try.
+        /// A recent fetch failed, and the pause before the next fetch has not passed.
         case backingOff
-        /// It is served at once while it is renewed.
+        /// A renewal runs.
         case revalidating
-        /// The fetch took longer than the caller wanted to wait; it goes on.
+        /// The fetch took longer than the caller's wait limit; the fetch continues.
         case outOfPatience
-        /// The caller asked for what is cached, and no more.
+        /// The request was ``RequestOptions/cacheOnly``.
         case cacheOnly
-        /// A fence passed the fetch that brought it.
+        /// A fence came after the begin of the fetch.
         case fenced
     }
 
     /// The value.
     public let value: Value
 
-    /// How long ago it was fetched, or stored by hand.
+    /// The time since the fetch, or since the call of `store`.
     public let age: Duration
 
-    /// How long after it was fetched it counts as fresh.
+    /// The freshness lifetime.
     public let timeToLive: Duration
 
-    /// Where it was found.
+    /// The source of the value.
     public let source: Source
 
-    /// Whether it is older than its time to live, from before a refresh, or older than the request wanted.
+    /// Whether the value is older than its time to live, or than the last refresh, or than the request permits.
     public let isStale: Bool
 
-    /// Why a stale value was served; `nil` if it was not served by a request, or is not stale.
+    /// The reason for a stale value; `nil` for a fresh value, and for an entry that no request returned.
     public let staleReason: StaleReason?
 
-    /// Names this version of the entry among all that the multiplexer ever held.
+    /// Identifies this version of the entry among all versions in the multiplexer.
     @usableFromInline let revision: UInt64
 
     @inlinable
@@ -70,7 +70,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
 }
 
 extension MuxEntry {
-    /// The same entry, served as stale for that reason.
+    /// A copy of the entry as a stale entry with a reason.
     @inlinable
     func served(because reason: StaleReason) -> MuxEntry {
         MuxEntry(

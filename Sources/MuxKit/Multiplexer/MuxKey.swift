@@ -1,28 +1,32 @@
 public import Foundation
 
-/// A key of a ``MultiplexerMap`` whose values are kept on disk.
+/// A key of a ``MultiplexerMap`` with values on disk.
 ///
-/// Strings, numbers, `Bool`, `UUID` and `URL` are keys. A type of your own that is `LosslessStringConvertible` becomes one
-/// by saying so, another by giving its text:
+/// Strings, numbers, `Bool`, `UUID` and `URL` are keys. A custom type needs a conformance and a ``keyText``;
+/// for a `LosslessStringConvertible` type, the default ``keyText`` is the description:
 ///
 /// ```swift
 /// extension UserID: MuxKey { var keyText: String { self.rawValue } }
 /// ```
 ///
-/// **Equality.** Two keys are the same to a map, a batch and the disk if they are equal *and* their texts consist of the same bytes. To Swift, strings
-/// that differ only in Unicode form (`é` as one scalar or as two) are equal, and so are types that wrap them; to a server they are different
-/// keys, and each has a value of its own. A dictionary that a request for many keys returns has the first of such keys only.
+/// **Equality.** Maps, batches and the disk treat two keys as the same key if the keys are equal *and* their
+/// texts consist of the same bytes. In Swift, strings that differ only in Unicode normalization (`é` as one
+/// scalar or as two) are equal, and so are types that wrap such strings. For a server these strings are
+/// different keys, so each string has a separate value. The dictionary of a request for many keys contains
+/// only the first of several equal keys.
 ///
-/// Equality, hash and text of a key are computed within calls of the map, under a lock: they must not use the map.
+/// The map computes the equality, hash and text of a key under a lock: these computations must not call the
+/// map.
 public protocol MuxKey: Hashable, Sendable {
-    /// The key as text: the same in every launch, and different for different keys.
+    /// The key as text: the same text in every launch, and different texts for different keys.
     ///
-    /// Any text will do. Computed for the disk, and to compare a key with an equal one that is stored differently in memory.
+    /// Any text is permitted. The map computes the text for the disk, and to compare equal keys with
+    /// different bytes in memory.
     var keyText: String { get }
 }
 
 extension MuxKey where Self: LosslessStringConvertible {
-    /// The key's description, from which it could be made again.
+    /// The key's lossless description.
     public var keyText: String { self.description }
 }
 
@@ -45,31 +49,34 @@ extension UInt32: MuxKey {}
 extension UInt64: MuxKey {}
 
 extension Float: MuxKey {
-    /// The number's description; that of zero has no sign, for zeros are equal.
+    /// The number's description; `0.0` for both zeros, which are equal.
     public var keyText: String { self == 0 ? "0.0" : self.description }
 }
 
 extension Double: MuxKey {
-    /// The number's description; that of zero has no sign, for zeros are equal.
+    /// The number's description; `0.0` for both zeros, which are equal.
     public var keyText: String { self == 0 ? "0.0" : self.description }
 }
 
 extension UUID: MuxKey {
-    /// The identifier in its usual form.
+    /// The UUID string.
     public var keyText: String { self.uuidString }
 }
 
 extension URL: MuxKey {
-    /// The locator, followed by its base if it has one: locators with different bases are different.
+    /// The absolute string; with a base URL, the relative string and the base URL.
+    ///
+    /// URLs with different base URLs are different keys.
     public var keyText: String {
         guard let base = self.baseURL else { return self.absoluteString }
-        return self.relativeString + " " + base.absoluteString  // a blank is in no locator
+        return self.relativeString + " " + base.absoluteString  // no URL contains a space
     }
 }
 
-/// A key as the tables store it: strings, and texts of ``MuxKey`` types, are compared by their bytes.
+/// A key in the tables: strings, and texts of ``MuxKey`` types, are compared by their bytes.
 ///
-/// To Swift, strings that differ only in Unicode form are equal; to a server they are different keys.
+/// In Swift, strings that differ only in Unicode normalization are equal; for a server they are different
+/// keys.
 @usableFromInline
 package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
     @usableFromInline package let key: Key
@@ -84,17 +91,18 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
         return Self.isExact || Self.haveSameText(a, b)
     }
 
-    /// Whether equal keys of the type have one text; known to the compiler where the type is.
+    /// Whether equal keys of the type always have the same text; a constant in specialised code.
     @inlinable static var isExact: Bool {
         Key.self == Int.self || Key.self == UUID.self || Key.self == URL.self || Key.self == Int64.self
             || Key.self == UInt64.self || Key.self == Int32.self || Key.self == UInt32.self || Key.self == UInt.self
             || Key.self == Double.self || Key.self == Bool.self
     }
 
-    /// Whether equal keys have one text, byte for byte; `true` for keys without a text.
+    /// Whether equal keys have the same text, byte for byte; `true` for keys without a text.
     @usableFromInline
     static func haveSameText(_ a: ExactKey, _ b: ExactKey) -> Bool {
-        // What is the same in memory has the same text, which takes an allocation where it is made of others.
+        // Keys with the same bytes in memory have the same text. The comparison avoids an allocation for the
+        // texts.
         let isSame = unsafe withUnsafeBytes(of: a.key) { a in
             unsafe withUnsafeBytes(of: b.key) { b in unsafe a.elementsEqual(b) }
         }
@@ -121,10 +129,10 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
     @inlinable
     package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }
 
-    /// That of the key, which may have a shorter way to it.
+    /// The hash value of the key, whose type may compute it faster than a `Hasher`.
     @inlinable
     package var hashValue: Int { self.key.hashValue }
 }
 
-/// A key whose equality is that of its text: equal keys have the same text, byte for byte.
+/// A key type whose equal keys always have the same text, byte for byte.
 package protocol ExactlyEqual: MuxKey {}

@@ -1,6 +1,6 @@
 import Foundation
 
-/// Brings a value on disk from one version of its format to the next.
+/// The migration of a value on disk from one version of the format to the next version.
 ///
 /// ```swift
 /// let policy = MuxPolicy(
@@ -12,9 +12,9 @@ import Foundation
 /// )
 /// ```
 ///
-/// An entry of version 1 goes through both; one for which a step is missing, or whose old value does not decode, is a miss. An
-/// entry of a version later than ``MuxPolicy/schemaVersion`` is left alone: it is a miss, and what is fetched in its place
-/// stays in memory. Only a value that is stored by hand before the entry was met is saved over it.
+/// An entry of version 1 needs both steps. An entry is a miss if a step is missing or an old value cannot be
+/// decoded. An entry of a version later than ``MuxPolicy/schemaVersion`` is a miss, too. Saves do not
+/// overwrite such an entry: a fetched or stored value stays in memory only.
 public struct MuxMigration: Sendable {
     let version: Int
     let apply: @Sendable (Data) throws -> Data
@@ -22,8 +22,8 @@ public struct MuxMigration: Sendable {
     /// Describes one step, to the version after `version`.
     ///
     /// - Parameters:
-    ///   - version: The version that the step starts from.
-    ///   - migrate: Makes the new value out of the old one. If it throws, the entry is a miss.
+    ///   - version: The version before the step.
+    ///   - migrate: Converts an old value to a new value. If `migrate` throws, the entry is a miss.
     public init<Old: Decodable & Sendable, New: Encodable & Sendable>(
         from version: Int,
         _ migrate: @escaping @Sendable (Old) throws -> New
@@ -32,7 +32,7 @@ public struct MuxMigration: Sendable {
         self.apply = { data in try JSONEncoder().encode(migrate(try JSONDecoder().decode(Old.self, from: data))) }
     }
 
-    /// Applies the steps that lead from `version` to `target`.
+    /// Applies the steps from `version` to `target`.
     ///
     /// - Returns: The payload in the target's format; `nil` if a step is missing.
     static func migrate(_ payload: Data, from version: Int, to target: Int, by steps: [MuxMigration]) throws -> Data? {

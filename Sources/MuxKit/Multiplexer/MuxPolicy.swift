@@ -1,43 +1,43 @@
 import Foundation
 
-/// How long values stay good, and what happens around a fetch.
+/// The lifetime of cached values, and the behaviour around a fetch.
 ///
-/// Every member has a default; change what you need: `.init(timeToLive: .seconds(60))`.
+/// Every member has a default: `.init(timeToLive: .seconds(60))`.
 public struct MuxPolicy: Sendable {
-    /// Names the multiplexer in events and logs; its `cacheKey` if `nil`, or else the type of its values.
+    /// The name of the multiplexer in events and logs; if `nil`, its `cacheKey` or otherwise the type of its values.
     public var name: String?
 
-    /// How long a value counts as fresh after it was fetched, unless the fetch says otherwise; 30 minutes.
+    /// The freshness lifetime of a value, unless the fetch returns another lifetime; 30 minutes.
     ///
     /// Zero or less means that every request fetches.
     public var timeToLive: Duration
 
-    /// By what fraction of its time to live a value may expire early, chosen at random for each; 0, at most 1.
+    /// The largest fraction of the time to live by which a value expires early, at random; 0, at most 1.
     ///
-    /// Values that were fetched together then do not expire together.
+    /// With jitter, values that were fetched together do not expire together.
     public var timeToLiveJitter: Double
 
-    /// How long after its time to live a value still answers at once, while it is renewed behind; zero.
+    /// The time after the time to live in which a request gets the stale value at once, and starts a renewal; zero.
     public var staleWhileRevalidate: Duration
 
-    /// How long before the end of its time to live a value may be renewed ahead of time, behind a request; `nil` for never.
+    /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early renewal.
     ///
-    /// Each value draws its own moment within that window, near the end more often than early, so that values which were
-    /// fetched together are not renewed together.
+    /// Each value draws a random moment in this window, more often late than early. So values that were fetched together are
+    /// not renewed together.
     public var refreshAhead: Duration?
 
-    /// For how long a failure is remembered, during which only ``RequestOptions/reload`` fetches; `nil` for not.
+    /// How long a failure is remembered; `nil` for a failure that is not remembered. Meanwhile only
+    /// ``RequestOptions/reload`` fetches.
     ///
-    /// Other requests are served from memory where the value is good enough, or stale and the failure is one that permits it;
-    /// otherwise they get the failure.
-    /// For example 60 seconds for the HTTP status 404. Cancellations, decoding failures and the end of a session are never remembered, and a
-    /// refresh, a clear or a stored value ends it.
+    /// Other requests get a value in memory that is good enough, or a stale value if the failure permits; otherwise they get
+    /// the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding failures and the end of a session
+    /// are never remembered. A refresh, a clear or a stored value ends the memory of a failure.
     public var remembersFailure: @Sendable (any Error) -> Duration?
 
-    /// How long after its time to live a value may still answer for a fetch that failed silenceably; 7 days.
+    /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch; 7 days.
     public var staleIfError: Duration
 
-    /// Whether an error permits to answer with an older value; ``SilenceableError/isSilenceable(_:)``.
+    /// Whether a stale value may replace an error; ``SilenceableError/isSilenceable(_:)``.
     public var isSilenceable: @Sendable (any Error) -> Bool
 
     /// The time without another fetch after a failure, while an older value is served; 1 second, zero or less for none.
@@ -51,55 +51,56 @@ public struct MuxPolicy: Sendable {
     /// ``RequestOptions/reload``, a refresh, and a request without any value that may be served fetch in any case.
     public var errorBackoff: Duration
 
-    /// What happens to a fetch whose last caller has left; cancelled after a second.
+    /// What happens to a fetch without callers; cancelled after a second.
     public var whenAbandoned: WhenAbandoned
 
-    /// How long a fetch may take, the look at the disk included; 60 seconds.
+    /// The time limit of a fetch, including the read of the disk; 60 seconds.
     ///
-    /// Then its callers get ``MuxError/timedOut(after:)``, it is cancelled, its late value is dropped, and the next request
-    /// starts another. A fetch should not block a thread: what it does before it first suspends is not cut short.
+    /// At the limit the callers get ``MuxError/timedOut(after:)`` and the fetch is cancelled; a late value is dropped, and the
+    /// next request starts a new fetch. A fetch should not block a thread: the limit does not apply before the first
+    /// suspension.
     public var fetchTimeout: Duration
 
-    /// How a fetch that fails is repeated before its failure counts; `nil` for not at all.
+    /// The retries of a failed fetch; `nil` for no retry.
     ///
-    /// All attempts are one fetch: callers share it, and ``fetchTimeout`` covers the waits as well. If none succeeds, callers get
-    /// what the last one threw. A value that may still answer for a fetch that fails waits for all of them; limit what it
-    /// takes with ``RequestOptions/within(_:)-swift.type.method``.
+    /// All attempts together are one fetch: callers share the outcome, and ``fetchTimeout`` includes the delays. If no attempt
+    /// succeeds, callers get the error of the last attempt. A stale value replaces the failure only after the last attempt;
+    /// limit the wait with ``RequestOptions/within(_:)-swift.type.method``.
     public var retry: RetryPolicy?
 
-    /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.
+    /// The maximum number of values of a ``MultiplexerMap`` in memory; 10,000, `nil` for no limit.
     ///
-    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
-    /// when it is next asked for, so a value that is not on disk yet stays until it was saved. When too many of those are
-    /// left they are saved without being told, whatever the repository's ``MuxRepository/SavePolicy``. Where the disk cannot be written, they
-    /// go unsaved: each is reported to the observer (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts them.
-    /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
-    /// and nothing is kept.
+    /// Above the limit, least used values are evicted (S3-FIFO). With a `cacheKey`, the next request reads an evicted value
+    /// from disk, so an unsaved value stays in memory until its save. If unsaved values fill the memory, the map saves them,
+    /// regardless of the repository's ``MuxRepository/SavePolicy``. If the disk cannot be written, unsaved values are evicted:
+    /// the observer gets an event for each (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport``
+    /// counts them. At most as many failures are remembered for keys without a value. A negative number counts as zero: callers
+    /// share a fetch, and no value is kept.
     public var maximumCount: Int?
 
-    /// What the values that a ``MultiplexerMap`` keeps in memory may cost together; `nil` for any cost.
+    /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
     ///
-    /// Holds beside ``maximumCount``, and in the same way. A value that alone exceeds it is returned to the callers, and is not
-    /// kept.
+    /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to the callers and
+    /// is not kept.
     public var maximumCost: MuxPolicy.CostLimit?
 
-    /// The version of the value's own format on disk; 1.
+    /// The version of the value's format on disk; 1.
     ///
-    /// An entry of an earlier version is migrated, or a miss; one of a later version is a miss and left alone.
+    /// An entry of an earlier version is migrated, or is a miss. An entry of a later version is a miss and stays on disk.
     public var schemaVersion: Int
 
-    /// How entries of earlier versions are brought to the next; none.
+    /// The migrations of entries from earlier versions; none.
     public var migrations: [MuxMigration]
 
-    /// What happens to a fetch whose last caller has left.
+    /// What happens to a fetch without callers.
     public enum WhenAbandoned: Sendable, Hashable {
-        /// It runs to its end, and its value is kept.
+        /// The fetch continues, and its value is kept.
         case finish
-        /// It is cancelled, unless the value is requested again within `linger`.
+        /// The fetch is cancelled after `linger`, unless a request arrives in that time.
         case cancel(linger: Duration)
     }
 
-    /// Makes a policy of the given parts.
+    /// The parameters have the names of the properties.
     public init(
         name: String? = nil,
         timeToLive: Duration = .seconds(30 * 60),
@@ -136,7 +137,7 @@ public struct MuxPolicy: Sendable {
         self.migrations = migrations
     }
 
-    /// The age at which a value is renewed ahead of time, by what `random` (from 0 to 1) selects; `nil` for never.
+    /// The age of an early renewal, selected by `random` (from 0 to 1); `nil` for no early renewal.
     ///
     /// The lead is exponentially distributed within the window, as in probabilistic early expiration (Vattani, Chierichetti,
     /// Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
@@ -147,7 +148,7 @@ public struct MuxPolicy: Sendable {
         return max(timeToLive - .saturating(seconds: window.secondsValue * share), .zero)
     }
 
-    /// For how long `error` is remembered; zero or less for not.
+    /// How long `error` is remembered; zero or less for an error that is not remembered.
     func memory(of error: any Error) -> Duration {
         guard !(error is DecodingError), ![.sessionEnded, .fetchCancelled].contains(error as? MuxError) else {
             return .zero
@@ -155,7 +156,7 @@ public struct MuxPolicy: Sendable {
         return self.remembersFailure(error) ?? .zero
     }
 
-    /// `timeToLive`, shortened by the jitter that `random` (from 0 to 1) selects.
+    /// `timeToLive`, shortened by the jitter; `random` (from 0 to 1) selects the jitter.
     @usableFromInline
     func jittered(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration {
         let fraction = self.timeToLiveJitter.isNaN ? 0 : min(max(self.timeToLiveJitter, 0), 1)
@@ -165,14 +166,14 @@ public struct MuxPolicy: Sendable {
 }
 
 extension MuxPolicy {
-    /// What the values of a ``MultiplexerMap`` may cost together in memory, in a unit of your choice.
+    /// The maximum total cost of the values of a ``MultiplexerMap`` in memory, in a unit of your choice.
     ///
     /// ```swift
     /// let policy = MuxPolicy(maximumCost: .init(64_000_000) { (photo: Photo) in photo.data.count })
     /// let photos = MultiplexerMap<URL, Photo>(policy: policy) { url in try await Backend.photo(url) }
     /// ```
     public struct CostLimit: Sendable {
-        /// The most that all values may cost together.
+        /// The maximum total cost of all values.
         public let maximum: Int
 
         private let cost: @Sendable (any Sendable) -> Int?
@@ -180,15 +181,15 @@ extension MuxPolicy {
         /// Bounds the cost of values of one type.
         ///
         /// - Parameters:
-        ///   - maximum: The most that all values may cost together; less than zero is zero.
-        ///   - cost: What a value costs; less than zero is zero. Called under a lock when a value comes in, so it has to be quick,
-        ///     and must not call the map.
+        ///   - maximum: The maximum total cost of all values; a negative number counts as zero.
+        ///   - cost: Returns the cost of a value; a negative number counts as zero. The map calls `cost` under a lock for each new
+        ///     value, so `cost` must be fast and must not call the map.
         public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
             self.maximum = max(0, maximum)
             self.cost = { ($0 as? Value).map(cost) }
         }
 
-        /// What `value` costs; nothing if it is not of the type that the limit is for.
+        /// The cost of `value`; zero if the limit is for another type.
         @usableFromInline
         func cost(of value: some Sendable) -> Int { self.cost(value) ?? 0 }
     }

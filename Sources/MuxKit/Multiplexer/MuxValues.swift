@@ -1,4 +1,4 @@
-/// The entry of a multiplexer, or of one key of a map, over time: what is in memory now, then every change.
+/// The entries of a multiplexer, or of one key of a map, over time: the present entry in memory, then every change.
 ///
 /// ```swift
 /// for await entry in profile.values {
@@ -6,46 +6,47 @@
 /// }
 /// ```
 ///
-/// `nil` means that memory has nothing: before the first fetch, after a clear, after a sign-out. Watching fetches nothing,
-/// and keeps nothing: a value that only leaves memory to make room for others is not reported as gone.
+/// `nil` means no entry in memory: before the first fetch, after a clear, after a sign-out. A watcher starts no fetch and
+/// retains no value. An eviction is not reported as `nil`.
 ///
-/// **Concurrent calls.** Any number of consumers may iterate; each gets everything, and a slow one skips to the newest.
+/// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets all changes; a slow consumer skips to the
+/// newest entry.
 ///
-/// **Cancellation.** The sequence ends when the consumer's task is cancelled, or when the consumer stops; others notice
-/// nothing.
+/// **Cancellation.** The sequence ends when the consumer's task is cancelled or the consumer stops; other consumers are not
+/// affected.
 ///
-/// **Lifetime.** The sequence does not keep the multiplexer alive, and ends when the multiplexer is deallocated.
+/// **Lifetime.** The sequence does not retain the multiplexer, and ends when the multiplexer is deallocated.
 ///
-/// **After a failure** of a fetch there is nothing new to tell: consumers keep what they have.
+/// **After a failure** of a fetch, consumers get no element.
 ///
-/// **On disk.** Watching reads nothing from disk; an entry that a request loads from there is a change like any other.
+/// **On disk.** A watcher does not read the disk; an entry that a request loads from disk is a change.
 public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
-    /// What a consumer gets.
+    /// The elements: an entry, or `nil`.
     public typealias Element = MuxEntry<Value>?
-    /// Watching cannot fail.
+    /// The sequence does not throw.
     public typealias Failure = Never
 
-    /// The entry; `nil` without, if the multiplexer was deallocated.
+    /// The entry, or an inner `nil` without an entry; an outer `nil` if the multiplexer was deallocated.
     let current: @Sendable () -> MuxEntry<Value>??
     let changes: @Sendable () -> AsyncStream<Void>
 
-    /// Begins to watch.
+    /// Starts a watcher.
     ///
-    /// - Returns: An iterator of its own.
+    /// - Returns: An iterator for one consumer.
     public func makeAsyncIterator() -> Iterator {
         Iterator(changes: self.changes().makeAsyncIterator(), current: self.current)
     }
 
-    /// Goes from one change to the next.
+    /// Iterates over the changes.
     public struct Iterator: AsyncIteratorProtocol {
-        /// What a consumer gets.
+        /// The elements: an entry, or `nil`.
         public typealias Element = MuxEntry<Value>?
-        /// Watching cannot fail.
+        /// The sequence does not throw.
         public typealias Failure = Never
 
         private var changes: AsyncStream<Void>.Iterator
         private let current: @Sendable () -> MuxEntry<Value>??
-        /// The revision that was given last: none yet, that of nothing, or that of an entry.
+        /// The revision of the last element: unknown before the first element, absent, or the revision of an entry.
         private var last: UInt64??
 
         init(changes: AsyncStream<Void>.Iterator, current: @escaping @Sendable () -> MuxEntry<Value>??) {
@@ -53,10 +54,10 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
             self.current = current
         }
 
-        /// Suspends until the entry is another one than the one that was given last.
+        /// Suspends until the entry differs from the last element.
         ///
-        /// - Parameter actor: Where the consumer runs.
-        /// - Returns: The entry, or `nil` within, if there is none; `nil` without, if the task is cancelled or the multiplexer deallocated.
+        /// - Parameter actor: The isolation of the consumer.
+        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer deallocated.
         public mutating func next(isolation actor: isolated (any Actor)?) async -> Element? {
             while true {
                 if self.last != nil { guard await self.changes.next(isolation: actor) != nil else { return nil } }
@@ -67,9 +68,9 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
             }
         }
 
-        /// Suspends until the entry is another one than the one that was given last.
+        /// Suspends until the entry differs from the last element.
         ///
-        /// - Returns: The entry, or `nil` within, if there is none; `nil` without, if the task is cancelled or the multiplexer deallocated.
+        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer deallocated.
         public mutating func next() async -> Element? { await self.next(isolation: #isolation) }
     }
 }

@@ -1,14 +1,14 @@
-/// A compact slot with an entry: 32 bytes and the value; fields that few slots have are in an object.
+/// A compact slot with an entry: 32 bytes and the value. Rare fields are in an object.
 @usableFromInline
 package struct PackedSlot<Value: Sendable>: Sendable {
-    /// Fields that few slots have.
+    /// Rare fields.
     @usableFromInline
     final class ColdFields: Sendable {
         @usableFromInline let validator: String?
         @usableFromInline let renewalAge: Duration?
         @usableFromInline let stale: StaleLimits
         @usableFromInline let failureRecord: Slot<Value>.FailureRecord?
-        /// The time to live, if 64 bits of nanoseconds cannot hold it.
+        /// The time to live, if 64 bits cannot contain the number of nanoseconds exactly.
         @usableFromInline let timeToLive: Duration?
         /// The sequence, if the entry was renewed and has kept its revision.
         @usableFromInline let sequence: UInt64?
@@ -45,11 +45,11 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @usableFromInline package let value: Value
     @usableFromInline let fetchedAt: Moment
     @usableFromInline let timeToLive: Int64
-    /// The revision, and six flags: a table that makes a change per nanosecond wraps in 9 years.
+    /// The revision and six flags; with a change in each nanosecond, the revision wraps after 9 years.
     @usableFromInline let revisionAndFlags: UInt64
     @usableFromInline let coldFields: ColdFields?
 
-    /// Packs `slot`; `nil` if it has no entry.
+    /// Packs `slot`; `nil` for a slot without an entry.
     @inlinable
     package init?(_ slot: Slot<Value>) {
         guard let entry = slot.entry else { return nil }
@@ -87,28 +87,30 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     var sequence: UInt64 { self.coldFields?.sequence ?? self.revisionAndFlags >> Self.flagBits }
 
-    /// Whether the entry is fresh, and not to be renewed ahead of time.
+    /// Whether the entry is fresh, and needs no early renewal.
     ///
-    /// `false` in rare cases that only ``Freshness`` decides.
+    /// `false` also in rare cases, in which only ``Freshness`` can decide.
     ///
     /// - Parameters:
     ///   - now: The time.
-    ///   - refresh: The number of the last refresh of everything.
-    ///   - limit: The age in nanoseconds that it must not have reached.
-    /// - Returns: Whether it is a hit.
+    ///   - refresh: The number of the last refresh of all entries.
+    ///   - limit: The maximum age in nanoseconds, exclusive.
+    /// - Returns: Whether the entry is a hit.
     @inlinable
     func isHit(at now: Moment, since refresh: UInt64 = 0, youngerThan limit: Int64 = .max) -> Bool {
         guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
-        // The revision is the sequence, except after a renewal.
+        // The revision equals the sequence, except after a renewal.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
         return max(age, 0) < min(self.timeToLive, limit) && !overflow
     }
 
-    /// Whether the entry is long past every limit up to which a stale one is served, and has no validator.
+    /// Whether the entry has no validator, and is too old for any use as a stale entry.
+    ///
+    /// Includes a reserve of the time to live, at least 60 seconds.
     @inlinable
     package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
-        // First what is nearly always so, and costs nothing.
+        // First the cheap check, which nearly always ends the function.
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
         guard age >= self.timeToLive || overflow, self.coldFields?.validator == nil else { return false }
         return self.isBeyondUse(at: now, limits, self.coldFields?.stale ?? StaleLimits())
@@ -118,26 +120,26 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     func isBeyondUse(at now: Moment, _ limits: Freshness.Limits, _ stale: StaleLimits) -> Bool {
         let timeToLive = self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive)
         let use = max(stale.ifError ?? limits.staleIfError, stale.whileRevalidate ?? limits.staleWhileRevalidate)
-        // As long again as it was fresh, for requests that take a value of any age.
+        // For requests that accept a value of any age.
         let grace = max(timeToLive, .seconds(60))
         return now.duration(since: self.fetchedAt) >= .sum(.sum(max(timeToLive, .zero), max(use, .zero)), grace)
     }
 
-    /// Whether the slot may not be evicted: it is unsaved, and the disk can be written.
+    /// Whether the slot must not be evicted: the entry is unsaved, and not expendable.
     @inlinable
     package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.expendable) == Self.dirty }
 
-    /// Whether the entry is not saved yet.
+    /// Whether the entry is unsaved.
     @inlinable
     package var isDirty: Bool { self.revisionAndFlags & Self.dirty != 0 }
 
-    /// Whether the slot was refreshed, other than with all slots.
+    /// Whether the slot is marked as refreshed; ``SlotTable/refreshAll(_:removed:)`` does not mark slots.
     @inlinable
     package var isRefreshed: Bool { self.revisionAndFlags & Self.refreshed != 0 }
 
     @inlinable
     var isRemovalPending: Bool { self.revisionAndFlags & Self.removalPending != 0 }
-    /// Whether there is something to save.
+    /// Whether the slot has unsaved changes.
     @inlinable
     var isUnsaved: Bool { self.isDirty || self.isRemovalPending }
     @inlinable
@@ -161,7 +163,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// The unpacked slot, after the refresh of everything with that number.
+    /// Unpacks a slot after the refresh of all entries with number `refresh`.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

@@ -1,30 +1,32 @@
 import Foundation
 
-/// How the entries of one multiplexer become entries of a store, and back.
+/// The conversions between the entries of one multiplexer and the entries of a store.
 @usableFromInline
 package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     /// The multiplexer's `cacheKey`.
     @usableFromInline package var domain: String
-    /// The entry's own key as text; `nil` for a ``Multiplexer``.
+    /// The entry's key as text; `nil` for a ``Multiplexer``.
     let text: @Sendable (Key) -> String?
     let encode: @Sendable (Value) throws -> Data
     let decode: @Sendable (Data) throws -> Value
-    /// When something outside changed what the entry says, if that is known: one that was fetched before is stale.
+    /// The time of the last known external change of a key's value.
+    ///
+    /// An entry with an earlier fetch is stale.
     package var changedAt: (@Sendable (Key) -> Moment?)?
-    /// What an entry belongs to, in a store that several machines share.
+    /// The tags of an entry in the shared store of several machines.
     var tags: (@Sendable (Key) -> [String])?
-    /// Whether other machines may have the entries, too.
+    /// Whether the entries may be shared with other machines.
     var isShared = false
 
     @usableFromInline
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
 
-    /// Where a map's last refresh of everything is noted: no entry of a map has this name.
+    /// The name of the mark of a map's last refresh; no entry of a map has this name.
     var refreshName: MuxStoreKey { MuxStoreKey(domain: self.domain) }
 }
 
 extension Persistence where Value: Codable {
-    /// JSON, with the coders' own defaults.
+    /// JSON, with the default settings of `JSONEncoder` and `JSONDecoder`.
     init(domain: String, text: @escaping @Sendable (Key) -> String?) {
         self.domain = domain
         self.text = text

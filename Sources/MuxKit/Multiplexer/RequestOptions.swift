@@ -1,70 +1,70 @@
-/// What counts as good enough for one request.
+/// Limits of one request on the age, the source and the wait.
 ///
 /// ```swift
 /// let now = try await profile.request(.reload)
 /// let recent = try await profile.request(.maxAge(.seconds(5)).within(.seconds(1)))
 /// ```
 public struct RequestOptions: Sendable, Hashable {
-    /// Where a value may come from.
+    /// The permitted sources of a value.
     @usableFromInline
     enum Mode: Sendable, Hashable {
-        /// From memory, disk or a fetch.
+        /// Memory, disk or a fetch.
         case usual
-        /// From memory or disk only.
+        /// Memory or disk.
         case cacheOnly
-        /// From a fetch only.
+        /// A fetch.
         case reload
     }
 
     @usableFromInline var mode = Mode.usual
-    /// Whether an entry in memory or on disk is for this request.
+    /// Whether the request may use an entry in memory or on disk.
     @usableFromInline var takesStored = true
-    /// The greatest age in nanoseconds, in which a hit compares ages.
+    /// The maximum age in nanoseconds, the unit in which a hit compares ages.
     @usableFromInline private(set) var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
 
-    /// What the policy says.
+    /// Options without limits: the policy decides.
     public init() {}
 
-    /// Takes what is in memory or else on disk, however old, and never fetches.
+    /// Returns a value in memory or on disk, fresh or stale, and never fetches.
     ///
     /// The disk keeps a value until its time to live and the longer of ``MuxPolicy/staleIfError`` and
     /// ``MuxPolicy/staleWhileRevalidate`` have passed, and a value with a validator for 30 more days. Opening the store, or a
     /// rewrite of its file, removes older values.
     ///
-    /// Throws ``MuxError/notCached`` if there is nothing, or nothing younger than what `maxAge` demands.
+    /// Throws ``MuxError/notCached`` without a value, or without a value that is younger than `maxAge`.
     public static let cacheOnly: RequestOptions = {
         var options = RequestOptions()
         options.mode = .cacheOnly
         return options
     }()
 
-    /// Fetches, or joins a fetch that is running; the value of before stays as a safety net.
+    /// Fetches, or joins a running fetch. If the fetch fails, the policy may permit the previous value.
     public static let reload: RequestOptions = {
         var options = RequestOptions()
         options.mode = .reload
         return options
     }()
 
-    /// Takes a stale value at once, whatever its age, and has it renewed behind the caller's back.
+    /// Returns a stale value of any age at once, and starts a renewal.
     ///
-    /// For the age at which values leave the disk, see ``cacheOnly``.
+    /// ``cacheOnly`` documents the age at which values leave the disk.
     public static let staleWhileRevalidate: RequestOptions = {
         var options = RequestOptions()
         options.staleWhileRevalidate = .longest
         return options
     }()
 
-    /// Takes a value that is younger than `age` and fresh, or fetches.
+    /// Returns a cached value that is fresh and younger than `age`, or fetches.
     public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
 
-    /// Waits no longer than `waitLimit` if there is a stale value to take instead; the fetch goes on.
+    /// Returns a stale value, if present, after a wait of `waitLimit`; the fetch continues.
     public static func within(_ waitLimit: Duration) -> RequestOptions { RequestOptions().within(waitLimit) }
 
-    /// The same, with a value that is younger than `age`.
+    /// These options with a maximum age.
     ///
-    /// - Parameter age: The greatest age.
+    /// - Parameter age: The maximum age.
     /// - Returns: The options.
     public func maxAge(_ age: Duration) -> RequestOptions {
         var options = self
@@ -72,7 +72,7 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }
 
-    /// The same, but without waiting longer than `waitLimit` if there is a stale value to take instead.
+    /// These options with a wait limit, after which a stale value, if present, is returned.
     ///
     /// - Parameter waitLimit: The longest wait.
     /// - Returns: The options.
@@ -82,10 +82,10 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }
 
-    /// The greatest age.
+    /// The maximum age.
     var maximumAge: Duration? { self.maximumNanoseconds.map { .nanoseconds($0) } }
 
-    /// What is permitted for a request with these options under `policy`.
+    /// The limits of a request with these options and `policy`.
     @usableFromInline
     func limits(_ policy: MuxPolicy) -> Freshness.Limits {
         Freshness.Limits(

@@ -1,4 +1,4 @@
-/// How a multiplexer shares its entries with other machines.
+/// The shared store of a multiplexer, with the names of the entries.
 struct Sharing<Key: Sendable, Value: Sendable>: Sendable {
     let client: SharedStoreClient
     let persistence: Persistence<Key, Value>
@@ -21,9 +21,9 @@ enum SharedOutcome<Value: Sendable>: Sendable {
     case stored(digest: String)
 }
 
-/// What a multiplexer knows about its entries in a shared store, beside their slots.
+/// The facts of a multiplexer about its entries in a shared store, in addition to the slots.
 ///
-/// There is a fact about each key that has an entry in memory or a flight.
+/// Each key with an entry in memory or a flight has a fact.
 @usableFromInline
 struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     private struct Fact: Sendable {
@@ -33,22 +33,26 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         /// The number of the last refresh by a caller, in the numbering of revisions.
         var lastRefresh: UInt64 = 0
         var flightCount = 0
-        /// The end of the last claim with which a flight lost patience.
+        /// The end of the last claim that a flight stopped waiting for.
         var vainClaimEnd: Moment?
     }
 
     private var facts: [Key: Fact] = [:]
-    /// By the name: texts that are equal but for Unicode normalization are two.
+    /// The keys by name; names that differ only in Unicode normalization are different.
     private var keys: [MuxStoreKey: Key] = [:]
     private var tagged: [MuxShared.Scope: Set<Key>] = [:]
-    /// The number of the last refresh of everything by a caller, in the numbering of revisions.
+    /// The number of the last refresh of all entries by a caller, in the numbering of revisions.
     private var lastRefresh: UInt64 = 0
-    /// The number of the last time that changes may have been missed: what arrived before is to be verified.
+    /// The number of the last gap in the store's reports of changes.
+    ///
+    /// Entries that arrived before the gap must be verified.
     private(set) var lastUnknown: UInt64 = 0
-    /// The number of the last time that the store had lost its entries: what arrived before may be put again.
+    /// The number of the last gap, if the store has lost all entries in this gap; otherwise zero.
+    ///
+    /// Entries that arrived before the loss may be put again.
     private var lastEmptied: UInt64 = 0
 
-    /// Whether there was ever a fact.
+    /// Whether a fact was ever added.
     @usableFromInline private(set) var hasFacts = false
 
     var count: Int { self.facts.count }
@@ -74,8 +78,8 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// A flight has ended.
     ///
     /// - Parameters:
-    ///   - key: Its key.
-    ///   - hasEntry: Whether there is an entry in memory.
+    ///   - key: The key of the flight.
+    ///   - hasEntry: Whether memory has an entry of the key.
     /// - Returns: Keys to be released outside the lock.
     mutating func ended(_ key: Key, hasEntry: Bool) -> [Key] {
         guard let place = self.facts.index(forKey: key) else { return [] }
@@ -96,7 +100,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         let (known, fact) = self.facts.remove(at: place)
         var released = [known, self.keys.removeValue(forKey: fact.name.key)].compactMap(\.self)
         for tag in fact.name.tags {
-            // By its place: a copy would copy the set.
+            // In place: a change of a copy would copy the set.
             guard let place = self.tagged.index(forKey: .tag(tag)) else { continue }
             if let known = self.tagged.values[place].remove(key) { released.append(known) }
             if self.tagged.values[place].isEmpty { self.tagged.remove(at: place) }
@@ -116,19 +120,19 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return former
     }
 
-    /// A flight lost patience with another machine's claim, whose end is `end`.
+    /// A flight stopped waiting for another machine's claim, which ends at `end`.
     mutating func waitedInVain(_ key: Key, until end: Moment) {
         guard let place = self.facts.index(forKey: key) else { return }
         self.facts.values[place].vainClaimEnd = end
     }
 
-    /// The end of the last claim with which a flight lost patience.
+    /// The end of the last claim that a flight stopped waiting for.
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
     /// The key with this name, if it has an entry in memory or a flight.
     func key(of name: MuxStoreKey) -> Key? { self.keys[name] }
 
-    /// The keys with this tag that have an entry in memory or a flight.
+    /// The keys with this tag, and with an entry in memory or a flight.
     func keys(tagged tag: String) -> Set<Key> { self.tagged[.tag(tag)] ?? [] }
 
     // MARK: - Entries
@@ -151,17 +155,17 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         self.facts.values[place].lastRefresh = number
     }
 
-    /// A caller has refreshed everything.
+    /// A caller has refreshed all entries.
     mutating func refreshedAll(_ number: UInt64) { self.lastRefresh = number }
 
-    /// Changes may have been missed.
+    /// The store's reports of changes have a gap.
     mutating func missedChanges(_ number: UInt64, isEmptied: Bool) {
         self.lastUnknown = number
-        // What was cleared in the meantime must not be put again.
+        // Entries that were cleared during the gap must not be put again.
         self.lastEmptied = isEmptied ? number : 0
     }
 
-    /// Whether an entry is good but for changes that may have been missed.
+    /// Whether an entry is stale only because this machine may have missed changes.
     func isUnverified<Value>(_ slot: Slot<Value>, _ key: Key) -> Bool {
         guard let entry = slot.entry, slot.isRefreshed else { return false }
         let lastRefresh = max(self.lastRefresh, self.facts[key]?.lastRefresh ?? 0)
@@ -171,7 +175,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// Whether an unverified entry may be put again.
     func mayBeOffered<Value>(_ entry: Slot<Value>.Entry) -> Bool { entry.sequence <= self.lastEmptied }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` without a broken invariant.
     func violation(_ hasEntry: (Key) -> Bool) -> String? {
         if self.facts.contains(where: { $0.value.flightCount < 0 }) { return "more flights ended than began" }
         if self.facts.contains(where: { $0.value.flightCount == 0 && !hasEntry($0.key) }) {

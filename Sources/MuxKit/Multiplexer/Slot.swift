@@ -1,4 +1,4 @@
-/// The state of one key, without flights: its entry, and the refreshes, clears and failures that concern it.
+/// The state of one key, without flights: the entry, and the effects of refreshes, clears and failures.
 @usableFromInline
 package struct Slot<Value: Sendable>: Sendable {
     /// A cached value with its metadata.
@@ -7,20 +7,24 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline package var value: Value
         @usableFromInline package var fetchedAt: Moment
         @usableFromInline package var timeToLive: Duration
-        /// The age from which it is renewed ahead of time; `nil` for never.
+        /// The age of an early renewal; `nil` for no early renewal.
         @usableFromInline package var renewalAge: Duration?
-        /// The fetch's own limits for its use when stale.
+        /// The limits of the fetch for the use of the stale entry.
         @usableFromInline package var stale = StaleLimits()
         @usableFromInline package var validator: String?
-        /// Identifies the value; ascending, and kept when the value is renewed.
+        /// Identifies the value. Revisions ascend; a renewed value keeps its revision.
         @usableFromInline package var revision: UInt64
-        /// The order of its arrival, in the numbering of revisions: a refresh of everything concerns all that arrived before.
+        /// The order of arrival, in the numbering of revisions.
+        ///
+        /// A refresh of all entries has such a number, too: the refresh applies to all entries with a smaller
+        /// number.
         @usableFromInline package var sequence: UInt64
-        /// Whether it is not saved yet.
+        /// Whether the entry is unsaved.
         @usableFromInline package var isDirty: Bool
-        /// Whether it is to be saved at all.
+        /// Whether saves include the entry.
         @usableFromInline package var isPersistent: Bool
-        /// Whether it may be evicted unsaved, because the disk cannot be written.
+        /// Whether the entry may be evicted unsaved: the disk cannot be written, or memory is far above its
+        /// limit.
         @usableFromInline package var isExpendable = false
 
         @inlinable
@@ -56,16 +60,16 @@ package struct Slot<Value: Sendable>: Sendable {
     /// Whether the entry was refreshed, and is stale until the next fetch.
     @usableFromInline package private(set) var isRefreshed = false
 
-    /// The last failure; an object, since few slots have one.
+    /// The last failure; an object, because few slots have a failure.
     @usableFromInline package private(set) var failureRecord: FailureRecord?
 
     @usableFromInline
     package final class FailureRecord: Sendable {
-        /// Until when a stale entry is served without another fetch.
+        /// The end of the time in which a stale entry is served without another fetch.
         @usableFromInline let heldUntil: Moment
-        /// A remembered failure, and until when it answers requests without a usable entry.
+        /// A remembered failure, which requests without a usable entry throw, and the end of its lifetime.
         @usableFromInline let failure: (error: any Error, until: Moment)?
-        /// The pause of fetches behind requests.
+        /// The pause of renewals behind requests.
         @usableFromInline let pause: FailurePause
         /// See ``Slot/Entry/sequence``.
         @usableFromInline let sequence: UInt64
@@ -78,10 +82,10 @@ package struct Slot<Value: Sendable>: Sendable {
         }
     }
 
-    /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
+    /// Whether the removal of a cleared entry on disk is pending; until the removal, the entry is not read.
     @usableFromInline package private(set) var isRemovalPending = false
 
-    /// Whether an entry that is only on disk was refreshed, which is not saved yet.
+    /// Whether an entry that is only on disk was refreshed, and the refresh is unsaved.
     @usableFromInline package private(set) var isRefreshOwed = false
 
     @inlinable
@@ -102,23 +106,23 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshOwed = isRefreshOwed
     }
 
-    /// A slot with nothing but a failure.
+    /// A slot with only a failure.
     @inlinable
     init(_ failureRecord: FailureRecord) {
         self.init(entry: nil, isRefreshed: false, failureRecord: failureRecord, isRemovalPending: false)
     }
 
-    /// Whether there is something to save.
+    /// Whether the slot has unsaved changes.
     @inlinable
     package var isUnsaved: Bool { self.entry?.isDirty ?? false || self.isRemovalPending || self.isRefreshOwed }
 
-    /// Whether the slot equals a new one.
+    /// Whether the slot equals a new slot.
     @inlinable
     package var isVacant: Bool {
         self.entry == nil && !self.isRefreshed && !self.isRemovalPending && self.failureRecord == nil
     }
 
-    /// How good the entry is for a request; `nil` if there is none.
+    /// The usability of the entry for a request; `nil` without an entry.
     @inlinable
     package func freshness(at now: Moment, _ limits: Freshness.Limits) -> Freshness? {
         guard let entry else { return nil }
@@ -135,14 +139,14 @@ package struct Slot<Value: Sendable>: Sendable {
         return .of(facts, limits)
     }
 
-    /// The failure that is remembered; `nil` if there is none.
+    /// The remembered failure; `nil` without a remembered failure.
     @inlinable
     package func failure(at now: Moment) -> (any Error)? {
         guard let failure = self.failureRecord?.failure, now < failure.until else { return nil }
         return failure.error
     }
 
-    /// The entry as a caller sees it; `nil` if there is none.
+    /// The entry for a caller; `nil` without an entry.
     @inlinable
     package func snapshot(at now: Moment, source: MuxEntry<Value>.Source) -> MuxEntry<Value>? {
         guard let entry else { return nil }
@@ -160,9 +164,9 @@ package struct Slot<Value: Sendable>: Sendable {
 
     // MARK: - Events
 
-    /// A fetch brought a value, or one was stored by hand.
+    /// Stores a new entry: of a fetch, of the shared store, or of a call of `store`.
     ///
-    /// - Returns: The former entry, for the caller to release outside its lock.
+    /// - Returns: The previous entry, for the caller to release outside its lock.
     @inlinable
     package mutating func committed(_ entry: Entry) -> Entry? {
         let former = self.entry
@@ -173,12 +177,12 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// More is known about the present entry.
+    /// Replaces the present entry with an entry that has further facts.
     package mutating func amended(_ entry: Entry) { self.entry = entry }
 
-    /// A fetch brought a value that is not to be kept; the former entry is removed too.
+    /// A fetch returned a value that is not kept: the previous entry is removed.
     ///
-    /// - Returns: The former entry, for the caller to release outside its lock.
+    /// - Returns: The previous entry, for the caller to release outside its lock.
     @usableFromInline
     package mutating func passed(isOnDisk: Bool) -> Entry? {
         let former = self.entry
@@ -192,11 +196,12 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// An entry was loaded from disk; it is ignored if memory has a newer state.
+    /// An entry was loaded from disk; the entry is ignored if memory has a newer state.
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - fromBeforeRefresh: Whether it is older than a refresh that is saved, or will be without the entry.
+    ///   - fromBeforeRefresh: Whether the entry precedes a refresh that is saved, or that will be saved
+    ///     without the entry.
     @inlinable
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
@@ -206,11 +211,13 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshOwed = false
     }
 
-    /// A fetch failed whose older entry was evicted meanwhile: it is restored if memory has nothing newer.
+    /// A fetch failed, and its previous entry was evicted during the fetch: the entry is restored.
+    ///
+    /// The entry is not restored if memory has a newer state.
     ///
     /// - Parameters:
-    ///   - former: The slot when the fetch began.
-    ///   - isSaved: Whether its entry cannot have been evicted unsaved.
+    ///   - former: The slot at the begin of the fetch.
+    ///   - isSaved: Whether the entry of `former` cannot have been evicted unsaved.
     package mutating func restored(_ former: Slot, isSaved: Bool) {
         guard var entry = former.entry else { return }
         if isSaved { entry.isDirty = false }
@@ -221,9 +228,10 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - error: The error.
-    ///   - heldUntil: Until when the entry, if there is one, is served without another fetch.
-    ///   - until: Until when the error is remembered.
-    ///   - firstPause: The pause of fetches behind requests after a first failure; it grows with each failure in a row.
+    ///   - heldUntil: The end of the time in which an entry is served without another fetch.
+    ///   - until: The end of the time in which the error is remembered.
+    ///   - firstPause: The pause of renewals behind requests after a first failure; consecutive failures
+    ///     extend the pause.
     ///   - retryAfter: The server's `Retry-After`.
     ///   - now: The time.
     ///   - sequence: See ``Entry/sequence``.
@@ -253,7 +261,9 @@ package struct Slot<Value: Sendable>: Sendable {
         )
     }
 
-    /// A fetch took too long, and its flight is over: fetches behind requests pause, and nothing else changes.
+    /// A fetch took too long, and its flight has ended: renewals behind requests pause.
+    ///
+    /// The other state is unchanged.
     package mutating func paused(_ first: Duration, at now: Moment, sequence: UInt64) {
         let record = self.failureRecord
         var pause = record?.pause ?? FailurePause()
@@ -277,7 +287,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A clear: the entry is removed.
     ///
-    /// - Returns: The entry, for the caller to release outside its lock.
+    /// - Returns: The entry, for the caller to release outside the lock.
     package mutating func cleared(alsoOnDisk: Bool) -> Entry? {
         let former = self.entry
         defer { if alsoOnDisk { self.isRemovalPending = true } }
@@ -288,9 +298,10 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// Memory is short: the entry is removed, unless it is unsaved.
+    /// Memory is short: the entry is removed, unless the slot has unsaved changes.
     ///
-    /// - Returns: Its value, for the caller to release outside its lock.
+    /// - Parameter keepingMark: Whether the mark of a refresh is kept.
+    /// - Returns: The value, for the caller to release outside the lock.
     package mutating func droppedFromMemory(keepingMark: Bool) -> Value? {
         guard let entry, !entry.isDirty, !self.isRemovalPending else { return nil }
         self.entry = nil
@@ -299,7 +310,7 @@ package struct Slot<Value: Sendable>: Sendable {
         return entry.value
     }
 
-    /// The disk has lost the entry.
+    /// The disk has lost the entry: the entry becomes unsaved.
     @usableFromInline
     package mutating func lostOnDisk() {
         guard let entry, entry.isPersistent else { return }
@@ -311,18 +322,18 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRemovalPending = false
     }
 
-    /// `entry` was saved, refreshed or not, in place of any earlier one.
+    /// `entry` was saved, and has replaced any earlier entry on disk.
     package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
-        // If it was cleared or replaced meanwhile, a removal is still pending.
+        // If the entry was cleared or replaced during the save, a removal is still pending.
         guard self.entry?.revision == entry.revision else { return }
         self.isRemovalPending = false
-        // If it was renewed meanwhile, the renewal is unsaved.
+        // If the entry was renewed or refreshed during the save, the change is unsaved.
         guard self.entry?.fetchedAt == entry.fetchedAt, self.isRefreshed == asRefreshed else { return }
         self.entry?.isDirty = false
         self.entry?.isExpendable = false
     }
 
-    /// `entry` could not be saved: it may be evicted.
+    /// `entry` could not be saved, and may be evicted.
     package mutating func notSaved(_ entry: Entry) {
         guard self.entry?.revision == entry.revision, self.entry?.isDirty ?? false else { return }
         self.entry?.isExpendable = true
@@ -334,15 +345,20 @@ package struct Slot<Value: Sendable>: Sendable {
         if self.entry == nil { self.isRefreshed = false }
     }
 
-    /// Keeps the entry in memory only: the disk has an entry of a later version of the program, which no save overwrites.
+    /// Keeps the entry in memory only.
+    ///
+    /// The disk has an entry of a later version of the program, which no save may overwrite.
     package mutating func excludeFromSaves() {
         self.entry?.isDirty = false
         self.entry?.isPersistent = false
     }
 
-    /// The disk has a newer value than `entry`, saved by another process; the next request reads it.
+    /// The disk has a newer value than `entry`, which the next request reads.
     ///
-    /// - Returns: The entry, for the caller to release outside its lock; `nil` if memory has another one by now.
+    /// Another process, or another multiplexer with the same `cacheKey`, has saved the newer value.
+    ///
+    /// - Returns: The entry, for the caller to release outside its lock; `nil` if memory has another entry
+    ///   now.
     package mutating func superseded(_ entry: Entry) -> Entry? {
         guard let former = self.entry, former.revision == entry.revision, former.fetchedAt == entry.fetchedAt else {
             return nil
@@ -351,7 +367,7 @@ package struct Slot<Value: Sendable>: Sendable {
         self.failureRecord = nil
         // The newer value may be older than a refresh, so it counts as refreshed.
         self.isRefreshOwed = self.isRefreshed
-        // The newer value has replaced the cleared one.
+        // The newer value has replaced the cleared entry.
         self.isRemovalPending = false
         return former
     }

@@ -1,33 +1,35 @@
-/// Storage of slots: one for a ``Multiplexer``, a table for a ``MultiplexerMap``.
+/// The storage of slots: a single slot for a ``Multiplexer``, a table for a ``MultiplexerMap``.
 @usableFromInline
 package protocol SlotStorage<Key, Value>: Sendable {
     associatedtype Key: Hashable & Sendable
     associatedtype Value: Sendable
 
-    /// The slot of `key`; `nil` if it is vacant.
+    /// The slot of `key`; `nil` for a vacant slot.
     func slot(of key: Key) -> Slot<Value>?
 
-    /// The value of `key` if it is fresh, not to be renewed, and younger than so many nanoseconds; counts as a use.
+    /// The value of `key`, if a hit: fresh, without a due renewal, and younger than `limit` nanoseconds.
     ///
-    /// `nil` means that the slot has to be examined.
+    /// A hit counts as a use. After `nil`, the slot must be examined.
     mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value?
 
-    /// The slot of `key`; `nil` if it is vacant. Counts as a use.
+    /// The slot of `key`; `nil` for a vacant slot. Counts as a use.
     mutating func requestedSlot(of key: Key) -> Slot<Value>?
 
-    /// Changes the slot of `key`; a slot that is vacant afterwards is not stored.
+    /// Changes the slot of `key`; a vacant slot is not stored.
     ///
-    /// `evicted` receives evicted slots, and failures that are dropped, to be released outside the caller's lock.
+    /// `evicted` receives evicted slots and dropped failures, to be released outside the caller's lock.
     mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R
 
-    /// Whether there can be many keys, so that a refresh of everything concerns entries that are only on disk.
+    /// Whether the storage can have many keys.
+    ///
+    /// Then a refresh of all entries includes entries that are only on disk.
     static var hasManyKeys: Bool { get }
 
-    /// Makes every slot stale that was changed before.
+    /// Makes all present slots stale.
     ///
     /// - Parameters:
     ///   - number: The number of the refresh, in the numbering of revisions.
@@ -35,7 +37,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Complexity: O(1); with an index of users O(*n*) in the number of remembered failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
-    /// Whether so many absent entries are marked as refreshed that one date should replace the marks.
+    /// Whether a refresh of all entries on disk should replace the many marks of refreshed absent entries.
     var hasTooManyMarks: Bool { get }
 
     /// Removes the marks of refreshed absent entries.
@@ -44,20 +46,21 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Complexity: O(1).
     mutating func removeMarks() -> any Sendable
 
-    /// Removes all entries but the unsaved ones, if these are at most `count`.
+    /// Removes all saved entries, if the storage has at most `count` unsaved entries.
     ///
-    /// - Returns: The former storage, for the caller to release outside its lock; `nil`, with no change, if more are unsaved.
+    /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
+    ///   more entries are unsaved.
     /// - Complexity: O(*count*).
     mutating func removeClean(keeping count: Int) -> Self?
 
     /// Removes some of the saved entries.
     ///
     /// - Parameters:
-    ///   - place: Where the last call stopped; `nil` to begin.
-    ///   - count: How many entries to examine, at most.
+    ///   - place: The result of the last call; `nil` to begin.
+    ///   - count: The maximum number of entries to examine.
     ///   - isUnwanted: Whether to remove an entry.
     ///   - removed: Receives the removed slots, to be released outside the lock.
-    /// - Returns: Where to go on; `nil` at the end.
+    /// - Returns: The place for the next call; `nil` at the end.
     mutating func removeClean(
         before place: Int?,
         atMost count: Int,
@@ -65,26 +68,28 @@ package protocol SlotStorage<Key, Value>: Sendable {
         removed: (Key, Slot<Value>) -> Void
     ) -> Int?
 
-    /// Whether the bound is exceeded, because unsaved entries may not be evicted.
+    /// Whether the entries exceed a bound, because unsaved entries must not be evicted.
     var isOverBound: Bool { get }
 
-    /// Whether the bound is exceeded several times, so that unsaved entries are evicted too.
+    /// Whether the entries exceed a bound several times, so that unsaved entries are evicted, too.
     var isFarOverBound: Bool { get }
 
     var entryCount: Int { get }
 
-    /// The keys of each user; `nil` if they have none, or one key each.
+    /// The keys of each user; `nil` if the keys have no users, or each user has one key.
     var users: UserIndex<Key>? { get }
 
-    /// Some of the keys with something to save, and perhaps others.
+    /// Some of the keys with unsaved changes; may include other keys.
+    ///
+    /// A sequence of calls may omit keys that were added between the calls, and may return a key twice.
     ///
     /// - Parameters:
-    ///   - place: Where the last call stopped; `nil` to begin. Keys added in between may be missing, and some may come twice.
-    ///   - count: How many keys, at most.
-    /// - Returns: The keys, and where to go on; `nil` at the end.
+    ///   - place: The result of the last call; `nil` to begin.
+    ///   - count: The maximum number of keys.
+    /// - Returns: The keys, and the place for the next call; `nil` at the end.
     func unsavedKeys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
-    /// Some of the keys of slots that have an entry or a failure; see ``unsavedKeys(before:atMost:)``.
+    /// Some of the keys with an entry or a failure; see ``unsavedKeys(before:atMost:)``.
     func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
     /// Removes all slots.
@@ -93,13 +98,13 @@ package protocol SlotStorage<Key, Value>: Sendable {
     mutating func removeAll() -> Self
 }
 
-/// The one slot of a ``Multiplexer``.
+/// The single slot of a ``Multiplexer``.
 @usableFromInline
 package struct SingleSlot<Value: Sendable>: SlotStorage {
     @usableFromInline var slot = Slot<Value>() {
         didSet { self.packed = PackedSlot(self.slot) }
     }
-    /// The slot in the form that a hit reads.
+    /// The slot in the compact form for hits.
     @usableFromInline private(set) var packed: PackedSlot<Value>?
     private let isPersistent: Bool
 

@@ -1,23 +1,26 @@
-/// The slots of a ``MultiplexerMap``: entries in one bounded table, not an object per key.
+/// The slots of a ``MultiplexerMap``: entries in a bounded table, without an object for each key.
 ///
-/// Slots without an entry are kept beside it: a few marks, and at most as many remembered failures as entries.
+/// Slots without an entry are in separate collections: a few marks, and remembered failures with the same
+/// maximum count as the entries.
 @usableFromInline
 package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
     @usableFromInline package typealias Key = ExactKey<RawKey>
 
     @usableFromInline var table: BoundedTable<Key, PackedSlot<Value>>
-    /// Absent entries whose refresh is not saved yet.
+    /// Absent entries with an unsaved refresh.
     @usableFromInline var refreshes: Set<Key> = []
-    /// Absent entries whose removal on disk is pending.
+    /// Absent entries with a pending removal on disk.
     @usableFromInline var removals: Set<Key> = []
     @usableFromInline var failures: BoundedTable<Key, Slot<Value>.FailureRecord>
-    /// The keys with something to save, and perhaps others.
+    /// The keys with unsaved changes; may include other keys.
     ///
-    /// A table, whose keys can be enumerated in portions while they change.
+    /// A table, because its keys can be enumerated in portions during changes.
     @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
-    /// The number of the last refresh of everything: all earlier entries are stale.
+    /// The number of the last refresh of all entries.
+    ///
+    /// Entries with a smaller ``Slot/Entry/sequence`` are stale.
     @usableFromInline var lastRefresh: UInt64 = 0
-    /// The keys with an entry or a failure, by their users; `nil` if they have none.
+    /// The keys with an entry or a failure, by their users; `nil` without an index.
     @usableFromInline package private(set) var users: UserIndex<Key>?
     @usableFromInline let costLimit: MuxPolicy.CostLimit?
     @usableFromInline let isPersistent: Bool
@@ -25,10 +28,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     /// An empty table.
     ///
     /// - Parameters:
-    ///   - maximumCount: The most entries; `nil` for no bound.
-    ///   - maximumCost: Their greatest total cost; `nil` for no bound.
+    ///   - maximumCount: The maximum number of entries; `nil` for no bound.
+    ///   - maximumCost: The maximum total cost of the entries; `nil` for no bound.
     ///   - isPersistent: Whether the entries are saved.
-    ///   - users: An index of the keys' users; `nil` if they have none.
+    ///   - users: An index of the keys' users; `nil` for no index.
     package init(
         maximumCount: Int?,
         maximumCost: MuxPolicy.CostLimit? = nil,
@@ -54,7 +57,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @inlinable
     package mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value? {
-        // In place: copying the slot or an array would retain and release.
+        // In place: a copy of the slot or of an array would cause reference counting.
         guard let number = self.table.place(of: key).hit?.number,
             self.table.elements[number].isHit(at: now, since: self.lastRefresh, youngerThan: limit)
         else { return nil }
@@ -118,7 +121,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let former = self.slot(of: key, at: place)
         var slot = former ?? Slot()
         let result = body(&slot)
-        // Marks first: a following eviction may set one, even for this key.
+        // Marks first: a following eviction may set a mark, even for this key.
         let isAbsent = slot.entry == nil
         let isRemovalPending = isAbsent && slot.isRemovalPending
         // Keys and errors may be the last references to objects whose deinit calls this map.
@@ -213,7 +216,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         for key in former.unsaved.keys {
             guard let packed = former.table.peek(key), packed.isUnsaved else { continue }
             let cost = self.costLimit?.cost(of: packed.value) ?? 0
-            // Nothing is evicted: unsaved entries may not be, and the others fitted before.
+            // No entry is evicted: pinned entries must not be evicted, and the other entries fitted before.
             self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
         }
         self.users = former.users?.emptied
@@ -240,7 +243,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return next
     }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` without a broken invariant.
     package func violation() -> String? {
         if let violation = self.table.violation() { return violation }
         if let violation = self.failures.violation() { return violation }
@@ -261,7 +264,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     // MARK: - Users
 
-    /// Notes whether a key has an entry or a failure.
+    /// Updates the index of users after a change of the entry or failure of `key`.
     @usableFromInline
     mutating func index(_ key: Key, released: (Key) -> Void) {
         if self.table.peek(key) != nil || self.failures.peek(key) != nil {
@@ -321,7 +324,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
     }
 
-    /// Marks an entry that was evicted unsaved: the one on disk is out of date, and a pending removal stays pending.
+    /// Sets the marks of an entry that was evicted unsaved.
+    ///
+    /// The entry on disk is outdated, so it is marked as refreshed. A pending removal stays pending.
     @usableFromInline
     mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key, released: (Key) -> Void) {
         self.setMarks(
@@ -341,7 +346,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package mutating func removeMarks() -> any Sendable {
         let former = self.refreshes
-        // Keys that need not be saved any more are filtered out by the next save.
+        // The next save skips keys of ``unsaved`` without unsaved changes.
         self.refreshes = []
         return former
     }

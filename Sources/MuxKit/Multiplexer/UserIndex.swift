@@ -1,14 +1,15 @@
-/// The keys of each user that have an entry or a remembered failure in one map, so that the end of one user's session need not look at
-/// the others.
+/// An index from each user to the user's keys with an entry or a remembered failure in one map.
+///
+/// With the index, the end of a user's session examines only the keys of users with the same hash.
 @usableFromInline
 package struct UserIndex<Key: Hashable & Sendable>: Sendable {
-    /// Most users have one key, which takes no set.
+    /// Most users have one key, which needs no set.
     private enum Keys: Sendable {
         case one(Key)
         case many(Set<Key>)
     }
 
-    /// By the hash of the user: keys of several users may stand together.
+    /// The keys by the hash of their user; several users may have the same hash.
     private var keys: [Int: Keys] = [:]
     private let userHash: @Sendable (Key) -> Int
 
@@ -20,7 +21,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
     /// All keys.
     var all: Set<Key> { self.keys.values.reduce(into: []) { $0.formUnion(Self.keys($1)) } }
 
-    /// The keys of the users with that hash.
+    /// The keys of the users with hash `hash`.
     func keys(ofHash hash: Int) -> Set<Key> { self.keys[hash].map(Self.keys) ?? [] }
 
     private static func keys(_ keys: Keys) -> Set<Key> {
@@ -32,7 +33,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
 
     mutating func insert(_ key: Key) {
         let hash = self.userHash(key)
-        // Removed while it is changed, so that the set is not copied.
+        // The set is removed from the dictionary during the change, so that the change does not copy the set.
         switch self.keys.removeValue(forKey: hash) {
         case nil: self.keys[hash] = .one(key)
         case .one(let known)?: self.keys[hash] = known == key ? .one(known) : .many([known, key])
@@ -44,7 +45,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
 
     /// Removes a key.
     ///
-    /// - Returns: The key as the index had it, to be released outside the lock.
+    /// - Returns: The index's copy of the key, to be released outside the lock; `nil` for an unknown key.
     mutating func remove(_ key: Key) -> Key? {
         let hash = self.userHash(key)
         switch self.keys.removeValue(forKey: hash) {
@@ -55,7 +56,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
             return nil
         case .many(var keys)?:
             let known = keys.remove(key)
-            // A set keeps its capacity.
+            // A set never reduces its capacity.
             if keys.capacity > 16, keys.count < keys.capacity / 8 { keys = Set(Array(keys)) }
             if let sole = keys.first { self.keys[hash] = keys.count == 1 ? .one(sole) : .many(keys) }
             return known
@@ -64,26 +65,26 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
 }
 
 extension ExactKey where Key: MuxKey {
-    /// Whether this is the key's text, byte for byte.
+    /// Whether the key has text `text`, byte for byte.
     func hasText(_ text: String) -> Bool { self.key.keyText.utf8.elementsEqual(text.utf8) }
 }
 
-/// How the keys of a map belong to the users of a ``MuxSessions``.
+/// The relation between the keys of a map and the users of a ``MuxSessions``.
 @usableFromInline
 package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     private let group: UserGroup
-    /// An index for the map; `nil` if each user has one key, which is known.
+    /// An index for the map; `nil` if the users are the keys.
     let index: UserIndex<Key>?
     private let soleKey: @Sendable (EndedUser) -> Key?
     private let belongs: @Sendable (Key, EndedUser) -> Bool
     private let userWithText: @Sendable ([Key], String) -> EndedUser?
 
-    /// Users of a map whose keys are the users.
+    /// The relation of a map with the users as keys.
     init<UserID: MuxKey>(of group: UserGroup) where Key == ExactKey<UserID> {
         self.init(of: group, index: nil, soleKey: { $0 }, user: { $0 })
     }
 
-    /// Users of a map whose keys are of a user each.
+    /// The relation of a map in which `user` returns the user of a key.
     init<UserID: MuxKey>(of group: UserGroup, user: @escaping @Sendable (Key) -> ExactKey<UserID>) {
         self.init(of: group, index: UserIndex { user($0).hashValue }, soleKey: { _ in nil }, user: user)
     }
@@ -103,19 +104,20 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
         }
     }
 
-    /// Whether these are users of that group.
+    /// Whether the users belong to `group`.
     func are(of group: UserGroup) -> Bool { group === self.group }
 
-    /// Whether a user is one of these.
+    /// Whether `user` belongs to the group of the users.
     func include(_ user: EndedUser) -> Bool { user.group === self.group }
 
-    /// A user of one of the keys, with that text.
+    /// The first user of `keys` with text `text`.
     func user(of keys: [Key], withText text: String) -> EndedUser? { self.userWithText(keys, text) }
 
-    /// Whether a key is one of that user.
+    /// Whether `key` belongs to `user`.
     func key(_ key: Key, isOf user: EndedUser) -> Bool { self.belongs(key, user) }
 
-    /// The keys of a user that have an entry or a remembered failure, and perhaps one that has not.
+    /// The keys of a user with an entry or a remembered failure; may include a key without an entry or
+    /// failure.
     func keys(of user: EndedUser, in index: UserIndex<Key>?) -> [Key] {
         guard let index else { return self.soleKey(user).map { [$0] } ?? [] }
         return index.keys(ofHash: user.hash).filter { self.belongs($0, user) }

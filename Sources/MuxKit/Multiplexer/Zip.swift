@@ -1,16 +1,16 @@
-/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+/// Runs several asynchronous operations at the same time, and returns the results in the same order.
 ///
 /// ```swift
 /// let (me, friends) = try await zip({ try await profile.request() }, { try await friends.request() })
 /// let six = try await zip(repeating: a, b, c, d, e, f)        // any number
 /// ```
 ///
-/// **Cancellation.** If one piece of work throws, or the caller's task is cancelled, the others are cancelled; the call
-/// returns when all have ended.
+/// **Cancellation.** If an operation throws, or the caller's task is cancelled, the other operations are
+/// cancelled; the call returns when all operations have ended.
 ///
-/// - Parameter work: Any number of closures, each of its own type; write `{ @Sendable in … }`.
+/// - Parameter work: Any number of closures with any types of results; write `{ @Sendable in … }`.
 /// - Returns: The results, as a tuple.
-/// - Throws: The first error that one of them threw.
+/// - Throws: The first error of an operation.
 public func zip<each Output: Sendable>(
     repeating work: repeat @escaping @Sendable @concurrent () async throws -> each Output
 ) async throws -> (repeat each Output) {
@@ -19,21 +19,22 @@ public func zip<each Output: Sendable>(
         for (work, place) in repeat (each work, each places) {
             group.addTask { place.put(try await work()) }
         }
-        // Not `waitForAll()`, which waits for the rest before it reports an error.
+        // Not `waitForAll()`, which waits for the other operations before it throws an error.
         while try await group.next() != nil {}
     }
     return (repeat try (each places).take())
 }
 
-// A closure that is written out is not taken for `@Sendable` by a parameter pack (Swift 6.3.1): hence these.
+// A parameter pack does not infer `@Sendable` for a closure literal (Swift 6.3.1), so the following functions
+// have explicit parameters.
 
-/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+/// Runs several asynchronous operations at the same time, and returns the results in the same order.
 ///
 /// - Parameters:
-///   - first: The first piece of work.
-///   - second: The second piece of work.
+///   - first: The first operation.
+///   - second: The second operation.
 /// - Returns: The results, as a tuple.
-/// - Throws: The first error that one of them threw; the others are cancelled then.
+/// - Throws: The first error of an operation; then the other operations are cancelled.
 public func zip<A: Sendable, B: Sendable>(
     _ first: @escaping @Sendable @concurrent () async throws -> A,
     _ second: @escaping @Sendable @concurrent () async throws -> B
@@ -41,14 +42,14 @@ public func zip<A: Sendable, B: Sendable>(
     try await zip(repeating: first, second)
 }
 
-/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+/// Runs several asynchronous operations at the same time, and returns the results in the same order.
 ///
 /// - Parameters:
-///   - first: The first piece of work.
-///   - second: The second piece of work.
-///   - third: The third piece of work.
+///   - first: The first operation.
+///   - second: The second operation.
+///   - third: The third operation.
 /// - Returns: The results, as a tuple.
-/// - Throws: The first error that one of them threw; the others are cancelled then.
+/// - Throws: The first error of an operation; then the other operations are cancelled.
 public func zip<A: Sendable, B: Sendable, C: Sendable>(
     _ first: @escaping @Sendable @concurrent () async throws -> A,
     _ second: @escaping @Sendable @concurrent () async throws -> B,
@@ -57,15 +58,15 @@ public func zip<A: Sendable, B: Sendable, C: Sendable>(
     try await zip(repeating: first, second, third)
 }
 
-/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+/// Runs several asynchronous operations at the same time, and returns the results in the same order.
 ///
 /// - Parameters:
-///   - first: The first piece of work.
-///   - second: The second piece of work.
-///   - third: The third piece of work.
-///   - fourth: The fourth piece of work.
+///   - first: The first operation.
+///   - second: The second operation.
+///   - third: The third operation.
+///   - fourth: The fourth operation.
 /// - Returns: The results, as a tuple.
-/// - Throws: The first error that one of them threw; the others are cancelled then.
+/// - Throws: The first error of an operation; then the other operations are cancelled.
 public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable>(
     _ first: @escaping @Sendable @concurrent () async throws -> A,
     _ second: @escaping @Sendable @concurrent () async throws -> B,
@@ -75,16 +76,16 @@ public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable>(
     try await zip(repeating: first, second, third, fourth)
 }
 
-/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+/// Runs several asynchronous operations at the same time, and returns the results in the same order.
 ///
 /// - Parameters:
-///   - first: The first piece of work.
-///   - second: The second piece of work.
-///   - third: The third piece of work.
-///   - fourth: The fourth piece of work.
-///   - fifth: The fifth piece of work.
+///   - first: The first operation.
+///   - second: The second operation.
+///   - third: The third operation.
+///   - fourth: The fourth operation.
+///   - fifth: The fifth operation.
 /// - Returns: The results, as a tuple.
-/// - Throws: The first error that one of them threw; the others are cancelled then.
+/// - Throws: The first error of an operation; then the other operations are cancelled.
 public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable, E: Sendable>(
     _ first: @escaping @Sendable @concurrent () async throws -> A,
     _ second: @escaping @Sendable @concurrent () async throws -> B,
@@ -95,40 +96,41 @@ public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable, E: Sendable>
     try await zip(repeating: first, second, third, fourth, fifth)
 }
 
-/// Where one of several results is put.
+/// The place of one of several results.
 private final class Place<Output: Sendable>: Sendable {
     private let output = Locked<Output?>(nil)
 
     func put(_ output: Output) { self.output.withLock { $0 = output } }
 
-    /// The result; the group has ended without an error, so there is one.
+    /// The result; present after the group has ended without an error.
     func take() throws -> Output {
         guard let output = self.output.withLock({ $0 }) else { throw CancellationError() }
         return output
     }
 }
 
-/// Pieces of asynchronous work of one type, to be run at the same time, perhaps no more than so many at once.
+/// Asynchronous operations with results of one type, which run at the same time, optionally with a limit.
 ///
 /// ```swift
 /// let users = try await Zip(ids, atOnce: 4) { id in try await api.user(id) }.run()
 /// ```
 ///
-/// **Concurrent calls.** Each run is by itself, and does all the work again.
+/// **Concurrent calls.** Runs are independent; each run performs all operations.
 ///
-/// **Cancellation, and after a failure.** If one piece throws, or the caller's task is cancelled, the others are cancelled,
-/// those that have not begun never begin, and the run ends when all that began have ended.
+/// **Cancellation, and after a failure.** If an operation throws, or the caller's task is cancelled, running
+/// operations are cancelled and no further operation begins. The run ends when all operations that began have
+/// ended.
 public struct Zip<Output: Sendable>: Sendable {
     private let work: @Sendable @concurrent (Int) async throws -> Output
     private let count: Int
     private let limit: Int
 
-    /// Describes the same work for each of several items; nothing runs yet.
+    /// Describes an operation for each of several items, without a run.
     ///
     /// - Parameters:
-    ///   - items: The items; of closures, too, such as `Zip(closures) { try await $0() }`.
-    ///   - limit: The greatest number of pieces that run at once, at least 1; `nil` for all of them.
-    ///   - work: Does the work for one item.
+    ///   - items: The items. Items may be closures: `Zip(closures) { try await $0() }`.
+    ///   - limit: The maximum number of operations at the same time, at least 1; `nil` for no limit.
+    ///   - work: The operation for one item.
     public init<Item: Sendable>(
         _ items: some Sequence<Item>,
         atOnce limit: Int? = nil,
@@ -140,25 +142,27 @@ public struct Zip<Output: Sendable>: Sendable {
         self.limit = max(limit ?? items.count, 1)
     }
 
-    // The arrays are existentials because the compiler does not convert to these element by element: an array of closures of
-    // another type (synchronous, of the main actor) is an error when it compiles. To `[@Sendable () async throws -> Output]`
-    // it is converted when the program runs, by a cast that ends the process (Swift 6.3.1). There are two initialisers because
-    // `@Sendable () async throws -> Output` is another type with `NonisolatedNonsendingByDefault` than without.
+    // The parameters are existentials, because the compiler does not convert an array to an existential
+    // element by element: an array of closures of another type (synchronous, or isolated to the main actor)
+    // is a compile-time error. For a parameter of type `[@Sendable () async throws -> Output]`, the array
+    // would be converted at run time, by a cast that ends the process (Swift 6.3.1). There are two
+    // initialisers because `@Sendable () async throws -> Output` is a different type with
+    // `NonisolatedNonsendingByDefault` than without.
 
-    /// Describes the work; nothing runs yet.
+    /// Describes operations, without a run.
     ///
     /// - Parameters:
-    ///   - work: The pieces of work. For closures of another type, see ``init(_:atOnce:work:)``.
-    ///   - limit: The greatest number of pieces that run at once, at least 1; `nil` for all of them.
+    ///   - work: The operations. For closures of another type, see ``init(_:atOnce:work:)``.
+    ///   - limit: The maximum number of operations at the same time, at least 1; `nil` for no limit.
     public init(_ work: any Sequence<@Sendable @concurrent () async throws -> Output>, atOnce limit: Int? = nil) {
         self.init(Array(work), atOnce: limit) { try await $0() }
     }
 
-    /// Describes the work; nothing runs yet.
+    /// Describes operations, without a run.
     ///
     /// - Parameters:
-    ///   - work: The pieces of work, as a module with `NonisolatedNonsendingByDefault` writes their type.
-    ///   - limit: The greatest number of pieces that run at once, at least 1; `nil` for all of them.
+    ///   - work: The operations, with their type in a module with `NonisolatedNonsendingByDefault`.
+    ///   - limit: The maximum number of operations at the same time, at least 1; `nil` for no limit.
     @_disfavoredOverload
     public init(
         _ work: any Collection<nonisolated(nonsending) @Sendable () async throws -> Output>,
@@ -167,12 +171,13 @@ public struct Zip<Output: Sendable>: Sendable {
         self.init(Array(work), atOnce: limit) { try await $0() }
     }
 
-    /// Runs the work.
+    /// Runs the operations.
     ///
-    /// If one piece throws, or the caller's task is cancelled, those that run are cancelled and the others do not begin.
+    /// If an operation throws, or the caller's task is cancelled, running operations are cancelled and no
+    /// further operation begins.
     ///
-    /// - Returns: The results, in the order of the work.
-    /// - Throws: The first error that one of them threw, or `CancellationError`.
+    /// - Returns: The results, in the order of the operations.
+    /// - Throws: The first error of an operation, or `CancellationError`.
     public func run() async throws -> [Output] {
         let (work, count) = (self.work, self.count)
         return try await withThrowingTaskGroup(of: (Int, Output).self) { group in

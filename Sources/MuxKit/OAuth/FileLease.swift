@@ -1,17 +1,22 @@
 public import Foundation
 
-/// A lease between the processes of one machine, kept in a file that names its holder and its end.
+/// A lease between the processes of one machine, kept in a file.
 ///
-/// **Concurrent calls** wait for one another, on a thread of the lease's own.
+/// The file contains the name of the holder and the end of the lease.
 ///
-/// **On disk.** The file is replaced as a whole, under a file lock that is held for one comparison and replacement and not
-/// between calls. A process that is killed while it has the lease costs the others its remaining time.
+/// **Concurrent calls** access the file one after another, on a serial queue of the lease.
 ///
-/// A lease ends by the time of day, which processes share, also across a restart of the machine. If that is set back, the
-/// lease is over for a process that has seen the same term unchanged for all of its duration.
+/// **On disk.** The file is replaced as a whole, under a file lock. The lock is held for one comparison and
+/// replacement, and not between calls. If a process is killed while holding the lease, other processes wait
+/// for the remaining time of the lease.
 ///
-/// The file is named by a SHA-256 digest of the lease's name, and stores the name itself: a file of another name is not used
-/// (``MuxStoreError/otherName``). A folder or file that another user owns or may write to is refused (``MuxStoreError/notPrivate``).
+/// A lease ends by the time of day, which all processes share, also across a restart of the machine. If the
+/// time of day is set back, the lease has also ended for a process that has seen the same term unchanged for
+/// the term's whole duration.
+///
+/// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name: a file of
+/// another name is not used (``MuxStoreError/otherName``). A folder or file is refused if another user is its
+/// owner or has write permission (``MuxStoreError/notPrivate``).
 public actor FileLease: MuxLease {
     /// The content of the file; without an owner the lease is free.
     private struct Record: Codable, Sendable, Equatable {
@@ -36,7 +41,7 @@ public actor FileLease: MuxLease {
     package nonisolated let problems: StorageProblems?
     private let wallTime: @Sendable () -> Date
     private let time: TimeSource
-    /// The last record of another owner, and since when it has been unchanged.
+    /// The last checked record, and the time since which the record is unchanged.
     private var seen: (record: Record, since: Moment)?
 
     /// The executor of the lease's blocking calls.
@@ -47,8 +52,10 @@ public actor FileLease: MuxLease {
     /// Describes a lease; accesses nothing yet.
     ///
     /// - Parameters:
-    ///   - name: Identifies the lease in the folder: any text. Names that differ in a byte of UTF-8 are different.
-    ///   - directory: A folder that all processes concerned can write to, such as one of an app group. They run as one user.
+    ///   - name: Identifies the lease in the folder: any text. Names with different UTF-8 bytes are
+    ///     different.
+    ///   - directory: A folder in which all processes have write permission, such as a folder of an app
+    ///     group. All processes must run as the same user.
     public init(named name: String, directory: URL) {
         self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
     }
@@ -89,12 +96,12 @@ public actor FileLease: MuxLease {
         self.time = time
     }
 
-    /// Takes the lease if it is free or has ended; extends it if `owner` has it already.
+    /// Takes the lease if the lease is free or has ended; extends the lease if `owner` is the holder.
     ///
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
-    ///   - duration: How long the lease lasts from now on; a day at most.
-    /// - Returns: The present term, of `owner` or of another one.
+    ///   - duration: The duration of the lease from now on; at most one day.
+    /// - Returns: The present term, of `owner` or of another owner.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
     public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {
         let duration = min(max(duration, .zero), .seconds(Self.longest))
@@ -124,9 +131,9 @@ public actor FileLease: MuxLease {
         }
     }
 
-    /// Gives the lease back; does nothing if `term` is over already.
+    /// Gives the lease back; does nothing if `term` has already ended.
     ///
-    /// - Parameter term: What ``take(as:for:)`` returned.
+    /// - Parameter term: A term from ``take(as:for:)``.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
     public func giveBack(_ term: MuxLeaseTerm) throws {
         try self.lock.hold { () throws(MuxStoreError) in
@@ -138,14 +145,14 @@ public actor FileLease: MuxLease {
         }
     }
 
-    /// Suspends until the file no longer says that `term` holds.
+    /// Suspends until the file no longer contains `term`.
     ///
-    /// Where the system does not report changes of a folder, this lasts until the task is cancelled.
+    /// If the system does not report changes of a folder, the function suspends until the task is cancelled.
     ///
     /// - Parameter term: The term of another owner.
     /// - Throws: `CancellationError`, or ``MuxStoreError`` if the folder cannot be read now.
     public func wait(for term: MuxLeaseTerm) async throws {
-        // The watch comes before the look, so no change is missed.
+        // The watch begins before the read, so no change is missed.
         let watch = FolderWatch(self.folder)
         defer { withExtendedLifetime(watch) {} }
         for await _ in watch.changes {
@@ -168,8 +175,8 @@ public actor FileLease: MuxLease {
     private func write(_ record: Record) throws(MuxStoreError) {
         var record = record
         record.name = self.name.fields
-        let content = (try? JSONEncoder().encode(record)) ?? Data()  // its numbers are finite, so nothing is thrown
-        // A power cut ends all holders, so the record need not survive it.
+        let content = (try? JSONEncoder().encode(record)) ?? Data()  // never throws: all numbers are finite
+        // A power cut ends all holders, so the record need not survive a power cut.
         try self.file.write(content, durability: .relaxed)
     }
 
@@ -193,14 +200,14 @@ struct FolderLock: Sendable {
     private let folder: String
     private let fileSystem: any FileSystem
 
-    /// Describes a lock on an empty file of its own; accesses nothing yet.
+    /// Describes a lock on a separate empty file; accesses nothing yet.
     init(_ name: String, in folder: String, fileSystem: any FileSystem) {
         self.path = FilePath.join(folder, name)
         self.folder = folder
         self.fileSystem = fileSystem
     }
 
-    /// Runs `body` under the lock; makes the folder (mode 0700) if it is missing.
+    /// Runs `body` under the lock; creates the folder (mode 0700) if missing.
     func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
         let file = try self.lockedFile()
         defer { try? self.fileSystem.unlock(file) }
@@ -211,7 +218,8 @@ struct FolderLock: Sendable {
 
     /// The open file, locked.
     ///
-    /// The system may remove the file while this waits. The lock of a removed file excludes no other process, so it is not used.
+    /// The system may remove the file during the wait. The lock of a removed file excludes no other process,
+    /// so such a lock is not used.
     private func lockedFile() throws(MuxStoreError) -> OpenFile {
         for _ in 0..<Self.maximumAttempts {
             do {

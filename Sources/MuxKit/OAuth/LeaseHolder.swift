@@ -1,13 +1,13 @@
-/// Keeps a lease while operations use it, and gives it back when the last of them has ended.
+/// Keeps a lease during operations, and gives the lease back after the last operation.
 package final class LeaseHolder: Sendable {
     private struct State: Sendable {
-        /// How many operations use the lease or wait for it.
+        /// The number of operations that use the lease or wait for the lease.
         var uses = 0
-        /// The term that was taken and not given back.
+        /// The term that is held; `nil` if no term was taken, or the term was given back.
         var term: MuxLeaseTerm?
-        /// Until when no other owner can have the lease.
+        /// The time until which no other owner can have the lease.
         var end = Moment.distantPast
-        /// Changes when another owner may have had the lease.
+        /// A number that changes when another owner may have had the lease.
         var tenure: UInt64 = 0
     }
 
@@ -16,7 +16,7 @@ package final class LeaseHolder: Sendable {
     private let duration: Duration
     private let time: TimeSource
     private let state = Locked(State())
-    /// Serializes taking and giving back.
+    /// Serialises calls of `take` and `giveBack`.
     private let mutex = AsyncMutex()
 
     package init(_ lease: any MuxLease, owner: String, duration: Duration, time: TimeSource) {
@@ -26,19 +26,21 @@ package final class LeaseHolder: Sendable {
         self.time = time
     }
 
-    /// Runs `work` when the lease is free, and keeps the lease until it has ended.
+    /// Waits for the lease, runs `work`, and keeps the lease until the end of `work`.
     ///
-    /// The lease is extended after each third of its duration. A process that is suspended for longer loses it; the work
-    /// detects that by ``tenure``. Owners that wait are served in no order.
+    /// The lease is extended after each third of its duration. A process that is suspended for longer than
+    /// the duration loses the lease; `work` detects the loss by ``tenure``. Waiting owners get the lease in
+    /// no particular order.
     ///
-    /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` while waiting, or what `work` threw.
+    /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` during the wait, or the
+    ///   error of `work`.
     package func run<Success: Sendable>(_ work: () async throws -> Success) async throws -> Success {
         try await self.using {
             try await self.orUnavailable { try await self.untilTaken() }
             return try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask {
                     while (try? await self.time.sleep(for: self.duration / 3)) != nil {
-                        // A lost lease is not taken back: its new owner may have begun the same work.
+                        // A lost lease is not taken back: the new owner may have begun the same work.
                         if let term = try? await self.take(), term.owner != self.owner { return }
                     }
                 }
@@ -50,20 +52,22 @@ package final class LeaseHolder: Sendable {
 
     /// Runs `work` if no other owner has the lease.
     ///
-    /// - Throws: What the lease or `work` threw.
+    /// - Throws: The error of the lease or of `work`.
     package func runIfFree(_ work: () async throws -> Void) async throws {
         try await self.using {
             if try await self.take().owner == self.owner { try await work() }
         }
     }
 
-    /// Identifies the time until now in which no other owner can have had the lease; `nil` if another may have it.
+    /// Identifies the period until now in which no other owner can have had the lease.
+    ///
+    /// `nil` if another owner may have the lease.
     var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
     }
 
-    /// Takes the lease again after it may have ended; other owners may have had it in between.
+    /// Takes the lease again after a possible end; other owners may have had the lease in between.
     ///
     /// - Returns: ``tenure`` from now on; `nil` if another owner has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
@@ -81,7 +85,7 @@ package final class LeaseHolder: Sendable {
         } catch {
             result = .failure(error)
         }
-        // Also after a cancellation, so that other owners need not wait for the lease to end.
+        // Also after a cancellation: other owners should not have to wait for the end of the lease.
         await finishing { await self.mutex.run { await self.useEnded() } }
         return try result.get()
     }
@@ -112,9 +116,10 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Waits until no other owner has the lease, and takes it.
+    /// Waits until no other owner has the lease, and takes the lease.
     private func untilTaken() async throws {
-        // A term that was reported as over and still held: it is not watched again, only waited for.
+        // A term whose end was reported although the owner still holds the lease: the term is not watched
+        // again, only its time is awaited.
         var misreported: MuxLeaseTerm?
         while true {
             try Task.checkCancellation()
@@ -125,12 +130,15 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Waits until `term` may be over: until the lease reports that it was given back, if watched, or its time has passed.
+    /// Waits until `term` may have ended.
     ///
-    /// - Returns: Whether the lease reported its end.
+    /// The wait ends when the lease reports that the term was given back (only if watched), or when the
+    /// term's time has passed.
+    ///
+    /// - Returns: Whether the lease reported the end.
     private func end(of term: MuxLeaseTerm, isWatched: Bool) async throws -> Bool {
         let (lease, time) = (self.lease, self.time)
-        // The minimum keeps a term that reports no time left from being polled in a busy loop.
+        // The minimum prevents a busy loop for a term without remaining time.
         let remaining = max(term.remaining, .milliseconds(1))
         return try await withThrowingTaskGroup(of: Bool.self) { group in
             group.addTask {

@@ -1,8 +1,9 @@
-/// Mutual exclusion between processes, or machines, that survives the death of its holder.
+/// Mutual exclusion between processes or machines, which survives the death of the holder.
 ///
-/// A lease lasts until it is given back or its duration has passed; a live holder extends it by taking it again. No lock of
-/// the system and no connection is held meanwhile. ``FileLease`` is for the processes of one machine. A lease kept on a
-/// server serves several machines:
+/// A lease ends when the holder gives the lease back or the duration has passed; a holder extends the lease
+/// by another ``take(as:for:)``. Between the calls, no lock of the system and no connection is held.
+/// ``FileLease`` is a lease between the processes of one machine. A lease on a server works between several
+/// machines:
 ///
 /// ```swift
 /// struct ServerLease: MuxLease {
@@ -13,41 +14,44 @@
 /// }
 /// ```
 ///
-/// `MuxLeaseConformance` in `MuxTesting` checks the rules on a lease of your own.
+/// `MuxLeaseConformance` in `MuxTesting` tests a custom lease against the rules.
 public protocol MuxLease: Sendable {
-    /// Takes the lease if it is free or has ended; extends it if `owner` has it already.
+    /// Takes the lease if the lease is free or has ended; extends the lease if `owner` is the holder.
     ///
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
-    ///   - duration: How long the lease lasts from now on.
-    /// - Returns: The present term, of `owner` or of another one.
-    /// - Throws: If the holder is not known.
+    ///   - duration: The duration of the lease from now on.
+    /// - Returns: The present term, of `owner` or of another owner.
+    /// - Throws: An error if the holder is not known.
     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm
 
-    /// Gives the lease back; does nothing if `term` is over already.
+    /// Gives the lease back; does nothing if `term` has already ended.
     ///
-    /// - Parameter term: What ``take(as:for:)`` returned, in whatever extension.
-    /// - Throws: If that failed; the lease is free at its end.
+    /// - Parameter term: A term from ``take(as:for:)``, before or after an extension.
+    /// - Throws: The failure; the lease is then free after its duration.
     func giveBack(_ term: MuxLeaseTerm) async throws
 
-    /// Suspends until `term` may be over because it was given back.
+    /// Suspends until the holder may have given `term` back.
     ///
-    /// It may return early. It may return late, too: the caller measures the term's time itself.
+    /// May return early or late: the caller also measures the time of the term.
     ///
     /// - Parameter term: The term of another owner.
-    /// - Throws: `CancellationError` as soon as the task is cancelled; any other error if the lease cannot be watched.
+    /// - Throws: `CancellationError` as soon as the task is cancelled; any other error if the lease cannot be
+    ///   watched.
     func wait(for term: MuxLeaseTerm) async throws
 }
 
-/// A time for which one owner has a ``MuxLease``.
+/// A period in which one owner has a ``MuxLease``.
 public struct MuxLeaseTerm: Sendable, Hashable {
     /// The name of the holder.
     public var owner: String
 
-    /// Raised each time the lease changes hands, and never lowered; an extension does not change it.
+    /// A number that increases with each change of the holder, and never decreases.
+    ///
+    /// An extension does not change the number.
     public var generation: UInt64
 
-    /// How long it lasts, from the call that returned it, unless it is extended.
+    /// The remaining time of the term, from the call that returned the term, without an extension.
     public var remaining: Duration
 
     /// Describes a term.

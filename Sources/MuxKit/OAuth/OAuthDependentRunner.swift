@@ -1,4 +1,4 @@
-/// Runs tasks with an access token, which it renews with a refresh token, which it gets from a sign-in.
+/// Runs tasks with an access token; obtains tokens by refreshes and sign-ins.
 ///
 /// ```swift
 /// let oauth = OAuthDependentRunner<String, String>(
@@ -12,31 +12,39 @@
 /// }
 /// ```
 ///
-/// **Concurrent calls.** At most one refresh and at most one sign-in run, however many tasks report at once that their
-/// token is bad; all of them continue with the new one. A refresh token is used by one refresh at a time.
+/// A refresh renews the access token with the refresh token. A sign-in obtains the refresh token.
 ///
-/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; refreshes and sign-ins go on without it.
+/// **Concurrent calls.** At most one refresh and at most one sign-in run, for any number of tasks that report
+/// a bad token at the same time; all tasks continue with the new token. At most one refresh at a time uses a
+/// refresh token.
 ///
-/// **After a failure.** An error thrown by `refreshAccess` (no network, 503, time-out) goes to all callers that wait, and the next
-/// call tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError``. What `signIn`
-/// throws goes to all callers that wait, in a ``RunnerError/signInFailed(underlying:)``; no retry policy asks a person again, unless that
-/// error says that it is transient.
+/// **Cancellation.** A cancelled caller returns at once with `CancellationError`; refreshes and sign-ins
+/// continue.
 ///
-/// **Broken folders** stop only what needs them: tokens that are good are used, and tokens that cannot be stored are kept and
-/// renewed in memory. That is reported once, as ``MuxEvent/Kind/storageFailed``. A refresh token that is stored, and that the
-/// server rotates, is not sent then: losing its successor would end the session.
+/// **After a failure.** If `refreshAccess` throws (no network, 503, time-out), all waiting callers get the
+/// error, and the next call tries again. Such an error never starts a sign-in; only a refusal of the refresh
+/// token, a ``BadDependencyError``, starts a sign-in. If `signIn` throws, all waiting callers get the error
+/// in a ``RunnerError/signInFailed(underlying:)``. No retry policy repeats a sign-in, unless the error of
+/// `signIn` is a transient ``RetryableError`` or a connectivity failure.
 ///
-/// **On disk.** Tokens are kept in the store. Before a refresh token is sent, the attempt is recorded there, and a rotated
-/// refresh token is stored before any caller gets the access token that came with it. After a crash in between, the next
-/// start tries the stored refresh token, and asks for a sign-in only if the server refuses it.
+/// **Broken folders** stop only operations that need the folder: good tokens are used, and tokens that cannot
+/// be stored are kept and renewed in memory. The failure is reported once, as
+/// ``MuxEvent/Kind/storageFailed``. In this state, a stored refresh token is not sent if the server rotates
+/// refresh tokens: the loss of the successor would end the session.
 ///
-/// **Several processes** that share a store make one refresh between them: the holder of the lease reads the store first, and
-/// uses newer tokens of another process. A process that is killed costs the others the rest of its lease.
+/// **On disk.** The store keeps the tokens. The store records the attempt before a refresh token is sent. A
+/// rotated refresh token is stored before any caller gets the new access token. After a crash in between, the
+/// next start tries the stored refresh token, and signs in only if the server refuses the token.
 ///
-/// **Status.** ``status`` says whether there is a session, without a request and without a sign-in, and ``statuses`` follows it. `signIn`
-/// may take a parameter, which says why it is called.
+/// **Several processes** with the same store share one refresh: the holder of the lease reads the store
+/// first, and uses newer tokens of another process. If a process is killed while holding the lease, other
+/// processes wait for the remaining time of the lease.
 ///
-/// **Sign-out** is one with the repository's: ``signOut()`` is ``MuxRepository/clearAll()``, and either ends the other.
+/// **Status.** ``status`` returns whether a session exists, without a request and without a sign-in;
+/// ``statuses`` is the sequence of its values. `signIn` may have a parameter for the reason of the sign-in.
+///
+/// **Sign-out.** The runner and the repository sign out together: ``signOut()`` is
+/// ``MuxRepository/clearAll()``.
 public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>:
     DependencyRunner
 {
@@ -46,22 +54,24 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     @usableFromInline nonisolated let session: OAuthSession<AccessToken, RefreshToken>
     private nonisolated let repository: MuxRepository
 
-    /// The repository whose session the tokens belong to.
+    /// The repository of the tokens' session.
     public nonisolated var sessionRepository: MuxRepository? { self.repository }
 
     /// Makes a runner.
     ///
-    /// Nothing is read, and no sign-in starts, before the first call.
+    /// The runner reads no token and starts no sign-in before the first call.
     ///
     /// - Parameters:
     ///   - store: Keeps the tokens between launches.
-    ///   - lease: Keeps processes that share the store from renewing tokens at the same time; `nil` for the store's own, if
-    ///     it has one, as a ``ProtectedFileTokenStore`` does.
-    ///   - repository: The repository whose session the tokens belong to.
-    ///   - policy: Bounds for each of the two layers; by default one update a call.
-    ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the server refuses the
-    ///     refresh token (`invalid_grant`, RFC 6749, section 5.2), anything else if it is worth another try.
-    ///   - signIn: Asks the user, and returns the tokens of a new session. It receives the reason.
+    ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
+    ///     the store, if the store has a lease, as a ``ProtectedFileTokenStore`` has.
+    ///   - repository: The repository of the tokens' session.
+    ///   - policy: The limits of each of the two layers; by default one update per call.
+    ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the
+    ///     server refuses the refresh token (`invalid_grant`, RFC 6749, section 5.2), and any other error if
+    ///     another attempt may succeed.
+    ///   - signIn: Asks the user to sign in, and returns the tokens of a new session. The parameter is the
+    ///     reason.
     public init(
         store: any TokenStore = .inMemory,
         lease: (any MuxLease)? = nil,
@@ -88,15 +98,16 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         repository.attach(self.session)
     }
 
-    /// Makes a runner whose sign-in does not depend on the reason.
+    /// Makes a runner with a sign-in that does not depend on the reason.
     ///
     /// - Parameters:
     ///   - store: Keeps the tokens between launches.
-    ///   - lease: Keeps processes that share the store from renewing tokens at the same time; `nil` for the store's own.
-    ///   - repository: The repository whose session the tokens belong to.
-    ///   - policy: Bounds for each of the two layers; by default one update a call.
+    ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
+    ///     the store.
+    ///   - repository: The repository of the tokens' session.
+    ///   - policy: The limits of each of the two layers; by default one update per call.
     ///   - refreshAccess: Makes an access token with a refresh token.
-    ///   - signIn: Asks the user, and returns the tokens of a new session.
+    ///   - signIn: Asks the user to sign in, and returns the tokens of a new session.
     public init(
         store: any TokenStore = .inMemory,
         lease: (any MuxLease)? = nil,
@@ -116,13 +127,14 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         )
     }
 
-    /// Runs `task` with an access token, and again with a new one if the task reports that it is bad.
+    /// Runs `task` with an access token, and again with a new token if the task reports a bad token.
     ///
-    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task or the refresh threw, ``RunnerError`` (``RunnerError/signInFailed(underlying:)`` with what the sign-in threw),
-    ///   or `CancellationError`.
-    /// - Complexity: O(1), and no suspension of its own, if there is an access token and it is good.
+    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a
+    ///   report, too.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task or of the refresh, ``RunnerError``
+    ///   (``RunnerError/signInFailed(underlying:)`` with the error of the sign-in), or `CancellationError`.
+    /// - Complexity: O(1), without an additional suspension, if a good access token is present.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (AccessToken) async throws -> RunResult<Output>
@@ -134,14 +146,16 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         }
     }
 
-    /// Runs `task` as ``run(_:)`` does, within a time.
+    /// Runs `task` as ``run(_:)`` does, within a time limit.
     ///
     /// - Parameters:
-    ///   - timeout: How long the call may wait for tokens and start further runs. A running task is not interrupted, and a
-    ///     refresh goes on. A token that is only renewed ahead of its end is used when the time is over.
+    ///   - timeout: The time in which the call may wait for tokens and start further runs. A running task is
+    ///     not interrupted, and a refresh continues. At the limit, a token whose early renewal is not
+    ///     finished is used.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task or of a closure of the runner, ``RunnerError``, or
+    ///   `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration,
         _ task: (AccessToken) async throws -> RunResult<Output>
@@ -149,13 +163,15 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         try await self.session.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
     }
 
-    /// Renews the access token, however good it is; callers at the same time share one refresh.
+    /// Renews the access token, even if the present token is good; simultaneous callers share one refresh.
     ///
-    /// Makes exactly one request to the token server, also right after a launch, as stored tokens are not new, and right after
-    /// tokens were set. Without a refresh token there is a sign-in first; an access token that it brings is the new one.
+    /// Sends exactly one refresh to the token server, apart from retries (``RunnerPolicy/retry``). This
+    /// includes a call right after a launch, because stored tokens are not new, and a call right after tokens
+    /// were set. Without a refresh token, a sign-in runs first; if the sign-in returns an access token, no
+    /// refresh is sent.
     ///
     /// - Returns: The new access token.
-    /// - Throws: What a closure of the runner threw, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of a closure of the runner, ``RunnerError``, or `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> AccessToken {
         try await self.session.lower.renewed().value
@@ -164,21 +180,22 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// The same as ``renew()``.
     ///
     /// - Returns: The new access token.
-    /// - Throws: What ``renew()`` throws.
+    /// - Throws: The errors of ``renew()``.
     @available(*, deprecated, renamed: "renew()")
     @discardableResult
     public nonisolated(nonsending) func refresh() async throws -> AccessToken { try await self.renew() }
 
-    /// Whether there is a session: tokens in memory or in the store that the server has not refused.
+    /// Whether a session exists: tokens in memory or in the store, not refused by the server.
     ///
-    /// Sends nothing and signs nobody in. It reads the store, so that it is right after a launch, and after another process has signed in
-    /// or out. An access token that has expired is no matter, as the refresh token may renew it. Only the server knows whether it accepts
-    /// the tokens: ``OAuthStatus/signedIn`` means that it has not refused them yet.
+    /// Sends no request and starts no sign-in. Reads the store, so the status is correct after a launch and
+    /// after a sign-in or sign-out of another process. An expired access token does not matter, because the
+    /// refresh token may renew the access token. Only the server can decide whether the tokens are valid:
+    /// ``OAuthStatus/signedIn`` means that the server has not refused the tokens yet.
     public nonisolated var status: OAuthStatus {
         get async { await self.session.status() }
     }
 
-    /// The ``status`` over time: the present one, then each that differs from the one before; ends with the runner.
+    /// The ``status`` over time: the present status, then each changed status; ends with the runner.
     ///
     /// ```swift
     /// for await status in oauth.statuses {
@@ -187,27 +204,30 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// ```
     public nonisolated var statuses: OAuthStatus.Changes { self.session.statuses }
 
-    /// The events of the access token from now on, for one listener; ends with the runner.
+    /// The events of the access token from now on, for one listener; the stream ends with the runner.
     ///
     /// Keeps the newest 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.session.lower.watchers.stream }
 
-    /// Takes over tokens that were obtained elsewhere, and stores them.
+    /// Replaces the tokens by tokens from outside the runner, and stores them.
     ///
-    /// Callers that wait for an update get the new access token, or one made with the new refresh token.
+    /// Callers that wait for an update get the new access token, or an access token made with the new refresh
+    /// token.
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
-    ///   - access: An access token, if there is one.
-    /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; they are used nevertheless.
+    ///   - access: An access token; `nil` to obtain an access token with `refresh`.
+    /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; the runner
+    ///   still uses the tokens.
     public nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken? = nil) async throws {
         let (upper, lower) = (self.session.upper, self.session.lower)
         try await self.session.tokenManager.set(refresh: refresh, access: access, upper: upper, lower: lower)
     }
 
-    /// Takes over an access token that was obtained elsewhere, without a refresh token for it.
+    /// Replaces the access token by a token from outside the runner.
     ///
-    /// It is kept in memory. Callers that wait for an update get it.
+    /// Use this function for an access token without a refresh token. The token is kept in memory only.
+    /// Callers that wait for an update get the token.
     ///
     /// - Parameter access: The access token.
     public nonisolated func set(access: AccessToken) {
@@ -216,10 +236,10 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Signs out: ``MuxRepository/clearAll()`` of the runner's repository.
     ///
-    /// Running calls end with ``RunnerError/signedOut`` when they wait or report; the outcome of a running refresh is dropped,
-    /// and a late refusal starts no sign-in. The next call signs in.
+    /// Running calls end with ``RunnerError/signedOut`` as soon as they wait or report. The result of a
+    /// running refresh is dropped, and a late refusal starts no sign-in. The next call signs in.
     ///
-    /// - Returns: What could not be removed from disk; it is never read again.
+    /// - Returns: The failed removals from disk; the remaining data is never read again.
     @discardableResult
     public nonisolated(nonsending) func signOut() async -> MuxRepository.ClearReport {
         await self.repository.clearAll()

@@ -1,8 +1,8 @@
 /// The operations of an authorization server, for use by an ``OAuthAccount``.
 public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
-    /// What authorizes requests.
+    /// The token that authorizes requests.
     associatedtype AccessToken: Codable & Sendable
-    /// What makes access tokens.
+    /// The token that obtains access tokens.
     associatedtype RefreshToken: Codable & Sendable
 
     /// Asks the user to sign in.
@@ -11,14 +11,16 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
     /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or any other error.
     func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
-    /// Asks the user to sign in, for a reason that can be shown; unless implemented, the same as ``authorize()``.
+    /// Asks the user to sign in, for a reason that the app can show.
     ///
-    /// - Parameter reason: Why a sign-in is needed.
+    /// The default implementation calls ``authorize()``.
+    ///
+    /// - Parameter reason: The reason of the sign-in.
     /// - Returns: The tokens of a new session.
     /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or any other error.
     func authorize(because reason: OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
-    /// Lets the user edit their profile at the server, which issues new tokens for it.
+    /// Lets the user edit their profile at the server, which issues new tokens for the new profile.
     ///
     /// - Returns: The new tokens.
     /// - Throws: Any error.
@@ -26,12 +28,13 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
 
     /// Makes an access token with a refresh token.
     ///
-    /// - Throws: A ``BadDependencyError`` if the server refuses the token, any other error if a retry may succeed.
+    /// - Throws: A ``BadDependencyError`` if the server refuses the token, any other error if a retry may
+    ///   succeed.
     func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
 
-    /// Ends the session at the server, such as by revoking its tokens (RFC 7009).
+    /// Ends the session at the server, such as by a revocation of the tokens (RFC 7009).
     ///
-    /// - Throws: Any error; the local session has ended nevertheless.
+    /// - Throws: Any error; the local session has ended in any case.
     func logout() async throws
 }
 
@@ -53,7 +56,7 @@ extension OAuthService {
 /// await account.logout()
 /// ```
 ///
-/// **Concurrent calls** share sign-ins and refreshes, as those of ``runner`` do.
+/// **Concurrent calls** share sign-ins and refreshes, as calls of ``runner`` do.
 public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// Runs tasks with the account's access token.
     public let runner: OAuthDependentRunner<Service.AccessToken, Service.RefreshToken>
@@ -65,9 +68,10 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// - Parameters:
     ///   - service: The server.
     ///   - store: Keeps the tokens between launches.
-    ///   - lease: Keeps processes that share the store from renewing at the same time; `nil` for the store's own.
-    ///   - repository: The repository whose session the tokens belong to.
-    ///   - policy: Bounds on what is done for one call.
+    ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
+    ///     the store.
+    ///   - repository: The repository of the tokens' session.
+    ///   - policy: The limits of one call.
     public init(
         _ service: Service,
         store: any TokenStore = .inMemory,
@@ -86,7 +90,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
         )
     }
 
-    /// Whether there is a session, without a request or a sign-in: see ``OAuthDependentRunner/status``.
+    /// Whether a session exists, without a request or a sign-in: see ``OAuthDependentRunner/status``.
     public var status: OAuthStatus {
         get async { await self.runner.status }
     }
@@ -94,28 +98,29 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// The ``status`` over time; ends with the ``runner``.
     public var statuses: OAuthStatus.Changes { self.runner.statuses }
 
-    /// Asks the user to sign in, unless there are tokens already.
+    /// Asks the user to sign in, unless tokens are already present.
     ///
-    /// - Throws: ``RunnerError``, such as ``RunnerError/signInFailed(underlying:)`` with what the service threw, or `CancellationError`.
+    /// - Throws: ``RunnerError``, such as ``RunnerError/signInFailed(underlying:)`` with the error of the
+    ///   service, or `CancellationError`.
     public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
 
-    /// Lets the user edit their profile, and uses the tokens that the server issues for it.
+    /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
     ///
-    /// - Throws: What the service threw, or ``RunnerError/tokensNotStored(underlying:)``.
+    /// - Throws: The error of the service, or ``RunnerError/tokensNotStored(underlying:)``.
     public func editProfile() async throws {
         let tokens = try await self.service.editProfile()
         try await self.runner.set(refresh: tokens.refresh, access: tokens.access)
     }
 
-    /// Renews the access token, however good it is.
+    /// Renews the access token, even if the present token is good.
     ///
-    /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the service, ``RunnerError``, or `CancellationError`.
     public func refresh() async throws { try await self.runner.renew() }
 
     /// Ends the session, first locally, then at the server.
     ///
-    /// - Returns: What could not be removed from disk.
-    /// - Throws: What the service threw; the local session has ended nevertheless.
+    /// - Returns: The failed removals from disk.
+    /// - Throws: The error of the service; the local session has ended in any case.
     @discardableResult
     public func logout() async throws -> MuxRepository.ClearReport {
         let report = await self.runner.signOut()
@@ -129,12 +134,13 @@ public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Senda
     /// The new access token.
     public var access: AccessToken
 
-    /// The refresh token to use from now on, if the server rotated it (RFC 6749, section 6); `nil` to keep the old one.
+    /// The new refresh token after a rotation (RFC 6749, section 6); `nil` to keep the old token.
     public var refresh: RefreshToken?
 
-    /// How long the access token lives (`expires_in`, RFC 6749, section 5.1); `nil` if the server did not say.
+    /// The lifetime of the access token; `nil` if the server sent no lifetime.
     ///
-    /// Measured from now on by a monotonic clock. The token is renewed before its end: see ``RunnerPolicy/leeway``.
+    /// The server sends the lifetime as `expires_in` (RFC 6749, section 5.1). The lifetime is measured from
+    /// now on by a monotonic clock. The token is renewed before its end: see ``RunnerPolicy/leeway``.
     public var accessLifetime: Duration?
 
     /// Describes a renewal.
@@ -150,10 +156,10 @@ public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendab
     /// The refresh token of the new session.
     public var refresh: RefreshToken
 
-    /// The first access token, if the server issued one; `nil` to obtain it with the refresh token.
+    /// The first access token; `nil` to obtain an access token with ``refresh``.
     public var access: AccessToken?
 
-    /// How long the access token lives; `nil` if the server did not say.
+    /// The lifetime of the access token; `nil` if the server sent no lifetime.
     public var accessLifetime: Duration?
 
     /// Describes a sign-in.
@@ -165,17 +171,17 @@ public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendab
 }
 
 extension OAuthRenewal: CustomStringConvertible, CustomReflectable {
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     public var description: String { "OAuthRenewal(…)" }
 
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 
 extension OAuthSignIn: CustomStringConvertible, CustomReflectable {
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     public var description: String { "OAuthSignIn(…)" }
 
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }

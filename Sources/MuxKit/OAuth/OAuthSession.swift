@@ -2,8 +2,9 @@ import Foundation
 
 /// The two layers of an ``OAuthDependentRunner``.
 ///
-/// The lower layer holds the access token; its update runs as a task of the upper layer, which holds the refresh token and
-/// whose update is the sign-in. An access token is void as soon as the grant that it was made with is replaced.
+/// The upper layer holds the refresh token, and its update is the sign-in. The lower layer holds the access
+/// token, and its update runs as a task of the upper layer. An access token is invalid as soon as its grant
+/// is replaced.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
@@ -11,8 +12,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     @usableFromInline let lower: RunnerCore<AccessToken>
 
     init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
-        // Never cancelled: the server may have exchanged the refresh token already. The token manager limits the time of a
-        // refresh; that of a sign-in is not limited.
+        // Never cancelled: the server may have exchanged the refresh token already. The token manager limits
+        // the time of a refresh; the time of a sign-in has no limit.
         var policy = policy
         policy.cancelsUnwantedUpdates = false
         policy.updateTimeout = nil
@@ -51,7 +52,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     func status() async -> OAuthStatus {
         let status = await self.tokenManager.status(of: self.upper)
-        // An access token that was set without a refresh token is in memory alone.
+        // An access token that was set without a refresh token is in memory only.
         guard status != .signedIn, self.upper.held == nil, self.lower.isUsable else { return status }
         return .signedIn
     }
@@ -63,7 +64,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         )
     }
 
-    /// Yields an element after whatever may change the status; finishes with the session.
+    /// Yields an element after each event that may change the status; finishes with the session.
     private var statusSignals: AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         let removals = [self.upper.watchers.signal(continuation), self.lower.watchers.signal(continuation)]
@@ -78,13 +79,17 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     // MARK: - SessionParticipant
 
-    /// The storage's, which learns that another process has ended a session.
+    /// The identity of the storage.
+    ///
+    /// When the storage detects a sign-out of another process, the storage uses its own identity to spare
+    /// this participant.
     var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }
 
     var gauges: MuxRepository.Gauges {
-        // The upper layer has the lower one's update for a caller, which waits for the callers already counted.
+        // The lower layer's update is a caller of the upper layer. Its waiters are callers that are already
+        // counted.
         var gauges = MuxRepository.Gauges(self.lower.engine) + MuxRepository.Gauges(self.upper.engine)
         gauges.waiters = self.lower.engine.occupancy.waiters
         return gauges
@@ -109,54 +114,60 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     }
 }
 
-/// The dependency of an OAuth session's upper layer: a refresh token, and what is known about it.
+/// The dependency of an OAuth session's upper layer: a refresh token and its state.
 struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     let refresh: RefreshToken
 
-    /// The access token that came with the refresh token, or was made with it last.
+    /// The newest access token of the refresh token: from the sign-in, a `set`, the store or a refresh.
     let access: AccessToken?
 
-    /// When the access token ends; `nil` if the server did not say.
+    /// The end of the access token; `nil` if the end is not known.
     var accessEnd: AccessEnd?
 
-    /// Whether it came from a sign-in, not from the store or a `set`.
+    /// Whether the grant is from a sign-in, not from the store or a `set`.
     var isFromSignIn = false
 
-    /// Whether the server issued it in exchange for another refresh token, which it no longer accepts.
+    /// Whether the server issued the refresh token in exchange for a previous token.
+    ///
+    /// The server no longer accepts the previous token.
     var isRotated = false
 
     /// Whether the server is known to rotate refresh tokens.
     var rotates = false
 
-    /// Serializes uses of the refresh token; shared with the grants that continue this one.
+    /// Serialises uses of the refresh token; shared with later grants that continue this grant.
     var mutex = AsyncMutex()
 
-    /// The number of its record in the store, or of the record before.
+    /// The serial number of the grant's record in the store, or of the previous record.
     var serial: UInt64 = 0
 
-    /// Whether the store has it.
+    /// Whether the grant is in the store.
     var isStored = false
 
-    /// Whether the store has had it, or one that it continues: other processes may know it.
+    /// Whether the grant, or a previous grant of the same family, was in the store.
+    ///
+    /// Other processes may have read the stored grant.
     var wasStored = false
 }
 
-/// When an access token ends.
+/// The end of an access token.
 struct AccessEnd: Sendable {
-    /// By the monotonic clock of this process.
+    /// The end by the monotonic clock of this process.
     let moment: Moment
 
-    /// By the time of day, for the next process.
+    /// The end by the time of day, for the next process.
     let date: Date
 
-    /// The end of a token that came now; `nil` if the server gave no life time, or not a positive one.
+    /// The end of a new token; `nil` if the server sent no lifetime, or a lifetime that is not positive.
     init?(_ lifetime: Duration?, now: Moment, wallTime: Date) {
         guard let lifetime, lifetime > .zero else { return nil }
         self.moment = now.advanced(by: lifetime)
         self.date = wallTime.addingTimeInterval(lifetime.secondsValue)
     }
 
-    /// The end of a token from the store; as right as the time of day was then, and is now.
+    /// The end of a token from the store.
+    ///
+    /// The end is correct only if the time of day was correct at the save and is correct now.
     init?(_ date: Date?, now: Moment, wallTime: Date) {
         guard let date else { return nil }
         self.moment = now.advanced(by: .saturating(seconds: date.timeIntervalSince(wallTime)))
@@ -165,7 +176,9 @@ struct AccessEnd: Sendable {
 }
 
 extension OAuthGrant {
-    /// Whether an exchange without storing its successor may lose the session: it is stored, and the server rotates it.
+    /// Whether an exchange without a save of the new refresh token may lose the session.
+    ///
+    /// `true` if the grant is stored, and the server rotates refresh tokens.
     var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
 
     /// The grant of a stored record.
@@ -188,9 +201,9 @@ extension OAuthGrant {
 }
 
 extension OAuthGrant: CustomStringConvertible, CustomReflectable {
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     var description: String { "OAuthGrant(…)" }
 
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     var customMirror: Mirror { Mirror(self, children: [:]) }
 }

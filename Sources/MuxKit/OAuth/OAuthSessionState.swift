@@ -1,61 +1,62 @@
-/// What a token manager knows of the session and of the store; pure.
+/// The state of a token manager about the session and the store; a pure value.
 package struct OAuthSessionState: Sendable {
-    /// The repository's session epoch when the runner's present session first needed it.
+    /// The repository's session epoch at the first use in the runner's present session.
     package var repositoryEpoch: UInt64?
-    /// The runner's session whose tokens were stored last.
+    /// The runner's session of the last stored tokens.
     package var storedSession: UInt64?
-    /// Whether stored tokens may be used: not after a sign-out in this process.
+    /// Whether stored tokens may be used; `false` after a sign-out in this process.
     package private(set) var mayRestore = true
-    /// Counts the runner's sessions.
+    /// The number of the runner's present session.
     package private(set) var sessionID: UInt64 = 0
-    /// Identifies a refresh token and its successors: raised by a sign-out and by tokens that are set.
+    /// Identifies a refresh token and its successors: increased by a sign-out and by set tokens.
     package var tokenFamily: UInt64 = 0
-    /// The epoch of the grant that the server refused last.
+    /// The epoch of the last grant that the server refused.
     package var refusedEpoch: UInt64?
-    /// Whether the store has the note that the server has refused the tokens.
+    /// Whether the store contains the mark that the server has refused the tokens.
     package var findsRefusal = false
-    /// The greatest record number met in the store.
+    /// The greatest serial number found in the store.
     package var serial: UInt64 = 0
-    /// The number of the record whose interrupted exchange was reported last.
+    /// The serial number of the record with the last reported interruption of an exchange.
     private var interruption: UInt64?
-    /// Whether a sign-out has begun: nothing of the session is stored any more.
+    /// Whether a sign-out has begun: no token of the session is stored any more.
     package private(set) var isEnding = false
     /// The epoch before which a running sign-out ends the repository's sessions.
     package var endedBefore: UInt64?
-    /// Whether the running operation of the store has to remove the tokens at its end.
+    /// Whether the running operation of the store must remove the tokens at its end.
     package var owesRemoval = false
-    /// The revision of the grant whose access token came after its callers had timed out.
+    /// The revision of the grant with an access token that arrived after the time-out of its callers.
     package var unclaimed: UInt64?
-    /// The greatest session epoch met in the store, or begun by a sign-out.
+    /// The greatest session epoch that was found in the store, or begun by a sign-out.
     package private(set) var greatestSession: UInt64 = 0
-    /// Problems that were reported, and have not been solved since.
+    /// Problems that were reported and are not solved yet.
     private var reported: Set<OAuthProblem> = []
 
     package init() {}
 
-    /// The repository's session epoch was read; the reading began in `sessionID`.
+    /// Records the repository's session epoch, from a read that began in session `sessionID`.
     package mutating func found(epoch: UInt64, in sessionID: UInt64) {
-        // After a sign-out in between, this is the epoch of the former session.
+        // After a sign-out in between, `epoch` is the epoch of the previous session.
         guard sessionID == self.sessionID, self.repositoryEpoch == nil else { return }
         self.repositoryEpoch = epoch
     }
 
-    /// A problem occurred that stops nothing.
+    /// Records a tolerated problem.
     ///
-    /// - Returns: Whether to report it.
+    /// - Returns: Whether to report the problem.
     package mutating func failed(_ problem: OAuthProblem) -> Bool { self.reported.insert(problem).inserted }
 
-    /// The problem is solved.
+    /// Records that the problem is solved.
     package mutating func worked(_ problem: OAuthProblem) { self.reported.remove(problem) }
 
-    /// A session epoch was met in the store.
+    /// Records a session epoch from the store.
     package mutating func met(session: UInt64) { self.greatestSession = max(self.greatestSession, session) }
 
-    /// A record was met in the store.
+    /// Records the serial number of a record from the store.
     ///
     /// - Parameters:
     ///   - serial: The record's number.
-    ///   - isInterrupted: Whether its refresh token was about to be sent by a process that is not doing that now.
+    ///   - isInterrupted: Whether another runner, such as in an ended process, was about to send the record's
+    ///     refresh token, and is not sending the token now.
     /// - Returns: Whether to report the interruption.
     package mutating func met(_ serial: UInt64, isInterrupted: Bool) -> Bool {
         self.serial = max(self.serial, serial)
@@ -64,14 +65,14 @@ package struct OAuthSessionState: Sendable {
         return true
     }
 
-    /// A sign-out has begun, which ends the repository's sessions before `epoch`.
+    /// Begins a sign-out, which ends the repository's sessions before `epoch`.
     package mutating func ends(before epoch: UInt64) {
         self.isEnding = true
         self.endedBefore = epoch
         self.met(session: epoch)
     }
 
-    /// The session is over: its stored tokens are not used again.
+    /// Ends the session: its stored tokens are not used again.
     package mutating func ended() {
         var next = OAuthSessionState()
         next.storedSession = self.storedSession
@@ -87,7 +88,7 @@ package struct OAuthSessionState: Sendable {
     }
 }
 
-/// A problem that a runner reports once and works around.
+/// A problem that a runner reports once and tolerates.
 package enum OAuthProblem: Sendable, Hashable {
     /// The session epoch cannot be read from the repository's folder.
     case session
@@ -95,10 +96,10 @@ package enum OAuthProblem: Sendable, Hashable {
     case storing
     /// The lease cannot be taken.
     case lease
-    /// The store has data that are no tokens.
+    /// The data in the store is not a record of tokens.
     case damaged
 
-    /// What it means, for a log.
+    /// A description of the problem and its effect, for a log.
     package var sentence: String {
         switch self {
         case .session: "The repository's folder cannot be used. Tokens are used nevertheless."

@@ -8,53 +8,57 @@
 /// }
 /// ```
 public enum OAuthStatus: Sendable, Hashable {
-    /// There are tokens, and the server has not refused them.
+    /// Tokens exist, and the server has not refused the tokens.
     case signedIn
-    /// There are no tokens, or the server has refused them: the next call that needs one signs in.
+    /// No tokens exist, or the server has refused the tokens: the next call that needs a token signs in.
     case signedOut
-    /// The tokens cannot be read now, as on a locked device.
+    /// The tokens cannot be read now, such as on a locked device.
     case unknown
 
-    /// Why a sign-in is needed.
+    /// The reason of a sign-in.
     @nonexhaustive public enum SignInReason: Sendable, Hashable {
-        /// There are no tokens: before the first sign-in, and after a sign-out.
+        /// No tokens exist: before the first sign-in, and after a sign-out.
         case noTokens
-        /// The server has refused the refresh token, in this process, an earlier one, or another that shares the store.
+        /// The server has refused the refresh token.
+        ///
+        /// The refusal was in this process, in an earlier process, or in another process with the same store.
         case tokensRefused
     }
 
     /// The status of a runner over time.
     ///
-    /// **Concurrent calls.** Any number of consumers may iterate; each begins with the present status, and a slow one skips to the newest.
+    /// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets the present status
+    /// first; a slow consumer skips to the newest status.
     ///
-    /// **Cancellation.** The sequence ends when the consumer's task is cancelled, and when the runner is deallocated, which it does not
-    /// prevent.
+    /// **Cancellation.** The sequence ends when the consumer's task is cancelled, and when the runner is
+    /// deallocated; the sequence does not retain the runner.
     ///
-    /// **Several processes.** Changes by other processes are noticed at once where the store can be watched, as a
-    /// ``ProtectedFileTokenStore`` can, and otherwise when this process next uses the tokens.
+    /// **Several processes.** If the store can be watched, as a ``ProtectedFileTokenStore`` can, changes by
+    /// other processes are reported at once. Otherwise the changes are reported at the next use of the tokens
+    /// in this process.
     public struct Changes: AsyncSequence, Sendable {
-        /// What a consumer gets.
+        /// A status.
         public typealias Element = OAuthStatus
-        /// It does not fail.
+        /// The sequence does not fail.
         public typealias Failure = Never
 
         let signals: @Sendable () -> AsyncStream<Void>
-        /// The present status; `nil` if the runner is gone.
+        /// The present status; `nil` after the runner's deallocation.
         let current: @Sendable @concurrent () async -> OAuthStatus?
 
-        /// Begins to watch.
+        /// Starts to watch the status.
         ///
-        /// - Returns: An iterator of its own.
+        /// - Returns: A separate iterator.
         public func makeAsyncIterator() -> Iterator {
-            // The signals begin before the first look, so that no change is missed.
+            // The signals begin before the first read of the status, so no change is missed.
             Iterator(signals: self.signals().makeAsyncIterator(), current: self.current)
         }
 
-        /// Goes from one change to the next.
+        /// Iterates over the changes.
         public struct Iterator: AsyncIteratorProtocol {
-            /// What a consumer gets.
+            /// A status.
             public typealias Element = OAuthStatus
-            /// It does not fail.
+            /// The iterator does not fail.
             public typealias Failure = Never
 
             private var signals: AsyncStream<Void>.Iterator
@@ -69,8 +73,8 @@ public enum OAuthStatus: Sendable, Hashable {
 
             /// Suspends until the status differs from the last element.
             ///
-            /// - Parameter actor: Where the consumer runs.
-            /// - Returns: The status; `nil` if the runner is gone or the task is cancelled.
+            /// - Parameter actor: The isolation of the consumer.
+            /// - Returns: The status; `nil` after the runner's deallocation or a cancellation of the task.
             public mutating func next(isolation actor: isolated (any Actor)?) async -> OAuthStatus? {
                 while true {
                     if self.last != nil { guard await self.signals.next(isolation: actor) != nil else { return nil } }
@@ -83,7 +87,7 @@ public enum OAuthStatus: Sendable, Hashable {
 
             /// Suspends until the status differs from the last element.
             ///
-            /// - Returns: The status; `nil` if the runner is gone or the task is cancelled.
+            /// - Returns: The status; `nil` after the runner's deallocation or a cancellation of the task.
             public mutating func next() async -> OAuthStatus? { await self.next(isolation: #isolation) }
         }
     }

@@ -1,15 +1,15 @@
 import Foundation
 
-/// The lower layer's update: access tokens, made with the refresh token of the upper layer.
+/// The update of the lower layer: makes access tokens with the refresh token of the upper layer.
 extension OAuthTokenManager {
-    /// Returns an access token made with, or stored beside, the grant of `upper`.
+    /// Returns an access token that was made with, or stored with, the grant of `upper`.
     ///
     /// - Parameters:
-    ///   - held: The grant that the caller was handed.
-    ///   - upper: The layer that holds it.
-    ///   - refused: The access token that was refused; `nil` if none was made with this grant yet.
-    /// - Returns: The token, or that the grant is no good.
-    /// - Throws: ``RunnerError``, or what the refresh threw.
+    ///   - held: The grant that the caller received.
+    ///   - upper: The layer that holds the grant.
+    ///   - refused: The access token that was refused; `nil` if this grant has made no access token yet.
+    /// - Returns: The token; ``RunResult/badDependency`` for a refused grant.
+    /// - Throws: ``RunnerError``, or the error of the refresh.
     func access(
         with held: Upper.VersionedDependency,
         of upper: Upper,
@@ -18,7 +18,7 @@ extension OAuthTokenManager {
         guard let limit = self.refreshLimit else {
             return try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
         }
-        // A refresh that ignores its cancellation goes on; its callers do not wait for it.
+        // A refresh that ignores its cancellation continues; its callers do not wait for the refresh.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
             try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
@@ -40,9 +40,9 @@ extension OAuthTokenManager {
                 throw RunnerError.signedOut
             }
             let result = try await mutex.run { () -> RunResult<Lower.Updated>? in
-                // Another use may have exchanged the refresh token meanwhile, and left an access token.
+                // Another use may have exchanged the refresh token in the meantime, and made an access token.
                 guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
-                // Or other tokens were set, which have their own mutex.
+                // Or other tokens were set, which have a separate mutex.
                 guard present.value.mutex === mutex else { return nil }
                 return try await self.access(of: present, of: upper, insteadOf: refused)
             }
@@ -50,9 +50,10 @@ extension OAuthTokenManager {
         }
     }
 
-    /// Returns an access token of the present grant; inside its mutex.
+    /// Returns an access token of the present grant; inside the grant's mutex.
     ///
-    /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
+    /// - Returns: The token; ``RunResult/badDependency`` for a refused grant; `nil` if the grant may have
+    ///   been replaced.
     private func access(
         of present: Upper.VersionedDependency,
         of upper: Upper,
@@ -62,7 +63,8 @@ extension OAuthTokenManager {
             defer { sessionState.unclaimed = nil }
             return sessionState.unclaimed == present.revision
         }
-        // A late token may be marked after the next caller has used it already and was refused.
+        // The next caller may have used the late token, and the server refused the token, before the mark was
+        // set.
         let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
@@ -75,7 +77,7 @@ extension OAuthTokenManager {
                 try await self.refreshedAccess(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
-            // By the time of day it has ended, but that may be wrong: the server decides.
+            // By the time of day the token has ended, but the time of day may be wrong: the server decides.
             guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
                 upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
             else { throw error }
@@ -88,7 +90,7 @@ extension OAuthTokenManager {
         return self.storage.tokens.areSame(access, other)
     }
 
-    /// The access token of a grant, unless it has ended.
+    /// The access token of a grant; `nil` after the token's end.
     private func usableAccess(of held: Upper.VersionedDependency) -> AccessToken? {
         if let end = held.value.accessEnd, end.moment <= self.repository.time.now { return nil }
         return held.value.access
@@ -111,9 +113,10 @@ extension OAuthTokenManager {
         )
     }
 
-    /// Exchanges the refresh token for an access token, unless another process has.
+    /// Exchanges the refresh token for an access token, unless another process has done so.
     ///
-    /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
+    /// - Returns: The token; ``RunResult/badDependency`` for a refused grant; `nil` if the grant may have
+    ///   been replaced.
     private func refreshedAccess(
         with given: Upper.VersionedDependency,
         of upper: Upper,
@@ -133,7 +136,7 @@ extension OAuthTokenManager {
             else { return nil }
             sent = journaled
         } catch is BadDependency {
-            // Another process has been told so by the server.
+            // The server has refused the grant in another process.
             self.sessionState.withLock { $0.refusedEpoch = given.epoch }
             return .badDependency
         }
@@ -141,16 +144,16 @@ extension OAuthTokenManager {
         do {
             renewal = try await self.exchanged(sent.value.refresh)
         } catch  where error.saysBadDependency {
-            // The upper layer then looks for a newer grant in the store.
+            // Then the upper layer searches the store for a newer grant.
             self.sessionState.withLock { $0.refusedEpoch = sent.epoch }
             await self.noteRefusal(of: sent, of: upper, since: tenure)
             return .badDependency
         } catch {
             guard upper.held?.epoch != sent.epoch, upper.session == sent.session else { throw error }
-            return .badDependency  // other tokens were set meanwhile
+            return .badDependency  // other tokens were set in the meantime
         }
         guard let held = await self.coordination.afterExchange(of: sent, of: upper, since: tenure) else { return nil }
-        // An empty text is no token: some servers send it in place of none.
+        // Some servers send an empty text instead of no token.
         let rotated = renewal.refresh.flatMap { ($0 as? String)?.isEmpty == true ? nil : $0 }
         let isRotated = rotated.map { !self.storage.tokens.areSame($0, held.value.refresh) } ?? false
         let grant = Grant(
@@ -165,13 +168,13 @@ extension OAuthTokenManager {
         )
         guard let next = upper.continued(held, with: grant, raisesEpoch: isRotated) else {
             guard upper.session == held.session else { throw RunnerError.signedOut }
-            return .badDependency  // other tokens were set meanwhile
+            return .badDependency  // other tokens were set in the meantime
         }
         try await self.store(next, of: upper)
         return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
     }
 
-    /// Exchanges the refresh token within the time for a refresh.
+    /// Exchanges the refresh token within the time limit of a refresh.
     private func exchanged(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
@@ -183,7 +186,7 @@ extension OAuthTokenManager {
             defer { group.cancelAll() }
             if let renewal = try await group.next() ?? nil { return renewal }
             group.cancelAll()
-            // A result that comes nevertheless must not be lost.
+            // The result of a late exchange must not be lost.
             do {
                 if let renewal = try await group.next() ?? nil { return renewal }
             } catch  where error.saysBadDependency {
@@ -193,7 +196,7 @@ extension OAuthTokenManager {
         }
     }
 
-    /// When a token that came now ends: after `lifetime`, or else when the token says so itself.
+    /// The end of a new token: after `lifetime`, otherwise the end that the token contains.
     func end(of access: AccessToken?, after lifetime: Duration?) -> AccessEnd? {
         let wallTime = self.repository.wallTime()
         let lifetime = lifetime ?? access.flatMap { Duration(lifetimeOf: $0, at: wallTime) }

@@ -1,6 +1,7 @@
-/// Obtains, renews and stores the tokens of an OAuth session: the updates of its two layers.
+/// Obtains, renews and stores the tokens of an OAuth session.
 ///
-/// It holds no tokens itself; the layers do.
+/// The manager contains the updates of the session's two layers. The layers hold the tokens; the manager
+/// holds no tokens.
 final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
@@ -9,7 +10,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     let storage: OAuthTokenStorage<AccessToken, RefreshToken>
     let coordination: any TokenCoordination<AccessToken, RefreshToken>
-    /// How long a refresh may take.
+    /// The time limit of a refresh.
     let refreshLimit: Duration?
     let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
     private let signIn:
@@ -55,10 +56,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - The upper layer's update
 
-    /// Returns the stored grant if it is not the `refused` one, or else that of a new sign-in.
+    /// Returns the stored grant if it differs from `refused`, otherwise the grant of a new sign-in.
     ///
     /// - Parameters:
-    ///   - refused: The grant that the server refused; `nil` if there is none.
+    ///   - refused: The grant that the server refused; `nil` without a refused grant.
     ///   - session: The upper layer's session.
     /// - Returns: The grant.
     /// - Throws: ``RunnerError``, or a ``CriticalError`` of the sign-in.
@@ -71,7 +72,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             if let grant = try await self.coordination.restoredBeforeSignIn(insteadOf: refused) {
                 return Upper.Updated(.updatedDependency(grant))
             }
-            // No sign-in after a sign-out, or when tokens were set meanwhile.
+            // No sign-in after a sign-out, or if tokens were set in the meantime.
             try Task.checkCancellation()
             guard self.sessionState.withLock({ $0.sessionID == session && !$0.isEnding }) else {
                 throw RunnerError.signedOut
@@ -91,7 +92,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                     throw RunnerError.signedOut
                 }
                 guard error.criticalCause == nil, (error as? RunnerError)?.code != .wouldDeadlock else { throw error }
-                // Neither a refusal for good, as another password may be right, nor a cancellation of the callers.
+                // The error is no permanent refusal, because another password may be right, and no
+                // cancellation of the callers.
                 throw RunnerError.signInFailed(underlying: error)
             }
             grant.serial = self.sessionState.withLock { $0.serial }
@@ -102,9 +104,9 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Status
 
-    /// Whether there is a session; see ``OAuthDependentRunner/status``.
+    /// Whether a session exists; see ``OAuthDependentRunner/status``.
     func status(of upper: Upper) async -> OAuthStatus {
-        // A sign-out of a process that has no tokens is noted in the repository alone.
+        // Only the repository records a sign-out of a process without tokens.
         if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
         while true {
             let (sessionID, refusedEpoch) = self.sessionState.withLock { ($0.sessionID, $0.refusedEpoch) }
@@ -115,12 +117,12 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    // MARK: - Tokens from elsewhere
+    // MARK: - Tokens from outside the runner
 
-    /// Puts the tokens in place of the grant of `upper`, and stores them.
+    /// Replaces the grant of `upper` by the tokens, and stores the new grant.
     ///
-    /// If the refresh token is the present one, the grant stays: a successor of it may be on its way. One that the server has refused is
-    /// tried again.
+    /// If the refresh token is equal to the present refresh token, the grant stays, because a running refresh
+    /// may be about to replace the refresh token. A refresh token that the server has refused is tried again.
     func set(refresh: RefreshToken, access: AccessToken?, upper: Upper, lower: Lower) async throws {
         let refusedEpoch = self.sessionState.withLock { $0.refusedEpoch }
         if let present = upper.held, present.epoch != refusedEpoch,
@@ -141,10 +143,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Storing
 
-    /// Makes the grant durable, unless it is.
+    /// Makes the grant durable, unless the grant is already stored.
     ///
-    /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated, and the store has the one before.
-    ///   Otherwise a failed save is repeated with the next grant.
+    /// - Throws: ``RunnerError``. A failed save throws only if the loss of the grant would end the session:
+    ///   if the grant is rotated, and the store has a previous grant. Otherwise a later update repeats the
+    ///   save.
     func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         do {
             try await self.storeNow(held, of: upper)
@@ -153,7 +156,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Makes the grant durable, unless it is.
+    /// Makes the grant durable, unless the grant is already stored.
     ///
     /// - Throws: ``RunnerError``: not stored, or signed out.
     private func storeNow(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
@@ -161,10 +164,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         _ = try await self.write(held, of: upper, attempt: nil)
     }
 
-    /// Makes durable that the refresh token is about to be sent.
+    /// Durably records the attempt to send the refresh token.
     ///
-    /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which are exchanged independently.
-    /// - Throws: ``RunnerError``; not for a failed save, where the grant cannot be lost by an exchange.
+    /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which are exchanged
+    ///   independently.
+    /// - Throws: ``RunnerError``. A failed save throws only if an exchange could lose the grant.
     func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
         let attempt = Tokens.Attempt(owner: self.storage.owner, time: self.repository.wallTime())
         do {
@@ -178,7 +182,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
         -> Upper.VersionedDependency?
     {
-        // Before asking the repository, which may be waiting for the store.
+        // Before the call to the repository, which may be waiting for the store.
         guard self.storage.mayWait else { throw RunnerError.wouldDeadlock }
         let (epoch, _) = await self.storage.sessionNumber()
         return try await self.storage.storing {
@@ -193,9 +197,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Replaces the stored grant by the note that the server has refused it: no other process and no later launch sends it again.
+    /// Replaces the stored grant by a mark of the server's refusal.
     ///
-    /// If that fails, they send it once more.
+    /// Other processes and later launches then do not send the refresh token. If the save fails, other
+    /// processes and later launches send the refresh token once more.
     func noteRefusal(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async {
         guard held.value.wasStored, self.storage.mayWait,
             await self.coordination.afterExchange(of: held, of: upper, since: tenure) != nil
@@ -205,7 +210,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             guard let present = upper.held, present.epoch == held.epoch, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
             else { return }
-            // Not in place of tokens that another process has stored since.
+            // Tokens that another process has stored since must not be replaced.
             guard case .record(let record)? = try? await self.storage.tokens.load(session: epoch),
                 record.session == epoch, record.serial ?? 0 <= present.value.serial
             else { return }
@@ -215,9 +220,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Sign-out
 
-    /// Replaces the stored tokens by a note that sessions before `epoch` are over.
+    /// Replaces the stored tokens by a mark that the sessions before `epoch` have ended.
     ///
-    /// The repository keeps the session's number in a folder that the system may empty; this note does not depend on it.
+    /// The repository keeps the session's number in a folder that the system may empty; the mark does not
+    /// depend on the folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
         self.sessionState.withLock { $0.ends(before: epoch) }
         guard self.storage.mayWait else { return }
@@ -231,9 +237,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Removes the stored tokens of ended sessions; those of the runner's present `session` stay.
+    /// Removes the stored tokens of ended sessions; tokens of the runner's present `session` stay.
     func removeTraces(present session: UInt64) async throws {
-        // Refused inside an operation of the store that waits for this sign-out: that one removes them at its end.
+        // Inside an operation of the store that waits for this sign-out, `exclusively` throws; the operation
+        // then removes the tokens at its end.
         self.sessionState.withLock { $0.owesRemoval = true }
         try await self.storage.exclusively {
             let (stored, ended) = self.sessionState.withLock { sessionState in

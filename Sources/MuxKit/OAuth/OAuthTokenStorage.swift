@@ -1,6 +1,6 @@
 import Foundation
 
-/// The stored tokens of an OAuth session, and what is known about them.
+/// The stored tokens of an OAuth session, and the state of their storage.
 final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
@@ -8,7 +8,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     let sessionState = Locked(OAuthSessionState())
     let tokens: Tokens
     let repository: MuxRepository
-    /// Names this runner in the records that it stores.
+    /// The name of this runner in stored records.
     let owner = UUID().uuidString
     /// Whether other processes use the store.
     let isShared: Bool
@@ -26,12 +26,12 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Whether the present task may wait for the store: `false` inside an operation of the store.
     var mayWait: Bool { self.mutex.access == .queued }
 
-    /// Runs `operation` when those before it have ended.
+    /// Runs `operation` after the end of all earlier operations.
     func exclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.mutex.run(admitsNested: false, operation)
     }
 
-    /// Runs `operation`, which may store tokens, and then the removal that a sign-out from within it left undone.
+    /// Runs `operation`, which may store tokens, and then a pending removal of a sign-out inside `operation`.
     func storing<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.exclusively {
             let result: Result<Success, any Error>
@@ -42,7 +42,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             }
             let owesRemoval = self.sessionState.withLock { sessionState in
                 defer { sessionState.owesRemoval = false }
-                // Not if the next session has stored its own tokens.
+                // The next session may have stored its tokens, which must stay.
                 return sessionState.owesRemoval && sessionState.storedSession != sessionState.sessionID
             }
             if owesRemoval, (try? await self.tokens.store.delete()) == nil {
@@ -52,9 +52,9 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    // MARK: - Problems that stop nothing
+    // MARK: - Tolerated problems
 
-    /// Reports a problem, unless it was reported since it last worked.
+    /// Reports a problem once; again only after a success in between (``worked(_:)``).
     func failed(_ problem: OAuthProblem, because error: (any Error)? = nil) {
         guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""
@@ -66,10 +66,10 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Reading
 
-    /// The session's number in the repository, and whether it is certain.
+    /// The session's number in the repository, and whether the number is certain.
     ///
-    /// Where the repository's folder cannot be used, it is the greatest number met in the token store. Tokens that are in
-    /// memory alone need no number, and so no folder.
+    /// If the repository's folder cannot be used, the number is the greatest number found in the token store.
+    /// Tokens in memory need no number, and so no folder.
     func sessionNumber() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
@@ -89,16 +89,17 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// The grant in the store, if it is newer than the `refused` one.
+    /// The grant in the store, if the grant is newer than `refused`.
     ///
     /// - Parameters:
-    ///   - refused: The grant that the server refused; `nil` if there is none.
-    ///   - isAlone: Whether no other process can be renewing or storing tokens, so that an ended session's can be removed.
-    /// - Returns: The grant; `nil` if there is none to use.
-    /// - Throws: ``RunnerError``: not readable now, or the session of the `refused` one was ended by another process.
+    ///   - refused: The grant that the server refused; `nil` without a refused grant.
+    ///   - isAlone: Whether no other process can be renewing or storing tokens; permits the removal of an
+    ///     ended session's tokens.
+    /// - Returns: The grant; `nil` without a usable grant.
+    /// - Throws: ``RunnerError``: not readable now, or another process has ended the session of `refused`.
     func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
-        // After a sign-out in this process, only what another process has stored since.
+        // After a sign-out in this process, only tokens that another process has stored since.
         guard mayRestore || self.isShared else { return nil }
         let (epoch, isKnown) = await self.sessionNumber()
         guard mayRestore || isKnown else { return nil }
@@ -116,7 +117,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             self.worked(.damaged)
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
             self.sessionState.withLock { $0.met(session: record.session) }
-            // The repository's number never goes back, but may have been lost with the caches folder.
+            // The repository's number never decreases, but may have been lost with the caches folder.
             if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
@@ -124,7 +125,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         case .ended(let end):
             self.sessionState.withLock { $0.met(session: end) }
             if end > epoch, isKnown {
-                // A sign-out was cut short, or was another process's. Without a grant, this runner has nothing to end.
+                // A sign-out of an earlier launch was interrupted, or another process has signed out. Without
+                // a grant, this runner has no session to end.
                 try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
                 guard refused == nil else { throw RunnerError.signedOut }
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
@@ -138,7 +140,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// The grant of a record; reports an exchange of its refresh token that was interrupted.
+    /// The grant of a record; reports an interrupted exchange of the record's refresh token.
     func grant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
         if self.sessionState.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) {
@@ -147,7 +149,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         return Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 
-    /// Replaces the stored tokens of a session by the note that the server has refused them; inside ``storing(_:)``.
+    /// Replaces the stored tokens of a session by a mark of the server's refusal; inside ``storing(_:)``.
     ///
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
     func saveRefusal(of grant: Grant, epoch: UInt64) async throws {
@@ -156,7 +158,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         self.sessionState.withLock { $0.serial = max($0.serial, serial) }
     }
 
-    /// Ends the sessions before `epoch` in the repository, because another process has.
+    /// Ends the sessions before `epoch` in the repository, because another process has ended the sessions.
     func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
         do {
             try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)
@@ -167,16 +169,18 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Status
 
-    /// Whether there is a session, given the grant in memory; ends it there if another process has signed out.
+    /// Whether a session exists, given the grant in memory.
+    ///
+    /// If another process has signed out, the function ends the session in memory.
     ///
     /// - Parameters:
-    ///   - grant: The grant in memory; `nil` if there is none.
-    ///   - isRefused: Whether the server has refused it.
-    ///   - sessionID: The session of this process in which that was looked up.
-    /// - Returns: The status; `nil` if a sign-out came in between.
+    ///   - grant: The grant in memory; `nil` without a grant.
+    ///   - isRefused: Whether the server has refused `grant`.
+    ///   - sessionID: The session of this process at the lookup of `grant`.
+    /// - Returns: The status; `nil` if a sign-out happened during the call.
     func status(of grant: Grant?, isRefused: Bool, in sessionID: UInt64) async -> OAuthStatus? {
         let inMemory = grant.map { _ in isRefused ? OAuthStatus.signedOut : .signedIn }
-        // No other process knows it.
+        // No other process has the grant.
         if let inMemory, !self.isShared || grant?.wasStored == false { return inMemory }
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         guard grant != nil || mayRestore || self.isShared else { return .signedOut }
@@ -205,7 +209,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Whether the store and the repository are in memory alone, so that only this process changes them.
+    /// Whether the tokens are in memory only, so that no other process changes the tokens.
     var isPrivate: Bool { !self.isShared && self.tokens.store is InMemoryTokenStore }
 
     /// Calls `onChange` when another process may have changed the store, until the task is cancelled.
@@ -220,8 +224,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Makes the grant of a sign-in durable.
     ///
-    /// - Returns: The grant as it is stored.
-    /// - Throws: ``RunnerError``: not stored, or other tokens took its place.
+    /// - Returns: The stored grant.
+    /// - Throws: ``RunnerError``: not stored, signed out, or other tokens were set.
     func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
         let (epoch, _) = await self.sessionNumber()
         return try await self.storing {
@@ -236,10 +240,11 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///
     /// - Parameters:
     ///   - grant: The grant.
-    ///   - session: The runner's session that it belongs to.
+    ///   - session: The runner's session of the grant.
     ///   - epoch: The session's number in the repository.
-    ///   - attempt: The exchange of its refresh token that is about to be sent.
-    /// - Returns: The grant as it is stored, with a number greater than those met.
+    ///   - attempt: The exchange of the grant's refresh token that is about to be sent; `nil` without an
+    ///     exchange.
+    /// - Returns: The stored grant, with a serial number greater than all known numbers.
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
     func save(_ grant: Grant, of session: UInt64, epoch: UInt64, attempt: Tokens.Attempt? = nil) async throws -> Grant {
         let serial = max(self.sessionState.withLock { $0.serial }, grant.serial) &+ 1

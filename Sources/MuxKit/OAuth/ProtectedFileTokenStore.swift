@@ -1,17 +1,20 @@
 public import Foundation
 
-/// Keeps tokens in a file that only its owner can read: mode 0600, in a folder of mode 0700 for token stores alone.
+/// Keeps tokens in a file that only the file's owner can read.
 ///
-/// On Apple platforms the file is also protected until the device was first unlocked, and kept out of backups.
+/// The file has mode 0600, and is in a folder of mode 0700 for token stores only. On Apple platforms the file
+/// is also protected until the first unlock of the device, and excluded from backups.
 ///
-/// **Concurrent calls** wait for one another, on a thread of the store's own; several processes may share the store, and
-/// ``lease`` keeps them from renewing tokens at the same time.
+/// **Concurrent calls** access the file one after another, on a serial queue of the store. Several processes
+/// may share the store; ``lease`` prevents simultaneous renewals.
 ///
-/// **On disk.** After a crash at any point, the file has its old content or the new one. Temporary files of a killed process
-/// are removed by the next one that uses the store. The file is named by a SHA-256 digest of the store's name, and stores the name
-/// itself: a file of another name is neither used nor removed (``MuxStoreError/otherName``).
+/// **On disk.** After a crash at any point, the file has its old content or its new content. The next process
+/// that uses the store removes temporary files of a killed process. The file name is a SHA-256 digest of the
+/// store's name, and the file contains the store's name: a file of another name is neither used nor removed
+/// (``MuxStoreError/otherName``).
 ///
-/// **Other users.** A folder or file that another user owns or may write to is refused (``MuxStoreError/notPrivate``).
+/// **Other users.** A folder or file is refused if another user is its owner or has write permission
+/// (``MuxStoreError/notPrivate``).
 public actor ProtectedFileTokenStore: TokenStore {
     private let executor = DiskExecutor(label: "MuxKit.ProtectedFileTokenStore")
     private let file: OwnedFile
@@ -34,9 +37,11 @@ public actor ProtectedFileTokenStore: TokenStore {
     /// Describes a store; accesses nothing yet.
     ///
     /// - Parameters:
-    ///   - name: Identifies the tokens in the folder: any text. Names that differ in a byte of UTF-8 are different.
-    ///   - directory: The folder in which the store makes its own, "tokens"; `nil` for a folder of this app among the user's
-    ///     data (XDG on Linux, Application Support on Apple platforms), which the system does not empty.
+    ///   - name: Identifies the tokens in the folder: any text. Names with different UTF-8 bytes are
+    ///     different.
+    ///   - directory: The parent of the store's folder, "tokens"; `nil` for a folder of this app in the
+    ///     user's data (XDG on Linux, Application Support on Apple platforms), which the system does not
+    ///     empty.
     public init(named name: String, directory: URL? = nil) {
         self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
     }
@@ -57,16 +62,16 @@ public actor ProtectedFileTokenStore: TokenStore {
         self.lease = FileLease(lease, in: folder, fileSystem: base, problems: problems)
     }
 
-    /// Returns what was saved last; `nil` if there is no file.
+    /// Returns the data of the last save; `nil` without a file.
     ///
-    /// - Throws: ``MuxStoreError`` if there is a file and it cannot be read now, or belongs to another name.
+    /// - Throws: ``MuxStoreError`` if the file cannot be read now, or belongs to another name.
     public func load() throws -> Data? {
         let content = try self.file.read()
         if content != nil { self.tidy() }
         return content
     }
 
-    /// Replaces the file's content; returns when that survives a power cut.
+    /// Replaces the file's content; returns when the new content survives a power cut.
     ///
     /// - Throws: ``MuxStoreError``; the file then has its old content.
     public func save(_ data: Data) throws {
@@ -79,16 +84,17 @@ public actor ProtectedFileTokenStore: TokenStore {
 
     /// Removes the file, durably.
     ///
-    /// - Throws: ``MuxStoreError``; the file may then still be there.
+    /// - Throws: ``MuxStoreError``; the file may then still exist.
     public func delete() throws {
         guard try self.fileSystem.checkFolder(self.folder) else { return }
-        // With the temporary file of a killed writer, which may hold tokens.
+        // Also removes the temporary file of a killed writer, which may contain tokens.
         try self.lock.hold { () throws(MuxStoreError) in try self.file.remove(durability: .full) }
     }
 
-    /// Calls `onChange` after each change of the folder, until the task is cancelled; makes the folder if it is missing.
+    /// Calls `onChange` at once, and after each change of the folder, until the task is cancelled.
     ///
-    /// Where the system does not report changes of a folder, it is not called again. It returns at once if the folder cannot be used.
+    /// Creates the folder if missing. If the system does not report changes of a folder, `onChange` is only
+    /// called at once. If the folder cannot be used, the function returns at once.
     public func watch(_ onChange: @escaping @Sendable () -> Void) async {
         repeat {
             do throws(MuxStoreError) {
@@ -103,17 +109,17 @@ public actor ProtectedFileTokenStore: TokenStore {
         } while !Task.isCancelled
     }
 
-    /// Removes temporary files of killed processes, unless this store has; files that cannot be removed now stay.
+    /// Removes temporary files of killed processes at the first call; files that cannot be removed now stay.
     private func tidy() {
         guard !self.isTidy else { return }
         try? self.lock.hold { () throws(MuxStoreError) in self.tidyLocked() }
     }
 
-    /// The same, under the lock.
+    /// Does the same as ``tidy()``, under the lock.
     private func tidyLocked() {
         guard !self.isTidy else { return }
         self.isTidy = true
-        // The folder may have been made or copied with another mode.
+        // The folder may have been created or copied with another mode.
         _ = FolderAttributes.restrict(self.folder)
         try? self.file.removeLeftovers()
     }
@@ -122,11 +128,11 @@ public actor ProtectedFileTokenStore: TokenStore {
 extension ProtectedFileTokenStore: ReportsProblems {}
 
 extension TokenStore where Self == ProtectedFileTokenStore {
-    /// A file that only its owner can read; see ``ProtectedFileTokenStore/init(named:directory:)``.
+    /// A file that only the file's owner can read; see ``ProtectedFileTokenStore/init(named:directory:)``.
     ///
     /// - Parameters:
     ///   - name: Identifies the tokens in the folder: any text.
-    ///   - directory: The folder; `nil` for a folder of this app among the user's data.
+    ///   - directory: The parent of the store's folder; `nil` for a folder of this app in the user's data.
     /// - Returns: The store.
     public static func protectedFile(named name: String, directory: URL? = nil) -> ProtectedFileTokenStore {
         ProtectedFileTokenStore(named: name, directory: directory)

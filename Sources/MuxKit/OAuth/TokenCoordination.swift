@@ -1,57 +1,66 @@
-/// How renewals and sign-ins are kept apart from those of other processes that use the same token store.
+/// Coordinates renewals and sign-ins with other processes that use the same token store.
 protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
     associatedtype AccessToken: Codable & Sendable
     associatedtype RefreshToken: Codable & Sendable
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
 
-    /// Runs `work`, a renewal of `grant` or a sign-in, while no other process does either.
+    /// Runs `work`, a renewal of `grant` or a sign-in; no other process renews or signs in at the same time.
     func exclusively<Success: Sendable>(
         risking grant: Grant?,
         _ work: () async throws -> Success
     ) async throws -> Success
 
-    /// Identifies the time until now in which no other process can have renewed; `nil` if one may be renewing.
+    /// Identifies the period until now in which no other process can have renewed.
+    ///
+    /// `nil` if another process may be renewing.
     var tenure: UInt64? { get }
 
     // MARK: Before and after a sign-in
 
-    /// The stored grant to use instead of the `refused` one, if that can be decided without exclusive access.
+    /// The stored grant to use instead of `refused`, if the decision needs no exclusive access.
     func restored(insteadOf refused: Grant?) async throws -> Grant?
 
     /// The stored grant to use instead of a sign-in; during ``exclusively(risking:_:)``.
     func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant?
 
-    /// Shows the grant of a sign-in to other processes.
+    /// Makes the grant of a sign-in available to other processes.
     ///
-    /// - Returns: The grant, with what is known of its storage.
+    /// - Returns: The grant, with the state of its storage.
     func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant
 
     // MARK: Around the exchange of a refresh token
 
-    /// The present grant after a look at what other processes have stored; `held` if that is nothing newer.
+    /// The present grant after a check of the grants of other processes; `held` without a newer grant.
     ///
-    /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server has refused the grant there.
+    /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
+    ///   has refused the grant in another process.
     func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
         -> Upper.VersionedDependency
 
-    /// Whether the refresh token of `held` may be sent now; `tenure` changes if it had to be obtained again.
+    /// Whether the refresh token of `held` may be sent now.
+    ///
+    /// Changes `tenure` if the tenure was obtained again.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool
 
-    /// The present grant after the exchange; `nil` if another process has replaced its refresh token meanwhile.
+    /// The present grant after the exchange.
+    ///
+    /// `nil` if another process has replaced the grant's refresh token in the meantime.
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
 
     // MARK: In the store
 
-    /// Throws ``RunnerError/signedOut`` if another process has ended the session that is to be stored.
+    /// Checks whether a grant of the session `epoch` may be stored.
+    ///
+    /// - Throws: ``RunnerError/signedOut`` if another process has ended the session.
     func checkStore(epoch: UInt64, isStored: Bool) async throws
 
     /// Removes the stored tokens of the sessions before `epoch`.
     func removeTokens(before epoch: UInt64?) async throws
 }
 
-/// No other process uses the token store.
+/// The coordination for a token store that no other process uses.
 struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: TokenCoordination {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
@@ -91,7 +100,7 @@ struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     func removeTokens(before epoch: UInt64?) async throws { try await self.storage.tokens.store.delete() }
 }
 
-/// Other processes use the token store; a lease keeps their renewals and sign-ins apart.
+/// The coordination for a token store that other processes use: a lease serialises renewals and sign-ins.
 struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: TokenCoordination {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
@@ -99,7 +108,10 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     let storage: OAuthTokenStorage<AccessToken, RefreshToken>
     let lease: LeaseHolder
 
-    /// Without a lease, where its folder cannot be written to, unless that could lose the grant.
+    /// Runs `work` under the lease.
+    ///
+    /// If the folder of the lease cannot be written to, `work` runs without a lease, unless `work` could then
+    /// lose the grant.
     func exclusively<Success: Sendable>(
         risking grant: Grant?,
         _ work: () async throws -> Success
@@ -129,14 +141,16 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         return try await self.storage.restored(insteadOf: nil, isAlone: false)
     }
 
-    /// Another process may have signed in, or exchanged the refresh token before it was refused.
+    /// Reads the store again.
+    ///
+    /// Another process may have signed in, or exchanged the refresh token before the refusal.
     func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? {
         try await self.storage.restored(insteadOf: refused, isAlone: true)
     }
 
-    /// Stores it at once, because other processes read the store when they get the lease.
+    /// Stores the grant at once, because other processes read the store when they get the lease.
     ///
-    /// A failed save is repeated on the way to the caller.
+    /// The lower layer's update repeats a failed save before the caller gets a token.
     func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
         (try? await self.storage.stored(grant, ofFamily: tokenFamily, session)) ?? grant
     }
@@ -169,7 +183,9 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         throw RunnerError.signedOut
     }
 
-    /// Takes the lease again if the process was suspended for longer than it lasts, and others may have acted since.
+    /// Takes the lease again if the process was suspended beyond the end of the lease.
+    ///
+    /// Other processes may have acted since the end.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
         guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
         do {
@@ -183,7 +199,7 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
     {
-        // The outcome of the exchange must not be lost because the store cannot be read now.
+        // The result of the exchange must not be lost because the store cannot be read now.
         guard !self.isAlone(since: tenure), let newest = try? await self.newest(held, of: upper, since: tenure) else {
             return held
         }
@@ -200,9 +216,10 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         }
     }
 
-    /// Only if the lease is free: its holder may be in the next session, or about to store its tokens.
+    /// Removes the tokens only if the lease is free.
     ///
-    /// The note that the session is over stays then.
+    /// The holder of the lease may be in the next session, or about to store its tokens. If the lease is not
+    /// free, the mark that the session has ended stays.
     func removeTokens(before epoch: UInt64?) async throws {
         func remove() async throws {
             if let epoch, case .record? = try? await self.storage.tokens.load(session: epoch) { return }
@@ -215,7 +232,7 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
                 try await remove()
             }
         } catch let error as MuxStoreError where !hasBegun && error.isOutOfSpace {
-            // A full disk has no room for the lease; the removal needs none.
+            // A full disk has no space for the lease; the removal needs no space.
             try await remove()
         }
     }

@@ -2,30 +2,34 @@ public import Foundation
 
 /// Keeps the tokens of a session between launches.
 ///
-/// The library calls `save` and `delete` of one store one after another, in order. Within such a call, the store may call its
-/// runner: a good access token is used, and a call that would have to wait for the store throws ``RunnerError/wouldDeadlock``.
+/// The library runs the `save` and `delete` calls of one store one after another, in order. During such a
+/// call, the store may call its runner: the runner uses a good access token, and a call that must wait for
+/// the store throws ``RunnerError/wouldDeadlock``.
 public protocol TokenStore: Sendable {
-    /// Returns what was saved last; `nil` if there is nothing.
+    /// Returns the data of the last save; `nil` without saved data.
     ///
-    /// - Throws: If there may be tokens that cannot be read now, as on a locked device.
+    /// - Throws: An error if tokens may exist but cannot be read now, such as on a locked device.
     func load() async throws -> Data?
 
-    /// Keeps `data` in place of what was there; returns when it is durable.
+    /// Replaces the saved data by `data`; returns when the data is durable.
     ///
-    /// - Throws: If that failed; what was there before is then still there.
+    /// - Throws: The failure; the previous data is then still saved.
     func save(_ data: Data) async throws
 
-    /// Removes what was saved; returns when that is durable.
+    /// Removes the saved data; returns when the removal is durable.
     ///
-    /// - Throws: If that failed.
+    /// - Throws: The failure.
     func delete() async throws
 
-    /// Keeps processes that share the store from renewing tokens at the same time; `nil` if no other process uses it.
+    /// Prevents simultaneous renewals by processes that share the store.
+    ///
+    /// `nil` if no other process uses the store.
     var lease: (any MuxLease)? { get }
 
     /// Calls `onChange` after each change of the store, by any process, until the task is cancelled.
     ///
-    /// It may call it more often than that. It returns at once, as by default, if the store cannot be watched.
+    /// Additional calls of `onChange` are allowed. If the store cannot be watched, the function returns at
+    /// once, as by default.
     func watch(_ onChange: @escaping @Sendable () -> Void) async
 }
 
@@ -37,7 +41,7 @@ extension TokenStore {
     public func watch(_ onChange: @escaping @Sendable () -> Void) async {}
 }
 
-/// Keeps tokens in memory: gone with the process.
+/// Keeps tokens in memory until the end of the process.
 public final class InMemoryTokenStore: TokenStore {
     private let data = Locked<Data?>(nil)
 
@@ -47,41 +51,41 @@ public final class InMemoryTokenStore: TokenStore {
     /// The same as ``load()``, for tests.
     package var peek: Data? { self.data.withLock { $0 } }
 
-    /// Returns what was saved last.
+    /// Returns the data of the last save.
     ///
-    /// - Returns: The data; `nil` if there is nothing.
+    /// - Returns: The data; `nil` without saved data.
     public func load() async -> Data? { self.peek }
 
     /// Keeps `data`.
     public func save(_ data: Data) async { self.data.withLock { $0 = data } }
 
-    /// Forgets what was saved.
+    /// Removes the saved data.
     public func delete() async { self.data.withLock { $0 = nil } }
 }
 
 extension TokenStore where Self == InMemoryTokenStore {
-    /// A new store in memory: a runner with it touches no disk.
+    /// A new store in memory: a runner with this store never accesses the disk.
     public static var inMemory: InMemoryTokenStore { InMemoryTokenStore() }
 }
 
 /// Encodes the tokens of a session for a ``TokenStore``.
 struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
-    /// The tokens of a session, or the note that sessions are over.
+    /// The tokens of a session, or a mark: earlier sessions have ended, or the tokens are refused.
     struct Record: Codable, Sendable {
-        /// The repository's session epoch; a record of an earlier one does not exist.
+        /// The repository's session epoch; a record of an earlier epoch belongs to an ended session.
         var session: UInt64
-        /// Missing in the note that the sessions before ``session`` are over, and in the note that the tokens are refused.
+        /// `nil` in a mark that the sessions before ``session`` have ended, or that the tokens are refused.
         var refresh: RefreshToken?
         var access: AccessToken?
-        /// When the access token ends, by the time of day.
+        /// The end of the access token, by the time of day.
         var accessExpiry: Date?
         /// Whether the server is known to rotate refresh tokens.
         var rotates: Bool?
-        /// Grows with each record: the greater one is newer.
+        /// The serial number, which increases with each record: the greater number is newer.
         var serial: UInt64?
-        /// The exchange of ``refresh`` that was about to be sent; removed when its outcome is known.
+        /// The exchange of ``refresh`` that was about to be sent; removed when the result is known.
         var attempt: Attempt?
-        /// Whether the server has refused the refresh token of the record before, which this one replaces.
+        /// Whether the server has refused the refresh token of the previous record, now replaced.
         var isRefused: Bool?
     }
 
@@ -98,20 +102,20 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         case nothing
         /// Data that no runner has written.
         case nonsense
-        /// Tokens of an ended session, or the note that the sessions before this one have ended.
+        /// Tokens of an ended session, or the mark that the sessions before `before` have ended.
         case ended(before: UInt64)
         /// Tokens that may be used.
         case record(Record)
-        /// The note that the server has refused the tokens of this session.
+        /// The mark that the server has refused the tokens of this session.
         case refused(Record)
     }
 
     let store: any TokenStore
 
-    /// Greater numbers are taken for damage: counting on from them might overflow.
+    /// Numbers from this limit on count as damaged data, because an increment could overflow.
     private static var limit: UInt64 { 1 << 62 }
 
-    /// Reads the store, given that the sessions before `epoch` have ended.
+    /// Reads the store, for a repository in session `epoch`: all earlier sessions have ended.
     ///
     /// - Throws: ``RunnerError/tokensUnreadable(underlying:)``.
     func load(session epoch: UInt64) async throws -> Found {
@@ -130,13 +134,13 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         return record.session >= epoch ? .record(record) : .ended(before: epoch)
     }
 
-    /// Whether two tokens are the same to a server.
+    /// Whether two tokens are equal after encoding, and so identical for a server.
     func areSame<Token: Encodable>(_ a: Token, _ b: Token) -> Bool {
         guard let a = try? JSONEncoder.stable.encode(a), let b = try? JSONEncoder.stable.encode(b) else { return false }
         return a == b
     }
 
-    /// Stores `record`; returns when it is durable.
+    /// Stores `record`; returns when the record is durable.
     ///
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
     func save(_ record: Record) async throws {
@@ -149,10 +153,10 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
 }
 
 extension StoredTokens.Record: CustomStringConvertible, CustomReflectable {
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     var description: String { "Record(…)" }
 
-    /// Shows nothing of the tokens.
+    /// Hides the tokens.
     var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 
@@ -165,7 +169,7 @@ extension JSONEncoder {
     }
 }
 
-/// What the statuses of the keychain mean, apart from `KeychainTokenStore` so that tests run on any platform.
+/// The meaning of keychain status codes, separate from `KeychainTokenStore` for tests on any platform.
 package enum KeychainAnswer {
     package static let success: Int32 = 0
     package static let duplicateItem: Int32 = -25_299
@@ -173,13 +177,13 @@ package enum KeychainAnswer {
     package static let interactionNotAllowed: Int32 = -25_308
     package static let missingEntitlement: Int32 = -34_018
 
-    /// Replaces an item that other processes may add or remove meanwhile.
+    /// Replaces an item that other processes may add or remove at the same time.
     package struct Replacement: Sendable {
-        /// What to do next.
+        /// The next action.
         package enum Action: Sendable, Equatable {
             /// Update the item.
             case update
-            /// Add an item, as there is none.
+            /// Add an item, because no item exists.
             case add
             /// Stop: the item is replaced.
             case done
@@ -187,29 +191,29 @@ package enum KeychainAnswer {
             case fail(Int32)
         }
 
-        /// The first thing to do.
+        /// The first action.
         package static let first = Action.update
 
-        /// How many interferences of other processes are left before they are an error.
+        /// The remaining number of additions; at zero, an interference of another process is an error.
         private var races = 3
 
         package init() {}
 
-        /// The keychain answered an update or an addition.
+        /// Processes the keychain's status after an update or an addition.
         package mutating func answered(_ status: Int32) -> Action {
             switch status {
             case KeychainAnswer.success: return .done
             case KeychainAnswer.itemNotFound where self.races > 0:
                 self.races -= 1
                 return .add
-            // Another process added it between the update and the addition.
+            // Another process added the item between the update and the addition.
             case KeychainAnswer.duplicateItem where self.races > 0: return .update
             default: return .fail(status)
             }
         }
     }
 
-    /// A description for a log, with the remedy if it is known.
+    /// A description for a log, with the remedy if known.
     package static func words(for status: Int32) -> String {
         switch status {
         case Self.missingEntitlement:

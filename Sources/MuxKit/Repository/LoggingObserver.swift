@@ -1,15 +1,16 @@
-/// Prints what happens: to the unified log on Apple platforms, to standard error elsewhere.
+/// Prints events: to the unified log on Apple platforms, to standard error on other platforms.
 ///
 /// ```swift
 /// let repository = MuxRepository(observer: LoggingObserver())
 /// ```
 ///
-/// A line says what happened, in which multiplexer, and how long it took: `Users fetched in 12.3 ms`,
-/// `Users fetchFailed (status 503) in 80.1 ms`. It never says a value, a
-/// token or an error's text, and an entry's key only if you ask for it: keys may be names of people. In the unified log
-/// failures are errors, and the rest are debug messages, which the system drops unless they are being read.
+/// A line contains the event, the multiplexer and the duration: `Users fetched in 12.3 ms`,
+/// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value, a token or the text of an
+/// error. A line contains the key of an entry only with `showsKeys`, because keys may be names of people. In
+/// the unified log, failures are errors, and other events are debug messages, which the system drops unless
+/// the log is being read.
 ///
-/// **Concurrent calls.** A line is written by the thread that made the decision, in one piece.
+/// **Concurrent calls.** The thread that reports an event writes the line, in one piece.
 public struct LoggingObserver: MuxObserver {
     /// Whether hits are printed.
     public let observesHits: Bool
@@ -18,14 +19,15 @@ public struct LoggingObserver: MuxObserver {
     private let isIncluded: @Sendable (MuxEvent) -> Bool
     private let write: @Sendable (_ line: String, _ isTrouble: Bool) -> Void
 
-    /// Makes an observer that prints.
+    /// Makes an observer that prints events.
     ///
     /// - Parameters:
-    ///   - subsystem: Names the source of the lines: the subsystem in the unified log, the first word elsewhere.
-    ///   - category: The category in the unified log, the second word elsewhere.
+    ///   - subsystem: The source of the lines: the subsystem in the unified log, the first word on other
+    ///     platforms.
+    ///   - category: The category in the unified log, the second word on other platforms.
     ///   - showsKeys: Whether lines show the keys of entries.
-    ///   - showsHits: Whether hits, of which there are most, are printed.
-    ///   - isIncluded: Selects what is printed.
+    ///   - showsHits: Whether hits are printed; most events are hits.
+    ///   - isIncluded: Selects the events to print.
     public init(
         subsystem: String = "MuxKit",
         category: String = "events",
@@ -37,7 +39,7 @@ public struct LoggingObserver: MuxObserver {
         self.init(showsKeys: showsKeys, showsHits: showsHits, isIncluded: isIncluded) { log.write($0, isTrouble: $1) }
     }
 
-    /// Makes an observer that hands its lines on.
+    /// Makes an observer that passes lines to `write`.
     package init(
         showsKeys: Bool,
         showsHits: Bool = true,
@@ -50,14 +52,14 @@ public struct LoggingObserver: MuxObserver {
         self.write = write
     }
 
-    /// Prints a line about the event, if it is one to print.
+    /// Prints a line about the event, if the event is selected.
     public func observe(_ event: MuxEvent) {
         guard self.observesHits || event.kind != .hit, self.isIncluded(event) else { return }
         self.write(self.line(event), event.kind.isTrouble)
     }
 
     private func line(_ event: MuxEvent) -> String {
-        // Escaped as in source code, so that no key begins a line of its own.
+        // Escaped as in source code, so a key cannot begin a new line.
         var line = (event.name ?? event.cacheKey).map { $0.debugDescription.dropFirst().dropLast() + " " } ?? ""
         if self.showsKeys, let key = event.key { line += "[\(key.debugDescription)] " }
         line += "\(event.kind)"
@@ -81,18 +83,18 @@ extension MuxEvent.Kind {
     }
 }
 
-/// The log of a repository's misuse in a debug build, where no observer is told of it.
+/// The log of a repository's misuse in a debug build without an observer.
 ///
-/// A sentence is written once for each repository. No value, key or token is part of one.
+/// Each sentence is written once for each repository, and contains no value, key or token.
 package final class MisuseLog: Sendable {
     package enum Misuse: Sendable, Hashable {
         /// Two living multiplexers have this `cacheKey`.
         case cacheKeyShared(String)
-        /// An entry on disk of this `cacheKey` is not a value of the type.
+        /// An entry on disk of this `cacheKey` cannot be decoded as the type.
         case undecodable(String, type: String)
-        /// The tokens in a token store cannot be read, as the text says.
+        /// The tokens in a token store cannot be read; the text contains the reason.
         case damagedTokens(String)
-        /// A multiplexer with this name has another repository than its dependency.
+        /// The multiplexer with this name and its dependency have different repositories.
         case repositoryMismatch(String?)
     }
 
@@ -109,10 +111,10 @@ package final class MisuseLog: Sendable {
     private let sink: @Sendable (String) -> Void
     private let written = Locked<Set<Misuse>>([])
 
-    /// Makes a log that passes its sentences on.
+    /// Makes a log that passes sentences to `sink`.
     package init(_ sink: @escaping @Sendable (String) -> Void) { self.sink = sink }
 
-    /// Writes a sentence about `misuse`, unless it was written before.
+    /// Writes a sentence about `misuse`, unless the sentence was written before.
     func write(_ misuse: Misuse) {
         let isNew = self.written.withLock { $0.count < Self.limit && $0.insert(misuse).inserted }
         if isNew { self.sink(misuse.sentence) }
@@ -138,6 +140,6 @@ extension MisuseLog.Misuse {
         }
     }
 
-    /// A name in quotes, without the viewer that a client adds to it.
+    /// A name in quotes, without the viewer that a client appends to the name.
     private static func shown(_ name: String) -> String { String(name.prefix { $0 != "\u{1f}" }).debugDescription }
 }

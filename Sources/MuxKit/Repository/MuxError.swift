@@ -1,10 +1,10 @@
 public import Foundation
 
-/// What a request can fail with that is not the fetch's own error.
+/// An error of a request, apart from errors of the fetch.
 ///
-/// A cancelled caller gets `CancellationError`, not one of these.
+/// A cancelled caller gets `CancellationError` instead.
 @nonexhaustive public enum MuxError: Error, Sendable, Equatable {
-    /// The session ended (sign-out) while the caller waited.
+    /// The session ended (sign-out) during the caller's wait.
     case sessionEnded
 
     /// The fetch did not end within ``MuxPolicy/fetchTimeout``.
@@ -12,46 +12,53 @@ public import Foundation
 
     /// The fetch, update or download threw a cancellation, although its callers were not cancelled.
     ///
-    /// Such as a `URLError` `cancelled` of a session that was invalidated. It counts as a lost connection: a stale value is served
-    /// where the policy permits that, and another attempt is worth it.
+    /// An example is a `URLError` `cancelled` of an invalidated session. The error counts as a lost
+    /// connection: a stale value is returned if the policy permits, and a retry is useful.
     case fetchCancelled
 
-    /// The request came from within a fetch that it would have to wait for, directly or through others.
+    /// The request came from within a fetch that the request would wait for, directly or through other
+    /// fetches.
     ///
-    /// A request of the fetch's own task, or of a child of it (`async let`, a task group), gets this at once. Of a `Task {}` that
-    /// a fetch starts it cannot be told whether the fetch awaits it: its request waits, and gets this if the fetch has still not
-    /// ended after ``MuxPolicy/fetchTimeout``.
+    /// A request of the fetch's own task, or of a child task (`async let`, a task group), throws this error
+    /// at once. For a `Task {}` that a fetch starts, the library cannot know whether the fetch awaits the
+    /// task: the request waits, and throws this error if the fetch has not ended after
+    /// ``MuxPolicy/fetchTimeout``.
     case wouldDeadlock
 
-    /// The entry was cleared while the caller waited, with the option to end requests.
+    /// The entry was cleared during the caller's wait, with the option to end requests.
     case cleared
 
-    /// Neither memory nor disk has a value, and the request asked for no more; see ``RequestOptions/cacheOnly``.
+    /// No value is cached for a request without a fetch; see ``RequestOptions/cacheOnly``.
+    ///
+    /// Memory, disk and shared store have no value, or no value below the maximum age.
     case notCached
 
-    /// The batch that was fetched has no value for the key.
+    /// The fetched batch has no value for the key.
     case notFound
 
     /// The store has no number left for another session.
     case tooManySessions
 
-    /// A multiplexer, media or a cache of answers belong to another repository than the dependency that they need.
+    /// A multiplexer, media or a response cache has a different repository than its dependency.
     ///
-    /// A sign-out of one would leave what the other has: values would outlive the session of their token. Give both the same
-    /// ``MuxRepository``, or name none where the multiplexer is made. Accounts with repositories of their own need a cache each.
+    /// A sign-out of either repository would not clear the other, so values would outlive the session of
+    /// their token. Pass both the same ``MuxRepository``, or pass no repository to the multiplexer. Accounts
+    /// with separate repositories need separate caches.
     case repositoryMismatch
 
-    /// ``MuxRepository/shared`` was set up or used before.
+    /// ``MuxRepository/shared`` was set or used before.
     case sharedRepositoryInUse
 
-    /// The key is not equal to itself, as a floating-point not-a-number is, so nothing could be found under it.
+    /// The key is not equal to itself, such as a floating-point not-a-number, so no value can be found for
+    /// the key.
     case unusableKey
 
-    /// The call came from a member of a store that the repository uses, also of a token store, inside an operation that it
-    /// would have to wait for.
+    /// A store of the repository, or a token store, made a call during an operation that the call would wait
+    /// for.
     case calledFromStore
 
-    /// The shared store took longer than its budget, or is not asked because it failed a moment ago.
+    /// The shared store exceeded its budget, failed a moment ago and is not called during the pause, or
+    /// refused an invalidation.
     case sharedStoreUnavailable
 }
 
@@ -59,7 +66,7 @@ extension MuxError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A sentence for a person.
+    /// A sentence for people.
     public var errorDescription: String? {
         switch self {
         case .sessionEnded: "The session ended before the value arrived."
@@ -85,7 +92,8 @@ extension MuxError: LocalizedError, CustomStringConvertible {
 }
 
 extension MuxError: RetryableError {
-    /// Transient for a time-out, a fetch that was cancelled from within and an unavailable shared store, otherwise permanent.
+    /// Transient for a time-out, a fetch that was cancelled from within, and an unavailable shared store;
+    /// otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .fetchCancelled, .sharedStoreUnavailable: .transient
@@ -97,12 +105,12 @@ extension MuxError: RetryableError {
 }
 
 extension MuxError: ConnectivityError {
-    /// Whether the fetch was cancelled from within, so that nothing is known of the value.
+    /// Whether the fetch was cancelled from within, so nothing is known about the value.
     public var isConnectivityFailure: Bool { self == .fetchCancelled }
 }
 
 extension Error {
-    /// Whether this is a cancellation of Swift or of the URL loading system (-999), or wraps one.
+    /// Whether this error is, or wraps, a cancellation of Swift or of the URL loading system (-999).
     package var isCancellation: Bool {
         let answer = self.firstAnswer { error -> Bool? in
             if error is CancellationError { return true }
@@ -112,7 +120,8 @@ extension Error {
         return answer ?? false
     }
 
-    /// The error as it concerns callers of work that none of them has cancelled.
+    /// The error for callers of shared work without a cancelled caller: a cancellation becomes
+    /// ``MuxError/fetchCancelled``.
     @usableFromInline
     package var ofUncancelledWork: any Error { self.isCancellation ? MuxError.fetchCancelled : self }
 }

@@ -1,12 +1,12 @@
 import Foundation
 
-/// Something that a multiplexer, a repository or a runner decided.
+/// A decision of a multiplexer, a repository or a runner.
 public struct MuxEvent: Sendable, Equatable {
-    /// What was decided.
+    /// The kind of the decision.
     @nonexhaustive public enum Kind: Sendable, Hashable {
-        /// A request was answered from memory, or for ``RequestOptions/cacheOnly`` from disk.
+        /// A request returned a value in memory, or with ``RequestOptions/cacheOnly`` on disk.
         case hit
-        /// A request waits for a flight that was running already.
+        /// A request joined a running flight.
         case joined
         /// A request started a flight.
         case missed
@@ -14,27 +14,27 @@ public struct MuxEvent: Sendable, Equatable {
         case loaded
         /// A fetch began.
         case fetchStarted
-        /// A fetch failed and is attempted again.
+        /// An attempt of a fetch failed; another attempt follows.
         case fetchRetried
-        /// A fetch brought a value.
+        /// A fetch returned a value.
         case fetched
-        /// A fetch failed. One that took too long is told of when it ends, which may be after its callers were answered.
+        /// A fetch failed. A fetch beyond its time limit is reported at its end, perhaps after its callers have returned.
         case fetchFailed
-        /// A request was answered with a stale value; told in addition to how it was answered.
+        /// A request returned a stale value; an event for its source is sent as well.
         case servedStale
-        /// An outcome from before a fence was kept out of the cache.
+        /// The outcome of a fetch from before a fence was not cached.
         case fenceDropped
-        /// An entry could not be read from disk, or not be decoded: a miss.
+        /// An entry on disk could not be read or decoded: a miss.
         case loadFailed
-        /// An entry left memory to make room for another.
+        /// An entry was evicted.
         case evicted
-        /// An entry left memory to make room for another though it is not on disk, which cannot be written.
+        /// An unsaved entry was evicted, because the disk cannot be written.
         case evictedUnsaved
         /// The session ended.
         case sessionEnded
-        /// Two living multiplexers have one `cacheKey`: they share entries on disk, and the later save wins.
+        /// Two living multiplexers have the same `cacheKey`: they share entries on disk, and the later save wins.
         case cacheKeyShared
-        /// A multiplexer belongs to another repository than the dependency that its fetch needs: its requests fail with
+        /// The repository of a multiplexer differs from the repository of its dependency: requests fail with
         /// ``MuxError/repositoryMismatch``.
         case repositoryMismatch
         /// A call of a runner waits for the update of a dependency.
@@ -43,14 +43,14 @@ public struct MuxEvent: Sendable, Equatable {
         case queued
         /// An update of a dependency began.
         case updateStarted
-        /// An update of a dependency made one, or found a usable one in the store.
+        /// An update made a dependency, or found a usable dependency in the store.
         case updated
-        /// An update of a dependency failed, or was refused; the one before, also if it was found in the store, may still be used.
+        /// An update of a dependency failed or was refused; the previous dependency may still be used.
         case updateFailed
-        /// An earlier process began to renew tokens and stored no new ones, because it ended or the renewal failed: this one tries them.
+        /// A previous process started a renewal of the tokens and stored no new tokens; this process tries the stored tokens.
         case updateInterrupted
-        /// Something could not be kept on disk, or not be looked up there, and work goes on without: ``MuxEvent/problem`` says
-        /// what. It is told once, and again only after it has worked in between.
+        /// Data could not be stored on disk or looked up, and work continues without: see ``MuxEvent/problem``. The event is sent
+        /// once, and again only after a success.
         case storageFailed
         /// The shared store became unavailable, or the ``MuxEvent/reason`` of the outage changed.
         case sharedStoreUnavailable
@@ -60,31 +60,31 @@ public struct MuxEvent: Sendable, Equatable {
         case notShared
     }
 
-    /// What was decided.
+    /// The kind of the decision.
     public let kind: Kind
 
-    /// Whose decision it was: the name in the policy of a multiplexer or runner, or else its `cacheKey`, or else the type of its
-    /// values; `nil` for what concerns a repository.
+    /// The source of the event: the name in the policy of a multiplexer or runner, otherwise its `cacheKey`, otherwise the
+    /// type of its values; `nil` for a repository.
     public let name: String?
 
-    /// The multiplexer's `cacheKey`, if it has one.
+    /// The multiplexer's `cacheKey`, if present.
     public let cacheKey: String?
 
-    /// The entry's key as text, if there is one; never a value, a token or an error's text.
+    /// The entry's key as text, if present; never a value, a token or the text of an error.
     public let key: String?
 
-    /// How long it took, for what takes time: ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched``, ``Kind/fetchFailed``,
-    /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for the rest, which happens at once.
+    /// The duration, for ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched``, ``Kind/fetchFailed``, ``Kind/updated`` and
+    /// ``Kind/updateFailed``; `nil` for other kinds.
     public let duration: Duration?
 
     /// The reason of the failure, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``, ``Kind/updateFailed``,
     /// ``Kind/sharedStoreUnavailable`` and ``Kind/notShared``.
     public let reason: MuxEvent.Reason?
 
-    /// What went wrong and why, in words, for ``Kind/storageFailed``; never a value, a token or a path.
+    /// A description of the failure, for ``Kind/storageFailed``; never a value, a token or a path.
     public let problem: String?
 
-    /// Describes an event.
+    /// Makes an event.
     public init(
         _ kind: Kind,
         name: String? = nil,
@@ -104,45 +104,45 @@ public struct MuxEvent: Sendable, Equatable {
     }
 }
 
-/// Receives what happens in everything that uses a repository.
+/// Receives the events of a repository, its multiplexers and runners.
 public protocol MuxObserver: Sendable {
-    /// Whether ``MuxEvent/Kind/hit`` is to be told; `true` unless the observer says otherwise.
+    /// Whether the observer gets ``MuxEvent/Kind/hit`` events; `true` by default.
     ///
-    /// Read by everything that uses the observer, when that is made. Most requests are hits, and telling of one takes longer
-    /// than answering it; ``MuxRepository/Statistics/hits`` counts them in any case.
+    /// Multiplexers read this property at their initialisation. Most requests are hits, and an event takes longer than a hit;
+    /// ``MuxRepository/Statistics/hits`` counts hits in any case.
     var observesHits: Bool { get }
 
-    /// Called after each decision, on the thread that made it and outside all locks: keep it short.
+    /// Called after each decision, on the deciding thread and outside all locks: keep the implementation short.
     func observe(_ event: MuxEvent)
 }
 
 extension MuxObserver {
-    /// `true`: hits are told.
+    /// `true`: the observer gets hits.
     public var observesHits: Bool { true }
 
-    /// Tells of `event`; a task that the observer starts is not part of the operation in which that happened.
+    /// Sends `event`; a task that the observer starts is not part of the deciding operation.
     package func tell(_ event: MuxEvent) { ReentrantAsyncMutex.outside { self.observe(event) } }
 }
 
 extension MuxEvent {
-    /// The class of an error: what can be counted and shown, and holds nothing secret.
+    /// The class of an error, for counters and logs, without secrets.
     ///
-    /// An error of an app's own has a status if it is a ``RetryableError`` whose advice has one, and is one of the connection if it is a
-    /// ``ConnectivityError`` that says so.
+    /// An app's own error has a status if it is a ``RetryableError`` whose advice has a status, and is ``connection`` if it is
+    /// a ``ConnectivityError`` with a connectivity failure.
     @nonexhaustive public enum Reason: Sendable, Hashable {
-        /// The server answered with this status.
+        /// The status of the server's response.
         case status(Int)
-        /// It took too long.
+        /// A time limit has passed.
         case timeOut
         /// The server was not reached, or the connection was lost.
         case connection
-        /// What was received could not be decoded.
+        /// The received data could not be decoded.
         case decoding
         /// The task was cancelled.
         case cancellation
         /// The dependency, such as a token, was refused.
         case refused
-        /// Another reason: the name of the error's type, and its case if that holds nothing.
+        /// Another reason: the name of the error's type, with its case if the case has no associated value.
         case other(String)
     }
 }
@@ -162,9 +162,9 @@ extension MuxEvent.Reason: CustomStringConvertible {
     }
 }
 
-/// An error of the library that knows its class, or has that of another error.
+/// An error of the library with a known class, or with the class of another error.
 package protocol ClassifiedError: Error {
-    /// The class, or the error whose class it has; `nil` if other conformances of the error say it.
+    /// The class, or the error with the same class; `nil` if other conformances of the error decide.
     var classification: ErrorClassification? { get }
 }
 

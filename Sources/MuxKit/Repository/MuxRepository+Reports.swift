@@ -1,50 +1,50 @@
 extension MuxRepository {
-    /// What a save did.
+    /// The result of a save.
     public struct SaveReport: Sendable {
         /// An entry that could not be saved.
         public typealias Failure = MuxStoreError.PartialSave.Failure
 
-        /// How many entries were written, and are what a process finds that starts now.
+        /// The number of entries that this save wrote.
         public var saved = 0
 
-        /// How many entries the disk had already.
+        /// The number of entries that were on disk before.
         public var unchanged = 0
 
-        /// The number of refreshes that were written: of entries that are only on disk, and of whole maps.
+        /// The number of written refreshes: of entries that are only on disk, and of all entries of a map.
         public var refreshed = 0
 
         /// Entries that could not be encoded or written, were too large, had to make room in the same save
         /// (``MuxStoreError/noRoom``), or belonged to a session that another process ended meanwhile
         /// (``MuxError/sessionEnded``).
         ///
-        /// They stay in memory as long as there is room, unless their session ended, and the next save tries them again.
+        /// Unless their session ended, these entries stay in memory until an eviction, and the next save tries again.
         public var failed: [Failure] = []
 
-        /// Entries of which there is a newer value, of another process or of another multiplexer with the same `cacheKey`.
+        /// Entries with a newer value on disk, from another process or from another multiplexer with the same `cacheKey`.
         ///
-        /// The value in memory is removed; the next request reads the newer one.
+        /// The value in memory is removed; the next request reads the newer value.
         public var superseded: [MuxStoreKey] = []
 
-        /// What went wrong making good what failed earlier: a removal, or a sign-out.
+        /// Failures of a repeated removal or sign-out.
         ///
-        /// It is tried again at the next save, unless it can never succeed.
+        /// The next save tries again, unless a removal can never succeed.
         public var repairFailures: [any Error] = []
 
-        /// The entries that were not written, or were still being written, when the time was up, and those that changed meanwhile.
+        /// The entries that were not written completely at the time limit, and the entries that changed during the save.
         ///
-        /// What is being written goes on; the next save does the rest.
+        /// A write that has begun continues; the next save writes the other entries.
         public var leftOverNames: [MuxStoreKey] = []
 
-        /// How many ``leftOverNames`` there are.
+        /// The number of ``leftOverNames``.
         public var leftOver: Int { self.leftOverNames.count }
 
-        /// How many values had to leave memory before they could be saved, since the report before this.
+        /// The number of values that were evicted without a save since the previous report.
         ///
-        /// A map keeps its bound (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) also where the disk cannot be written. An
-        /// observer gets an event for each, see ``MuxEvent/Kind/evictedUnsaved``.
+        /// A map keeps its limits (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) even if the disk cannot be written. An
+        /// observer gets an event for each value: ``MuxEvent/Kind/evictedUnsaved``.
         public var letGo = 0
 
-        /// Nothing failed, nothing is left over, and nothing was evicted unsaved.
+        /// Whether the save had no failure, left no entry, and no value was evicted without a save.
         public var isComplete: Bool {
             self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOverNames.isEmpty && self.letGo == 0
         }
@@ -52,10 +52,10 @@ extension MuxRepository {
 }
 
 extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
-    /// Shows what ``description`` shows and nothing more: keys may be names of people.
+    /// Contains only the ``description``: keys may be names of people.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
-    /// The counts, and what was wrong first; no names of entries and no values.
+    /// The counts and the first failure, without names of entries and without values.
     public var description: String {
         let counts = [
             (self.saved, "saved"), (self.refreshed, "refreshed"), (self.unchanged, "unchanged"),
@@ -71,100 +71,103 @@ extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
 }
 
 extension MuxRepository {
-    /// What a removal, or a sign-out, could not do.
+    /// The failures of a removal or of a sign-out.
     public struct ClearReport: Sendable {
-        /// What went wrong on disk, or in the store that several machines share.
+        /// Failures on disk, or in the shared store of several machines.
         ///
-        /// Memory is cleared in any case, what is left on disk is not read again by this process, and the next save or sign-out
-        /// tries again. What a shared store has not confirmed is sent to it again until it has.
+        /// Memory is always cleared, this process does not read the remaining files, and the next save or sign-out tries again.
+        /// The repository repeats an invalidation until the shared store confirms it.
         public var failures: [any Error] = []
 
-        /// Everything was removed.
+        /// Whether all entries were removed.
         public var isComplete: Bool { self.failures.isEmpty }
     }
 }
 
 extension MuxRepository {
-    /// When a repository saves.
+    /// The times of a repository's saves.
     public enum SavePolicy: Sendable, Hashable {
-        /// When it is told to: ``MuxRepository/saveAll(within:)``.
+        /// At a call of ``MuxRepository/saveAll(within:)``.
         ///
-        /// Under any policy a map whose ``MuxPolicy/maximumCount`` is taken up by values that are not on disk yet saves them.
+        /// With any policy, a map also saves when unsaved values reach its ``MuxPolicy/maximumCount``.
         case explicit
 
-        /// When it is told to, and on Apple platforms when the app enters the background, or a Mac app is left or quit.
+        /// At a call, and on Apple platforms when the app enters the background, or a Mac app resigns or quits.
         ///
-        /// The system is asked for the time that it takes; an app that is quit is held up for it, for four seconds at most.
-        /// Elsewhere there is no background, and this is ``explicit``.
+        /// The repository asks the system for background time; it delays the end of an app by at most four seconds. On other
+        /// platforms this is ``explicit``.
         case enteringBackground
 
-        /// By itself, so long after a value was fetched or stored; what comes meanwhile is saved with it.
+        /// Automatically, a delay after the first unsaved value; the save includes all values that arrive in the meantime.
         ///
-        /// On Apple platforms also when the app enters the background, without waiting. What could not be saved is tried again
-        /// with the next change, or when told to. A multiplexer that is released before the save is kept until its values are
-        /// written, or, if the disk fails, as long as there are at most 1,024 of these.
+        /// On Apple platforms also at once when the app enters the background. A failed save is repeated after the next change,
+        /// or at a call. The repository retains a multiplexer with unsaved values until the save; if the disk fails, it retains
+        /// at most 1,024 of such multiplexers.
         case afterFetch(debounce: Duration)
     }
 }
 
 extension MuxRepository {
-    /// What a multiplexer counted since it was made.
+    /// The counters of a multiplexer since its initialisation.
     public struct Statistics: Sendable, Equatable {
-        /// Requests answered from memory without waiting, or for ``RequestOptions/cacheOnly`` from disk.
+        /// Requests with a value in memory, without a wait; with ``RequestOptions/cacheOnly`` also from disk.
         public var hits = 0
 
-        /// Requests that waited for a flight which was running already.
+        /// Requests that joined a running flight.
         public var joins = 0
 
-        /// Requests that started a flight, that asked for no more than what is cached, which was nothing, or that would have had
-        /// to wait and whose task was cancelled already.
+        /// Other requests:
+        ///
+        /// - requests that started a flight,
+        /// - ``RequestOptions/cacheOnly`` without a cached value,
+        /// - requests of a cancelled task without a value in memory.
         public var misses = 0
 
-        /// Flights answered from disk, without a fetch.
+        /// Flights with a value on disk, without a fetch.
         public var diskHits = 0
 
-        /// Flights answered by the store that several machines share, without a fetch of this one.
+        /// Flights with a value of the shared store, without a fetch of this machine.
         public var sharedHits = 0
 
-        /// Fetches that were started.
+        /// Started fetches.
         public var fetches = 0
 
-        /// Attempts that followed a failed one within the same fetch; see ``MuxPolicy/retry``.
+        /// Repeated attempts within fetches; see ``MuxPolicy/retry``.
         public var retries = 0
 
-        /// Fetches that failed, cancelled ones included.
+        /// Failed fetches, including cancelled fetches.
         public var failures = 0
 
-        /// Requests answered with a stale value, from wherever it came.
+        /// Requests that returned a stale value, from any source.
         public var staleServed = 0
 
-        /// Outcomes that a fence kept out of the cache.
+        /// Outcomes that were not cached because of a fence.
         public var fenceDrops = 0
 
-        /// Entries that left memory to make room for others.
+        /// Evicted entries.
         public var evictions = 0
 
-        /// How long all fetches took together, those that failed or were abandoned included; the disk is not counted.
+        /// The total duration of all fetches, including failed and abandoned fetches, without reads of the disk.
         ///
-        /// A fetch counts when it ends. Those that run at the same time count each, so this can grow faster than the clock.
+        /// A fetch counts at its end. Parallel fetches count separately, so the total can grow faster than the clock.
         public var fetchTime: Duration = .zero
 
-        /// Statistics of nothing.
+        /// Zero counters.
         public init() {}
 
-        /// Requests in all: each is a hit, a join or a miss.
+        /// All requests: the sum of hits, joins and misses.
         ///
-        /// One that is an error in itself is none: ``MuxError/wouldDeadlock``, ``MuxError/unusableKey``.
+        /// A request with ``MuxError/wouldDeadlock`` or ``MuxError/unusableKey`` is not counted.
         public var requests: Int { self.hits + self.joins + self.misses }
 
-        /// Counts a request that was answered without waiting.
+        /// Counts a request without a wait.
         @usableFromInline
         mutating func hit(isStale: Bool) {
             self.hits += 1
             if isStale { self.staleServed += 1 }
         }
 
-        /// Adds up what two multiplexers counted.
+        /// The sums of the counters of two multiplexers.
         public static func + (a: MuxRepository.Statistics, b: MuxRepository.Statistics) -> MuxRepository.Statistics {
             var sum = a
             sum.hits += b.hits
@@ -185,25 +188,25 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// The contents and the activity of all participants of sign-outs at a moment, and the state of the store.
+    /// The contents and the activity of all multiplexers, media, caches and runners, and the state of the store.
     public struct Gauges: Sendable, Equatable {
         /// Values in memory.
         public var entries = 0
 
-        /// Values in memory that the next save would write.
+        /// Unsaved values in memory.
         public var unsaved = 0
 
-        /// Calls that wait for a flight: for a value, a download, an answer or a token.
+        /// Calls that wait for a flight: a value, a download, a response or a token.
         public var waiters = 0
 
-        /// Flights: fetches, downloads, exchanges and updates of tokens, a sign-in with its update as two.
+        /// Flights: fetches, downloads, HTTP exchanges and updates of tokens. A sign-in with its update counts as two.
         public var flights = 0
 
-        /// What the last ``MuxRepository/saveAll(within:)``, by hand or by the save policy, could not write or repair: see
-        /// ``SaveReport/failed`` and ``SaveReport/repairFailures``.
+        /// The number of failures of the last save, by a call or by the save policy: ``SaveReport/failed`` and
+        /// ``SaveReport/repairFailures``.
         public var lastSaveFailures = 0
 
-        /// Whether entries of an ended session could not be removed from the store yet; the next save tries again.
+        /// Whether the store still contains entries of an ended session; the next save tries to remove these entries.
         public var owesRemoval = false
 
         /// The reason of an outage of the shared store; `nil` without an outage or without a shared store.
@@ -215,16 +218,16 @@ extension MuxRepository {
         /// The counters of the store.
         public var store = MuxStoreStatistics()
 
-        /// Gauges of nothing.
+        /// Zero gauges.
         public init() {}
 
         package init(_ engine: FlightEngine<some Hashable & Sendable, some Sendable, some Sendable>) {
             let occupancy = engine.occupancy
-            // What a caller does itself has no task, and one that a fence has passed has no key.
+            // A flight on its caller's task is not in `tasks`, and a flight from before a fence is not in `keys`.
             (self.waiters, self.flights) = (occupancy.waiters, max(occupancy.tasks, occupancy.keys))
         }
 
-        /// Adds what two participants hold.
+        /// The sums of the gauges of two participants.
         package static func + (a: MuxRepository.Gauges, b: MuxRepository.Gauges) -> MuxRepository.Gauges {
             var sum = a
             sum.entries += b.entries
@@ -235,14 +238,14 @@ extension MuxRepository {
         }
     }
 
-    /// The counters of all multiplexers, maps and media of this repository that are alive, added up.
+    /// The sums of the counters of all living multiplexers, maps and media of this repository.
     public nonisolated var statistics: MuxRepository.Statistics {
         self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }
 
-    /// What everything holds and does now that takes part in sign-outs, for a dashboard or a health check.
+    /// The present contents and activity, for a dashboard or a health check.
     ///
-    /// Checks the connection to a shared store, which takes ``MuxShared/Policy/budget`` at most.
+    /// Checks the connection to a shared store within ``MuxShared/Policy/budget``.
     ///
     /// - Complexity: O(*n*) in the number of unsaved values.
     public nonisolated func gauges() async -> MuxRepository.Gauges {

@@ -1,10 +1,10 @@
 extension MuxRepository {
-    /// Writes to disk what changed since the last save, of everything alive that has a `cacheKey`.
+    /// Writes all values that changed since the last save to disk, in all living multiplexers with a `cacheKey`.
     ///
-    /// - Parameter budget: How long it may take, its turn included; the newest entries are written first. When the time is
-    ///   up the report says what is not saved; what the store is writing goes on, and the next save does the rest. `nil` for
-    ///   no limit.
-    /// - Returns: What was saved, and what was not and why. Ignoring it is fine: what failed is tried again next time.
+    /// - Parameter budget: The time limit, including the wait for other operations; `nil` for no limit. The newest entries are
+    ///   written first. At the limit the report lists the unsaved entries; a running write continues, and the next save writes
+    ///   the other entries.
+    /// - Returns: The number of saved entries, and the failures. They can be ignored: the next save tries again.
     /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
@@ -14,7 +14,7 @@ extension MuxRepository {
         return report
     }
 
-    /// Releases participants that were kept after a failed save and have nothing unsaved any more.
+    /// Releases participants that were retained after a failed save and have no unsaved value any more.
     nonisolated func releaseWritten() {
         let kept = self.registry.withLock { $0.isSaveDue ? [:] : $0.unsaved }
         let written = kept.filter { $0.value.gauges.unsaved == 0 }.keys
@@ -25,7 +25,7 @@ extension MuxRepository {
         withExtendedLifetime(released) {}  // released outside the lock
     }
 
-    /// An unsaved change: schedules a save if the policy says so, and keeps `participant` alive until then.
+    /// After an unsaved change, schedules a save if the policy requires one, and retains `participant` until the save.
     nonisolated func changed(_ participant: any SessionParticipant) {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
         let isFirst = self.registry.withLock { registry -> Bool in
@@ -43,7 +43,7 @@ extension MuxRepository {
         }
     }
 
-    /// Saves after a change, and releases the participants whose values are written.
+    /// Saves after a change, and releases the participants with saved values.
     private nonisolated func saveDue() async {
         let due = self.registry.withLock { registry in
             defer { registry.unsaved = [:] }
@@ -60,10 +60,10 @@ extension MuxRepository {
         }
     }
 
-    /// How many participants are kept alive whose values could not be written.
+    /// The number of retained participants whose values could not be written.
     private static var mostUnsaved: Int { 1_024 }
 
-    /// The app enters the background, or ends: saves now.
+    /// Saves at once because the app enters the background or ends.
     nonisolated func enteredBackground(isLast: Bool) {
         let spawn = self.spawn
         BackgroundNotices.finishing(isLast: isLast) { [weak self] ended in
@@ -102,7 +102,7 @@ extension MuxRepository {
         return isRefused ? run.refused(because: MuxError.calledFromStore) : run.finished()
     }
 
-    /// Carries out a save; in the lane.
+    /// Saves; in the lane.
     private nonisolated func perform(_ run: SaveRun, until deadline: Moment? = nil) async {
         var settled = MuxRepository.SaveReport()
         let epoch: UInt64
@@ -118,18 +118,18 @@ extension MuxRepository {
         }
         run.noteRepair(failures: settled.repairFailures)
         await self.markLosses()
-        // Repairs come first: a removal can remove entries that have to be saved again.
+        // Pending removals come first: a removal can remove entries that must be saved again.
         await run.makeGood()
-        // Repairs may have found that another process has signed out.
+        // A pending removal may have detected a sign-out of another process.
         let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
         var rest = run.collect().dirty[...]
-        // With a deadline, in portions, between which the save can stop.
+        // With a deadline the save writes portions, and can stop between portions.
         let portion = deadline == nil ? max(rest.count, 1) : 256
         var (names, unwritten): (Set<MuxStoreKey>, Set<MuxStoreKey>) = ([], [])
         while !rest.isEmpty {
             if let deadline, self.time.now >= deadline { return }
             let next = rest.prefix(portion)
-            // Of two entries with one name, which two multiplexers with one `cacheKey` have, the newer one stays.
+            // Two multiplexers with the same `cacheKey` can have entries with the same name: the newer entry stays.
             var (newest, older): ([UnsavedEntry], [UnsavedEntry]) = ([], [])
             for entry in next {
                 if names.insert(entry.name).inserted { newest.append(entry) } else { older.append(entry) }
@@ -137,7 +137,7 @@ extension MuxRepository {
             var report = await self.write(newest.reversed(), session)
             unwritten.formUnion(report.failed.map(\.name) + report.leftOverNames)
             for entry in older {
-                // Where the newer one could not be written, this one stays in memory.
+                // If the newer entry could not be written, this entry stays in memory.
                 guard !unwritten.contains(entry.name) else {
                     report.leftOverNames.append(entry.name)
                     continue
@@ -150,7 +150,7 @@ extension MuxRepository {
         }
     }
 
-    /// Makes all entries in memory dirty if the store has lost its entries; in the lane.
+    /// Marks all entries in memory as unsaved if the store has lost its entries; in the lane.
     private nonisolated func markLosses() async {
         let losses = await self.store.statistics().losses
         let isNews = self.registry.withLock { registry -> Bool in
@@ -179,7 +179,7 @@ extension MuxRepository {
             case .success(let stored): ready.append(Encoded(entry: entry, stored: stored))
             }
         }
-        // A fence that comes after this check waits for the lane, and changes the disk after the save.
+        // A fence after this check waits for the lane, and changes the disk after the save.
         var current: [Encoded] = []
         for encoded in ready {
             if encoded.entry.isCurrent() {
@@ -191,7 +191,7 @@ extension MuxRepository {
         guard !current.isEmpty else { return report }
         let unkept = await self.keep(current)
         do {
-            // Another process may have signed out meanwhile, and removed the entries.
+            // Another process may have signed out in the meantime, and removed the entries.
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
         } catch {
             report.fail(current.map(\.entry), error)
@@ -229,7 +229,7 @@ extension MuxRepository {
                 for entry in entries { unkept[entry.entry.name] = error }
                 return unkept
             }
-            // Writing parts does not keep the order of entries with one name, so only the last is written.
+            // A partial write does not keep the order of entries with the same name, so only the last entry is written.
             var latest: [MuxStoreKey: MuxStoredEntry] = [:]
             for entry in entries { latest[entry.entry.name] = entry.stored }
             let failures = await isolatingFailures(of: Array(latest.values), concernsAll: Self.concernsAll) { part in
@@ -251,7 +251,7 @@ extension MuxRepository {
         }
     }
 
-    /// Whether the store fails at every call at present.
+    /// Whether every call to the store fails at present.
     private static func concernsAll(_ error: any Error) -> Bool { (error as? MuxStoreError)?.concernsAll ?? false }
 
     // MARK: - Removing
@@ -259,7 +259,7 @@ extension MuxRepository {
     struct RemovalFailure: Sendable {
         let name: MuxStoreKey
         let error: any Error
-        /// Whether the store can have no such entry, so that another try is useless.
+        /// Whether the store cannot have such an entry, so that a repetition is useless.
         var isFinal: Bool { (self.error as? MuxStoreError)?.isPermanent ?? false }
     }
 
@@ -316,7 +316,7 @@ extension MuxRepository {
 extension MuxRepository {
     /// Writes entries outside a save; in the lane.
     ///
-    /// Each keeps its session epoch, so that an entry read before a sign-out does not get into the next session.
+    /// Each entry keeps its session epoch, so an entry that was read before a sign-out does not enter the next session.
     nonisolated func write(_ entries: [MuxStoredEntry]) async throws {
         try await self.store.save(entries, durability: self.durability)
     }

@@ -1,24 +1,24 @@
 extension MuxRepository {
     // MARK: - Entries of the session
 
-    /// Reads an entry of the current session; `nil` if there is none.
+    /// Reads an entry of the current session; `nil` without an entry.
     nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         if let found = self.loadPromptly(name) { return found.entry }
         return try await self.load([name]).first ?? nil
     }
 
-    /// Reads entries of the current session, in the order of their names; `nil` for one that there is not.
+    /// Reads entries of the current session, in the order of `names`; `nil` for an absent entry.
     @usableFromInline
     nonisolated func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let none: [MuxStoredEntry?] = Array(repeating: nil, count: names.count)
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return none }
-        // A store that requests the entry that it is loading would recurse without end.
+        // A store that requests the same entry during a load would recurse without end.
         let outer = Self.namesBeingLoaded
         guard outer.isDisjoint(with: names) else { throw MuxError.calledFromStore }
         let (entries, epoch) = try await Self.$namesBeingLoaded.withValue(outer.union(names)) {
             () -> ([MuxStoredEntry?], UInt64) in
             let entries = try await self.store.load(names)
-            // An entry of this session proves that the store is still in it; otherwise ask the store.
+            // An entry of this session proves that the session continues; otherwise ask the store.
             let known = self.registry.withLock { $0.sessionEpoch }
             if let known, let last = entries.last ?? nil, last.sessionEpoch == known { return (entries, known) }
             return (entries, try await self.store.sessionEpoch())
@@ -27,7 +27,7 @@ extension MuxRepository {
         return entries.map { $0?.sessionEpoch == epoch ? $0 : nil }
     }
 
-    /// Reads an entry on the caller's thread; `nil` if that might take long, or if the session is in question.
+    /// Reads an entry on the caller's thread; `nil` if the read might take long, or if the session may have ended.
     private nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
         guard let found = self.promptStore?.loadPromptly(name) else { return nil }
         let isPresent = self.registry.withLock { registry in
@@ -37,19 +37,19 @@ extension MuxRepository {
         return isPresent && found.entry?.sessionEpoch ?? found.sessionEpoch == found.sessionEpoch ? found : nil
     }
 
-    /// Ends the session here if another process has signed out.
+    /// Ends the session in this process if another process has signed out.
     ///
-    /// - Throws: The store's error; the session goes on.
+    /// - Throws: The store's error; the session continues.
     @usableFromInline
     nonisolated func checkSession() async throws {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return }
-        // A store that makes requests in reply would recurse without end.
+        // A store that makes requests during this call would recurse without end.
         guard !Self.isCheckingSession else { return }
         let epoch = try await Self.$isCheckingSession.withValue(true) { try await self.store.sessionEpoch() }
         _ = await self.isPresent(epoch)
     }
 
-    /// The names that the current task loads.
+    /// The names of the entries that the current task loads.
     @TaskLocal private static var namesBeingLoaded: Set<MuxStoreKey> = []
 
     /// Whether the current task is in ``checkSession()``.
@@ -57,7 +57,7 @@ extension MuxRepository {
 
     // MARK: - The session
 
-    /// Raises the epoch of the session, which goes on, to one that was found elsewhere.
+    /// Raises the epoch of the session, without an end of the session, to an epoch of another process.
     nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
             guard try await self.settledEpoch() < epoch else { return }
@@ -73,12 +73,12 @@ extension MuxRepository {
         return try await self.lane.run { try await self.settledEpoch() }
     }
 
-    /// Runs `operation` after all earlier ones, and to its end even if the caller's task is cancelled.
+    /// Runs `operation` after all earlier operations, to its end even if the caller's task is cancelled.
     ///
     /// - Parameters:
-    ///   - admitsNested: Whether the store may sign out inside.
+    ///   - admitsNested: Whether the store may sign out during the operation.
     ///   - operation: The operation.
-    /// - Returns: Its result; `nil` if it did not run, because it was called inside one that admits none.
+    /// - Returns: The result; `nil` if `operation` did not run, because the caller is in an operation without nesting.
     nonisolated(nonsending) func inLane<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
@@ -88,12 +88,12 @@ extension MuxRepository {
 
     /// Reads the session epoch before the first value is stored, if the store can return it at once.
     ///
-    /// A sign-out of another process is noticed by comparing epochs. Without this one, values that were stored before the first
-    /// read would count as values of the session that is found later.
+    /// A comparison of epochs detects a sign-out of another process. Without this read, values that were stored before the first
+    /// read would belong to a later session.
     ///
-    /// - Parameter isPlain: Whether the value is kept in memory only: a read that failed is not repeated for that.
+    /// - Parameter isPlain: Whether the value is kept in memory only: a failed read is not repeated for such a value.
     nonisolated func learnSession(isPlain: Bool) {
-        // Under the lock: no other value may be stored before the epoch is known.
+        // Under the lock: no other value may be stored before the read.
         self.sessionKnowledge.withLock { knowledge in
             switch knowledge {
             case .known: return
@@ -109,7 +109,7 @@ extension MuxRepository {
         }
     }
 
-    /// Whether `epoch`, just read from the store, is that of this process's session; ends the session if it is a later one.
+    /// Whether `epoch`, just read from the store, is the epoch of this process's session; ends the session if `epoch` is later.
     nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
         let (isPresent, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
@@ -119,16 +119,16 @@ extension MuxRepository {
             return (epoch == known, registry.isEnding)
         }
         if isLater, await self.inLane({ self.endedElsewhere(in: epoch) }) == nil {
-            // It cannot wait for the lane, which it is in, or which waits for it.
+            // A wait for the lane would not end: this call is in the lane, or the lane waits for this call.
             self.endedElsewhere(in: epoch)
         }
         if isPresent { self.watchSession() }
         return isPresent
     }
 
-    /// Ends the session here, because the store is in session `epoch`; in the lane.
+    /// Ends the session in this process, because the store is in session `epoch`; in the lane.
     private nonisolated func endedElsewhere(in epoch: UInt64) {
-        // This process may have signed out while this waited for the lane.
+        // This process may have signed out during the wait for the lane.
         guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else {
             return self.registry.withLock { $0.isEnding = false }
         }
@@ -151,7 +151,7 @@ extension MuxRepository {
                         let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
                     {
                         seen = epoch
-                        // After a sign-out that is running here, which may explain the epoch.
+                        // After a running sign-out of this process, which may explain the epoch.
                         _ = await self?.inLane {}
                         _ = await self?.isPresent(epoch)
                     }
@@ -162,11 +162,11 @@ extension MuxRepository {
         }
     }
 
-    /// The epoch of the current session, which ends here if another process has signed out; in the lane.
+    /// The epoch of the current session, which ends if another process has signed out; in the lane.
     nonisolated func settledEpoch(raisedBySibling report: inout MuxRepository.SaveReport) async throws -> UInt64 {
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
-        // The folder may have been emptied: the epoch does not go back.
+        // The folder may have been emptied: the epoch never decreases.
         if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
         if epoch > settled { self.endedElsewhere(in: epoch) } else { try await self.removeOwed(into: &report) }
         return max(settled, epoch)
@@ -174,15 +174,15 @@ extension MuxRepository {
 
     /// Ends the session in memory; in the lane.
     ///
-    /// First all participants are cleared, then `publish` changes the registry, then waiting callers are answered: a caller that
-    /// is answered finds nothing of the session in any participant.
+    /// First all participants are cleared, then `publish` changes the registry, then waiting callers are resumed: a resumed
+    /// caller finds no value of the session in any participant.
     ///
-    /// Token providers are cleared first, then all are cleared again in reverse: between two participants, a cleared one may have
-    /// refetched through one that was not cleared yet. Participants that are added meanwhile are cleared too: nothing that was
-    /// fetched before `publish` is kept.
+    /// Token providers are cleared first, then all participants are cleared again in reverse order: a cleared participant may
+    /// have fetched again through a participant that was not cleared yet. Participants that are added in the meantime are
+    /// cleared, too: no value that was fetched before `publish` is kept.
     ///
     /// - Parameters:
-    ///   - spared: A participant that has nothing of the session, and is not cleared.
+    ///   - spared: A participant without values of the session, which is not cleared.
     ///   - publish: Called under the registry's lock.
     private nonisolated func endInMemory(sparing spared: ObjectIdentifier? = nil, _ publish: (inout Registry) -> Void) {
         func inOrder(_ participants: [any SessionParticipant]) -> [any SessionParticipant] {
@@ -197,21 +197,21 @@ extension MuxRepository {
             return registry.participants.living(after: order)
         }
         let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
-        // A fetch may have begun through one that was added late.
+        // A fetch may have begun through a participant that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
-        // Fetches are cancelled before the callers inside them that wait for a token are answered.
+        // Fetches are cancelled before callers inside the fetches that wait for a token are resumed.
         answers = answers.reversed() + others + lateAnswers
         for answerWaiters in answers { answerWaiters() }
     }
 
-    /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` does that of all.
+    /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` ends the session of all users.
     ///
-    /// In the order of their registration: first the token, then the calls that may have it, then the values that these have fetched. What
-    /// begins in between is of the next session, or is ended with this one.
+    /// In the order of registration: first the token, then the calls that may have the token, then the values that the calls
+    /// have fetched. Work that begins in between belongs to the next session, or ends with this session.
     nonisolated func end(_ user: EndedUser) {
         var answers: [@Sendable () -> Void] = []
         var last: UInt64 = 0
-        // Those that are added meanwhile may have been fetched into already.
+        // Participants that are added in the meantime may have values already.
         while true {
             let (some, order) = self.registry.withLock { registry in
                 (registry.participants.living(after: last, plain: false), registry.participants.lastOrder)
@@ -223,7 +223,7 @@ extension MuxRepository {
         for answerWaiters in answers { answerWaiters() }
     }
 
-    /// Calls `body` for each participant that is not plain, including those added meanwhile.
+    /// Calls `body` for each participant that is not plain, including participants that are added in the meantime.
     private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
         var last: UInt64 = 0
         while true {
@@ -255,7 +255,7 @@ extension MuxRepository {
         if owes {
             epoch = try Self.next(after: epoch)
             try await self.store.raiseSessionEpoch(to: epoch)
-            // If this fails, the rest is void already.
+            // If the removal fails, the remaining entries are invalid already.
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }
         }
@@ -267,24 +267,30 @@ extension MuxRepository {
         return settled
     }
 
-    /// Signs out: no trace of the session is left, in memory or on disk, and nothing that began before can bring it back.
+    /// Signs out: removes all data of the session from memory and disk; earlier work cannot bring data back.
     ///
-    /// In this order: runners note beside their tokens that these are void; the session epoch is raised, durably; memory is
-    /// dropped; requests that wait throw ``MuxError/sessionEnded``, fetches are cancelled, callers of runners are signed out;
-    /// everything in the repository's folder is removed, also of multiplexers that this process never touched; the tokens of
-    /// runners are removed; values that came while all this happened are dropped, too. If the process dies in between, the
-    /// next one reads nothing of the old session and finishes the removal.
+    /// The steps, in this order:
     ///
-    /// Every multiplexer and runner of the repository is signed out, from its initialiser to its deallocation: registered or not, with a
-    /// `cacheKey` or without, and also if it is made or requested during the sign-out. A sign-in that begins after callers were told
-    /// of the end belongs to the next session, and its tokens stay.
+    /// 1. Runners mark their stored tokens as invalid.
+    /// 2. The session epoch is raised durably.
+    /// 3. Memory is cleared. Waiting requests throw ``MuxError/sessionEnded``, fetches are cancelled, and callers of runners are
+    ///    signed out.
+    /// 4. All entries in the repository's folder are removed, including entries of multiplexers that this process does not have.
+    /// 5. The tokens of runners are removed.
+    /// 6. Values that arrived during these steps are removed.
     ///
-    /// Other processes that share the folder notice with their next look at the disk: the next request that memory does not
-    /// answer, or the next save. See <doc:SeveralProcesses>.
+    /// If the process ends in between, the next process reads no entry of the old session and completes the removal.
     ///
-    /// - Returns: What could not be removed. Ignoring it is fine: this process does not read what is left, and the next save
-    ///   tries again.
-    /// - Complexity: The time of a few file-system calls, however many entries there are.
+    /// The sign-out includes every living multiplexer and runner of the repository: registered or not, with a `cacheKey` or
+    /// without, and also if it is initialised or used during the sign-out. A sign-in that begins after step 3 belongs to the
+    /// next session, and its tokens stay.
+    ///
+    /// Other processes that share the folder detect the sign-out at their next access to the disk: the next request without a
+    /// value in memory, or the next save. See <doc:SeveralProcesses>.
+    ///
+    /// - Returns: The failures. They can be ignored: this process does not read the remaining entries, and the next save tries
+    ///   again.
+    /// - Complexity: A few file-system calls, for any number of entries.
     @discardableResult
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {
         let done = await self.inLane(admitsNested: false) {
@@ -294,8 +300,8 @@ extension MuxRepository {
             do {
                 let known = self.registry.withLock { $0.sessionEpoch ?? 0 }
                 let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
-                // First, because the system may empty the repository's folder, and remove the epoch. If this fails, so does the
-                // removal below, which reports it.
+                // First, because the system may empty the repository's folder, and remove the epoch. After a failure, the removal
+                // below fails too, and reports the failure.
                 await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
@@ -324,7 +330,7 @@ extension MuxRepository {
             }
             for participant in self.participants { participant.signOutCompleted() }
             self.releaseWritten()
-            // Again: a fetch that began before its multiplexer was cleared may have put what it got.
+            // Again: a fetch that began before the clear of its multiplexer may have saved its value.
             self.sharedStore?.owe([.everything])
             do {
                 try await self.sharedStore?.settle([.everything])
@@ -344,14 +350,15 @@ extension MuxRepository {
     @discardableResult
     public nonisolated func signOut() async -> MuxRepository.ClearReport { await self.clearAll() }
 
-    /// Forgets all values that have one of the tags, here and on all machines that share the store.
+    /// Removes all values with one of the tags, on this machine and on all machines that share the store.
     ///
-    /// Requests that wait get what their fetch brings, which is not kept. Tags are those of ``MultiplexerMap/CacheKey/init(_:tags:)``, in a
-    /// repository with a ``MuxSharedStore``; without one nothing has tags.
+    /// Waiting requests get the value of their fetch, which is not kept. ``MultiplexerMap/CacheKey/init(_:tags:)`` defines the
+    /// tags of a value. Tags need a repository with a ``MuxSharedStore``.
     ///
     /// - Parameter tags: The tags.
-    /// - Returns: The failure. This machine forgets in any case, and the store is asked again until it has done it.
-    /// - Complexity: O(*n*) in the number of values in memory that have the tags, and O(1) in the store.
+    /// - Returns: The failure. This machine always removes the values, and the repository repeats the call to the store until it
+    ///   succeeds.
+    /// - Complexity: O(*n*) in the number of values in memory with the tags, and O(1) in the store.
     @discardableResult
     public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
         guard let sharedStore else { return MuxRepository.ClearReport() }
@@ -362,11 +369,11 @@ extension MuxRepository {
         }
     }
 
-    /// Ends the session here, because sessions before `epoch` were ended elsewhere.
+    /// Ends the session in this process, because another process has ended all sessions before `epoch`.
     ///
     /// - Parameters:
     ///   - epoch: The epoch of the first session that has not ended.
-    ///   - spared: A participant that has nothing of an ended session, and is not cleared.
+    ///   - spared: A participant without values of an ended session, which is not cleared.
     /// - Throws: The store's error; the session has ended nevertheless.
     nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
@@ -386,7 +393,7 @@ extension MuxRepository {
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false
             }
-            // If another process has raised it, that one removes the rest, and may have begun the next session.
+            // A process that has raised the epoch also removes the entries, and may have begun the next session.
             guard found < epoch else { return .success(()) }
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }
@@ -396,7 +403,7 @@ extension MuxRepository {
         try result.get()
     }
 
-    /// Notifies the participants with the same `cacheKey`, but one, of cleared entries; in the lane.
+    /// Notifies the participants with the same `cacheKey`, except one, of cleared entries; in the lane.
     nonisolated func tellOthers(_ cleared: ClearedEntries, but one: any SessionParticipant) {
         let others = self.registry.withLock { $0.participants.living(in: cleared.domain) }
         for participant in others where participant !== one { participant.cleared(cleared) }

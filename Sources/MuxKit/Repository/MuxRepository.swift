@@ -1,24 +1,24 @@
 public import Foundation
 
-/// Knows the multiplexers and runners of one account: saves them together, and signs them out together.
+/// The registry of the multiplexers and runners of one account, for common saves and sign-outs.
 ///
-/// ``shared`` serves an app with one account. A test, or each of several accounts, has a repository of its own:
+/// ``shared`` is for an app with one account. Each test, and each of several accounts, needs a separate repository:
 ///
 /// ```swift
 /// let repository = MuxRepository(directory: folder)
 /// let profile = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { try await api.profile() }
 /// ```
 ///
-/// **Concurrent calls.** Saves, removals and sign-outs of one repository happen one after another, in the order in which
-/// they were called.
+/// **Concurrent calls.** Saves, removals and sign-outs of one repository run one after another, in the order of the calls.
 ///
-/// **Cancellation.** A save or a sign-out that has begun is finished, whatever becomes of the caller's task.
+/// **Cancellation.** A save or a sign-out that has begun is finished, even if the caller's task is cancelled.
 ///
-/// **After a failure.** Requests go on from memory and the network; reports say what failed, and the next save repairs.
+/// **After a failure.** Requests continue with memory and the network; reports contain the failures, and the next save tries
+/// again.
 ///
-/// **On disk.** Everything lives in one folder, in files named by no key; a sign-out renames it away first.
+/// **On disk.** All entries are in one folder; no file is named after a key. A sign-out first renames the folder.
 public actor MuxRepository {
-    /// The repository of an app with one account: in the caches folder, unless ``setUpShared(_:)`` said otherwise.
+    /// The repository of an app with one account: in the caches folder, or the repository of ``setUpShared(_:)``.
     public static var shared: MuxRepository {
         self.sharedRepository.withLock { shared in
             let repository = shared ?? MuxRepository()
@@ -29,10 +29,10 @@ public actor MuxRepository {
 
     private static let sharedRepository = Locked<MuxRepository?>(nil)
 
-    /// Has ``shared`` be `repository` from now on: once, and before it is first used.
+    /// Sets ``shared``: at most once, and before its first use.
     ///
-    /// Call it where the program starts, such as in the initialiser of the app. Global multiplexers are made when they are
-    /// first used, so they come later.
+    /// Call this at the start of the program, such as in the initialiser of the app. Global multiplexers are initialised at
+    /// their first use, so they use `repository`.
     ///
     /// ```swift
     /// try MuxRepository.setUpShared(
@@ -41,7 +41,7 @@ public actor MuxRepository {
     /// ```
     ///
     /// - Parameter repository: The repository, with the folder, limits, save policy and observer of the program.
-    /// - Throws: ``MuxError/sharedRepositoryInUse`` if it was set up or used before; nothing has changed then.
+    /// - Throws: ``MuxError/sharedRepositoryInUse``, without a change, if ``shared`` was set or used before.
     public static func setUpShared(_ repository: MuxRepository) throws(MuxError) {
         try self.sharedRepository.withLock { (shared: inout MuxRepository?) throws(MuxError) in
             guard shared == nil else { throw .sharedRepositoryInUse }
@@ -54,17 +54,17 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let random: @Sendable () -> Double
     package nonisolated let spawn: TaskLauncher
     package nonisolated let observer: (any MuxObserver)?
-    /// `nil` in a release build, and where an observer is told of misuse.
+    /// `nil` in a release build, and if an observer receives misuse.
     nonisolated let misuseLog: MisuseLog?
-    /// The problems of the folders of everything that uses the repository, each reported once to the observer.
+    /// The problems of all folders of the repository; the observer gets each problem once.
     package nonisolated let problems = StorageProblems()
     /// Serialises all changes of the store and the session.
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
     nonisolated let store: any MuxStore
-    /// The store, if it can load without waiting.
+    /// The store, if it can load without a suspension.
     nonisolated let promptStore: (any PromptStore)?
-    /// `nil` if no other machine shares the entries.
+    /// The client of the shared store; `nil` without a shared store.
     package nonisolated let sharedStore: SharedStoreClient?
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxRepository.SavePolicy
@@ -87,38 +87,38 @@ public actor MuxRepository {
     struct Registry: Sendable {
         var participants = WeakParticipants()
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
-        /// The epoch of this process's session, once it was read.
+        /// The epoch of this process's session, after the first read.
         var sessionEpoch: UInt64?
-        /// Whether a session that another process has ended is about to end here: nothing is read from disk meanwhile.
+        /// Whether another process has ended the session, and this process is about to end it; meanwhile no entry is read from disk.
         var isEnding = false
-        /// Whether a sign-out could not raise the epoch on disk, whose entries belong to an ended session.
+        /// Whether a sign-out failed to raise the epoch on disk; the entries on disk belong to an ended session.
         var owesSignOut = false
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
-        /// Participants with values that the scheduled save has to write: users may have released them.
+        /// Participants with unsaved values for the scheduled save, retained because users may have released them.
         var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
-        /// What the last save could not write or repair.
+        /// The number of failures of the last save.
         var lastSaveFailures = 0
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
-        /// The store's count of losses, when it was last read.
+        /// The store's count of losses at the last read.
         var losses = 0
     }
 
-    /// Makes a repository that keeps its entries in a folder.
+    /// Makes a repository with entries in a folder.
     ///
     /// - Parameters:
-    ///   - directory: The folder; made when it is first needed. `nil` for a folder of this app in the caches folder. It has to
-    ///     belong to the user of the process, and be writable by this user alone; otherwise nothing is read or saved, and reports
-    ///     and ``MuxEvent/Kind/storageFailed`` give the reason.
-    ///     Pass a folder of an app group to share entries between processes.
-    ///   - byteLimit: How many bytes the entries may take on disk; 100 million, `nil` for any number. After each save the
-    ///     least recently used ones go.
-    ///   - durability: What "saved" means.
-    ///   - savePolicy: When values are saved.
-    ///   - observer: Receives what is decided by everything that uses the repository.
+    ///   - directory: The folder, created at the first use; `nil` for a folder of this app in the caches folder. The folder must
+    ///     belong to the user of the process, and only this user may have write permission; otherwise no entry is read or saved,
+    ///     and reports and ``MuxEvent/Kind/storageFailed`` contain the reason. The folder of an app group shares entries between
+    ///     processes.
+    ///   - byteLimit: The maximum size of the entries on disk in bytes; 100 million, `nil` for no limit. After each save the
+    ///     least recently used entries are evicted.
+    ///   - durability: The durability of a save.
+    ///   - savePolicy: The times of saves.
+    ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
-    ///   - wallTime: The time of day, by which ages survive a relaunch.
+    ///   - wallTime: Returns the time of day, which measures ages across launches.
     public init(
         directory: URL? = nil,
         byteLimit: Int? = 100_000_000,
@@ -139,15 +139,15 @@ public actor MuxRepository {
         )
     }
 
-    /// Makes a repository that keeps its entries in a store of your choice.
+    /// Makes a repository with entries in a custom store.
     ///
     /// - Parameters:
-    ///   - store: Keeps the entries; used by this repository alone.
-    ///   - durability: What "saved" means.
-    ///   - savePolicy: When values are saved.
-    ///   - observer: Receives what is decided by everything that uses the repository.
+    ///   - store: The store of the entries; no other repository may use the store.
+    ///   - durability: The durability of a save.
+    ///   - savePolicy: The times of saves.
+    ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
-    ///   - wallTime: The time of day, by which ages survive a relaunch.
+    ///   - wallTime: Returns the time of day, which measures ages across launches.
     public init(
         store: any MuxStore,
         durability: MuxDurability = .full,
@@ -168,17 +168,17 @@ public actor MuxRepository {
         )
     }
 
-    /// Makes a repository whose entries several machines share: one fetch for all of them, and one invalidation.
+    /// Makes a repository with entries that several machines share: one fetch and one invalidation for all machines.
     ///
-    /// Values of multiplexers with a `cacheKey` are in memory and in the shared store, and nothing is on disk, so that there is nothing to
-    /// save. See <doc:SeveralMachines>.
+    /// Values of multiplexers with a `cacheKey` are in memory and in the shared store, and not on disk: saves do nothing.
+    /// See <doc:SeveralMachines>.
     ///
     /// - Parameters:
-    ///   - sharedStore: Keeps the entries; used by this repository alone, as one machine's connection.
-    ///   - policy: How much is expected of the store.
-    ///   - observer: Receives what is decided by everything that uses the repository.
-    ///   - clock: Measures ages inside the process. Ages of what others fetched are the store's.
-    ///   - wallTime: The time of day.
+    ///   - sharedStore: The connection of this machine to the shared store; no other repository may use the connection.
+    ///   - policy: The limits of calls to the store.
+    ///   - observer: Receives the events of the repository, its multiplexers and runners.
+    ///   - clock: Measures ages inside the process. The store measures the ages of entries from other machines.
+    ///   - wallTime: Returns the time of day.
     public init(
         sharedStore: any MuxSharedStore,
         policy: MuxShared.Policy = .init(),
@@ -230,7 +230,7 @@ public actor MuxRepository {
         }
         if let observer {
             self.problems.connect { error in
-                // In a task, because locks may be held here.
+                // In a task: the caller may hold locks.
                 spawn(name: "mux.problem") { observer.tell(MuxEvent(.storageFailed, problem: error.problem)) }
             }
         }
@@ -247,14 +247,14 @@ public actor MuxRepository {
 
     deinit { self.sessionWatch.withLock { $0 }?.cancel() }
 
-    /// Whether it saves when the app enters the background.
+    /// Whether the repository saves when the app enters the background.
     package nonisolated var watchesBackground: Bool { self.backgroundNotices.withLock { $0 != nil } }
 
     // MARK: - Registry
 
-    /// Includes `participant` in sign-outs and saves as long as it lives.
+    /// Includes `participant` in sign-outs and saves until its deallocation.
     ///
-    /// - Returns: Its number, for ``detach(_:domain:)``.
+    /// - Returns: The participant's number, for ``detach(_:domain:)``.
     /// - Complexity: Amortised O(1), without a hash for a participant without a domain.
     @discardableResult
     package nonisolated func attach(_ participant: any SessionParticipant) -> UInt64 {
@@ -268,12 +268,12 @@ public actor MuxRepository {
         return insertion.order
     }
 
-    /// Forgets a participant; called by its `deinit`.
+    /// Removes a participant; called by its `deinit`.
     nonisolated func detach(_ order: UInt64, domain: String?) {
         self.registry.withLock { $0.participants.remove(order, domain: domain) }
     }
 
-    /// Keeps `owner`, of which `participant` is the implementation, alive.
+    /// Retains `owner`, the public object of `participant`.
     nonisolated func retain(_ owner: some AnyObject & Sendable, _ participant: any SessionParticipant) {
         self.registry.withLock { $0.retained[ObjectIdentifier(participant)] = owner }
     }
@@ -289,7 +289,7 @@ extension MuxRepository: Inspectable {
     /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
-    /// The living participants but the plain ones.
+    /// The living participants, without plain participants.
     nonisolated var concernedParticipants: [any SessionParticipant] {
         self.registry.withLock { $0.participants.living(plain: false) }
     }
@@ -306,11 +306,10 @@ extension MuxRepository: Inspectable {
         ].compactMap(\.self)
     }
 
-    /// Forgets values in memory, of everything of this repository that is alive.
+    /// Removes values from memory, in all living multiplexers, maps and caches of this repository.
     ///
-    /// Nothing is lost: what has to go to disk and is not there yet stays in memory, what is on disk is read again when it is
-    /// asked for, and the rest is fetched. Fetches that are running go on. On Apple platforms this happens by itself when
-    /// the system warns that memory is short.
+    /// Unsaved values stay in memory, saved values are read from disk at the next request, and other values are fetched again.
+    /// Running fetches continue. On Apple platforms a memory warning of the system has this effect.
     ///
     /// - Complexity: O(*n*) in the number of values in memory.
     public nonisolated func clearMemory() {
@@ -319,15 +318,16 @@ extension MuxRepository: Inspectable {
 }
 
 extension MuxRepository {
-    /// The folder for files that belong to the session, in the app's caches folder: another one for each folder of a store.
+    /// The folder for files of the session, in the app's caches folder: a separate folder for each folder of a store.
     ///
-    /// Repositories with different folders, such as those of accounts, share no files, and processes that share a store's folder share none
-    /// either. A folder is identified by its place in the home folder, which an update of an app moves, or else by its path.
+    /// Repositories with different folders, such as of accounts, share no files; nor do processes that share a store's folder.
+    /// A folder is identified by its path relative to the home folder, which an update of an app moves, or otherwise by its
+    /// path.
     ///
     /// - Parameters:
     ///   - kind: The kind of files.
-    ///   - key: Distinguishes several folders of one kind; `nil` for the only one.
-    /// - Returns: The folder, with its full name, or the reason why there is none.
+    ///   - key: Distinguishes several folders of one kind; `nil` for a single folder.
+    /// - Returns: The folder, with its full name, or the reason of a failure.
     package nonisolated func folder(_ kind: OwnedName.Kind, for key: String? = nil) -> StoreFolder {
         let standard = StoreFolder.standard()
         guard case .success(let path) = standard.location, let app = FilePath.parent(of: path) else { return standard }
@@ -343,27 +343,27 @@ extension MuxRepository {
         return StoreFolder(.success(app)).appending(isSole ? kind.rawValue : owner.fileName, owner: owner)
     }
 
-    /// Reports the problems of the folder of `source`, if it has one, to the observer.
+    /// Reports the problems of the folder of `source`, if present, to the observer.
     package nonisolated func collectProblems(of source: any Sendable) {
         let problems = self.problems
         (source as? any ReportsProblems)?.problems?.connect { problems.note($0) }
     }
 }
 
-/// The repository of what needs a dependency: by default the dependency's.
+/// The repository of an object with a dependency: by default the dependency's repository.
 @usableFromInline
 package struct RepositoryChoice: Sendable {
     @usableFromInline package let repository: MuxRepository
-    /// The dependency's repository, if it is another one: a sign-out of one would not end the session of the other.
+    /// The dependency's repository, if it differs: a sign-out of either repository would not end the session of the other.
     private let other: MuxRepository?
     private let isReported = Locked(false)
 
-    /// Chooses `given`, or else the one of the dependency, or else the shared one.
+    /// Chooses `given`, otherwise the repository of the dependency, otherwise the shared repository.
     ///
     /// - Parameters:
-    ///   - repository: The one that the user has named; `nil` for none.
-    ///   - dependency: That of the dependency; `nil` if it belongs to no session.
-    ///   - cache: That of a cache that is used, too; `nil` if there is none.
+    ///   - repository: The repository of the user's choice; `nil` without a choice.
+    ///   - dependency: The repository of the dependency; `nil` if the dependency belongs to no session.
+    ///   - cache: The repository of a cache that is used as well; `nil` without a cache.
     @usableFromInline
     package init(
         given repository: MuxRepository?,
@@ -392,7 +392,7 @@ package struct RepositoryChoice: Sendable {
             for repository in [self.repository, other] {
                 repository.observer?.tell(MuxEvent(.repositoryMismatch, name: name ?? cacheKey, cacheKey: cacheKey))
             }
-            // One of two observers is enough.
+            // One event, even if both repositories have an observer.
             if other.observer == nil { self.repository.misuseLog?.write(.repositoryMismatch(name ?? cacheKey)) }
         }
         throw MuxError.repositoryMismatch

@@ -1,10 +1,10 @@
-/// One save and its progress, for callers that do not wait for its end.
+/// A save and its progress, for callers that do not wait for the end.
 final class SaveRun: Sendable {
     private struct State: Sendable {
         var report = MuxRepository.SaveReport()
-        /// The names of all entries to save, in their order, once they are known.
+        /// The names of all entries to save, in order; `nil` before ``collect()``.
         var names: [MuxStoreKey]?
-        /// The number of entries that were saved or failed.
+        /// The number of saved and failed entries.
         var dealtWith = 0
     }
 
@@ -12,7 +12,7 @@ final class SaveRun: Sendable {
     private let name: MuxStoreKey?
     private let state = Locked(State())
 
-    /// Saves what changed in `participants`; if a name is given, only that entry.
+    /// Saves the unsaved entries of `participants`; with a name, only the entry with this name.
     init(_ participants: [any SessionParticipant], only name: MuxStoreKey?) {
         self.participants = participants
         self.name = name
@@ -20,7 +20,8 @@ final class SaveRun: Sendable {
 
     /// The report so far, for a caller that stops waiting.
     ///
-    /// It counts all values evicted unsaved since the last report, since the caller may read no later one.
+    /// Includes all values evicted unsaved since the last report, because the caller may not read a later
+    /// report.
     func finished() -> MuxRepository.SaveReport {
         let (names, report) = self.state.withLock { state in
             (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
@@ -30,7 +31,7 @@ final class SaveRun: Sendable {
         if let names {
             result.leftOverNames += names
         } else {
-            // It has not begun.
+            // The save has not begun.
             let unsaved = self.unsaved()
             result.leftOverNames += unsaved.dirty.map(\.name) + unsaved.unseen
             result.unchanged += unsaved.unchanged
@@ -38,7 +39,7 @@ final class SaveRun: Sendable {
         return result
     }
 
-    /// The report of a save that does not take place.
+    /// The report of a refused save.
     func refused(because error: any Error) -> MuxRepository.SaveReport {
         var report = MuxRepository.SaveReport()
         let unsaved = self.unsaved()
@@ -48,7 +49,7 @@ final class SaveRun: Sendable {
         return report
     }
 
-    /// Lets all participants repair the disk.
+    /// Repairs the disk for all participants.
     func makeGood() async {
         for participant in self.participants {
             let made = await participant.makeGood()
@@ -83,7 +84,7 @@ final class SaveRun: Sendable {
 
     func noteRepair(failures: [any Error]) { self.state.withLock { $0.report.repairFailures += failures } }
 
-    /// Adds `report`, which concerns the next `count` entries.
+    /// Adds `report`, the result for the next `count` entries.
     func dealtWith(_ count: Int, _ report: MuxRepository.SaveReport) {
         self.state.withLock { state in
             state.dealtWith += count

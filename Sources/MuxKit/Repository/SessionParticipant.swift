@@ -1,85 +1,92 @@
 /// A member of a repository's session: a multiplexer or a runner.
 package protocol SessionParticipant: AnyObject, Sendable {
-    /// The `cacheKey` of a multiplexer that has one.
+    /// The `cacheKey` of a multiplexer; `nil` without a `cacheKey`.
     var domain: String? { get }
 
     var identity: ObjectIdentifier { get }
 
-    /// Whether other participants fetch with tokens of this one.
+    /// Whether other participants fetch with tokens of this participant.
     var handsOutTokens: Bool { get }
 
     var statistics: MuxRepository.Statistics { get }
 
     var gauges: MuxRepository.Gauges { get }
 
-    /// Whether the participant concerns no disk, no other machine, no token and no user: only sign-outs and memory.
+    /// Whether the participant has no entries on disk or in a shared store, no tokens and no users.
+    ///
+    /// Only sign-outs and clears of memory concern a plain participant.
     var isPlain: Bool { get }
 
-    /// Whether its `deinit` removes it from the repository.
+    /// Whether the participant's `deinit` removes the participant from the repository.
     var detachesItself: Bool { get }
 
-    /// The session is about to end: marks persistent state outside the repository as void for sessions before `epoch`.
+    /// Marks persistent state outside the repository as invalid for sessions before `epoch`.
     ///
-    /// - Throws: The failure; the sign-out goes on, and removes what it can.
+    /// Called before the session ends.
+    ///
+    /// - Throws: The failure; the sign-out continues, and removes all removable state.
     func sessionWillEnd(before epoch: UInt64) async throws
 
     /// Ends the session in memory: fences flights, removes values.
     ///
-    /// - Parameter isTold: Whether to notify watchers: a sign-out calls this twice, and notifies once.
-    /// - Returns: A closure that answers waiting callers; called once, when all participants have ended the session.
+    /// - Parameter isTold: Whether to notify watchers: a sign-out calls this method twice, and notifies once.
+    /// - Returns: A closure that resumes waiting callers; called once, when all participants have ended the
+    ///   session.
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void
 
-    /// Ends the session of one user in memory, as ``sessionEnded(isTold:)`` does that of all.
+    /// Ends the session of one user in memory, as ``sessionEnded(isTold:)`` ends the session of all users.
     ///
-    /// - Returns: A closure that answers the user's waiting callers; `nil` if the user's session is none of this participant.
+    /// - Returns: A closure that resumes the user's waiting callers; `nil` without callers to resume.
     func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)?
 
-    /// A user with that text of whom this has anything; `nil` if there is none.
+    /// The user of `group` with this text; `nil` if the participant has no data of such a user.
     func user(of group: UserGroup, withText text: String) -> EndedUser?
 
-    /// Removes the participant's own files of the session that ended.
+    /// Removes the participant's own files of the ended session.
     ///
     /// - Throws: The failure; the sign-out reports it.
     func removeTraces() async throws
 
-    /// The sign-out is complete: removes values that were fetched or stored while it ran.
+    /// Removes values that were fetched or stored during the sign-out.
     ///
-    /// Waiting callers get their outcome, which is not kept. Tokens stay: those obtained since the session ended belong to the next
-    /// one.
+    /// Called at the end of the sign-out. Waiting callers get their outcome, which is not kept. Tokens stay:
+    /// tokens from after the end of the session belong to the next session.
     func signOutCompleted()
 
-    /// Another participant of the same `cacheKey` cleared entries on disk: removes them from memory.
+    /// Removes entries from memory after another participant of the same `cacheKey` cleared them on disk.
     func cleared(_ cleared: ClearedEntries)
 
-    /// Repairs the disk before a save: pending removals, refreshes of entries that are not in memory; in the lane.
+    /// Repairs the disk before a save; in the lane.
     ///
-    /// - Returns: The result; what failed is tried again before the next save, unless it can never succeed.
+    /// Completes pending removals, and writes refreshes of entries that are not in memory.
+    ///
+    /// - Returns: The result; a failed repair is repeated before the next save, unless it can never succeed.
     func makeGood() async -> MadeGood
 
     /// The entries to save.
     func unsaved() -> UnsavedEntries
 
-    /// The number of values evicted unsaved since the last call, because they could not be written.
+    /// Returns the number of values evicted unsaved since the last call, because their save failed.
     func takeLosses() -> Int
 
-    /// The disk has lost all entries: those in memory become dirty.
+    /// Marks the entries in memory as dirty, because the disk has lost all entries.
     func lostOnDisk()
 
-    /// Another machine has changed the shared store.
+    /// Handles a change that the shared store reported.
     func sharedStoreChanged(_ change: MuxShared.Change)
 
-    /// Removes from memory the values that need not be saved.
+    /// Removes all values from memory, except unsaved values.
     func clearMemory()
 }
 
-/// The users of one object that has the sessions of many, by its identity.
+/// Identifies the users of one object with sessions of many users.
 package final class UserGroup: Sendable {}
 
-/// One of many users, whose session ends.
+/// A user with an ending session.
 package struct EndedUser: Sendable {
     let group: UserGroup
     let user: any Sendable
-    /// That of `user`.
+    /// The hash of `user`.
     let hash: Int
 
     init(_ user: some Hashable & Sendable, of group: UserGroup) {
@@ -88,7 +95,7 @@ package struct EndedUser: Sendable {
         self.hash = user.hashValue
     }
 
-    /// The user, if it is one of these.
+    /// The user, if the user belongs to `group`.
     func user<User>(of group: UserGroup) -> User? { group === self.group ? self.user as? User : nil }
 }
 
@@ -119,56 +126,59 @@ package struct ClearedEntries: Sendable {
     let domain: String
     /// The keys; `nil` for all entries of the domain.
     var keys: [String?]?
-    /// Whether requests that wait for them end.
+    /// Whether waiting requests for the entries end.
     let endsRequests: Bool
 }
 
 /// The result of a participant's repairs before a save.
 package struct MadeGood: Sendable {
     var failures: [any Error] = []
-    /// Entries that left memory because the disk has a newer value.
+    /// Entries that were removed from memory, because the disk has a newer value.
     var superseded: [MuxStoreKey] = []
-    /// The number of refreshes that were written.
+    /// The number of written refreshes.
     var refreshed = 0
 }
 
-/// The entries of one participant that a save is concerned with.
+/// The entries of one participant for a save.
 package struct UnsavedEntries: Sendable {
     var dirty: [UnsavedEntry] = []
     /// Dirty entries that may not be written before the disk was read.
     var unseen: [MuxStoreKey] = []
-    /// The number of saved entries.
+    /// The number of entries without unsaved changes.
     var unchanged = 0
 }
 
-/// One entry that a save would write.
+/// One entry to save.
 package struct UnsavedEntry: Sendable {
     /// The entry's name on disk.
     let name: MuxStoreKey
-    /// When it was fetched; newer ones are saved first.
+    /// The time of the fetch; newer entries are saved first.
     let fetchedAt: Moment
-    /// Encodes the entry for a session; runs anywhere.
+    /// Encodes the entry for a session; may run on any thread.
     let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry
-    /// Whether the entry may still be written: no fence has passed since it was collected.
+    /// Whether the entry may still be written: memory still has this revision of the entry.
     let isCurrent: @Sendable () -> Bool
-    /// The entry was saved.
+    /// Marks the entry as saved.
     let markSaved: @Sendable () -> Void
-    /// The entry could not be saved: it may be evicted.
+    /// Marks the entry as failed: the entry could not be saved, and may be evicted.
     let markFailed: @Sendable () -> Void
-    /// The disk has a newer value, of another process or of another participant with the same name.
+    /// Marks the entry as superseded: the disk has a newer value of another process, or of another
+    /// participant with the same name.
     let markSuperseded: @Sendable () -> Void
 }
 
 /// The living participants of a repository, in the order of their insertion.
 ///
-/// An ascending array of weak references, without a hash table: a multiplexer is added when it is made, and removed by its `deinit`.
+/// An ascending array of weak references, without a hash table: each multiplexer is added by its initialiser,
+/// and removed by its `deinit`.
 struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64
         weak var participant: (any SessionParticipant)?
         let isPlain: Bool
         let detachesItself: Bool
-        /// Whether the participant was removed; its weak reference cannot be read for that, since this retains it under a lock.
+        /// Whether the participant was removed. A read of the weak reference would retain the participant
+        /// under a lock.
         var isVacant = false
     }
 
@@ -181,20 +191,20 @@ struct WeakParticipants: Sendable {
         var met: [any SessionParticipant] = []
     }
 
-    /// Ascending by their order.
+    /// Ascending by `order`.
     private var places: [Place] = []
     private var vacantCount = 0
-    /// The orders of the participants of each `cacheKey`, ascending; some of these may be deallocated.
+    /// The numbers of the participants of each `cacheKey`, ascending; may include deallocated participants.
     private var domains: [String: [UInt64]] = [:]
-    /// The number of places whose participants do not detach themselves.
+    /// The number of places for participants without `detachesItself`.
     private var purgeableCount = 0
-    /// The number of these places at which those of deallocated participants are removed.
+    /// The value of ``purgeableCount`` at which the places of deallocated participants are removed.
     private var purgeCount = 64
 
     /// The number of the last participant; ascending.
     private(set) var lastOrder: UInt64 = 0
 
-    /// The number of places, those of deallocated participants included.
+    /// The number of places, including places of deallocated participants.
     var placeCount: Int { self.places.count }
 
     /// Adds a participant.
@@ -214,7 +224,7 @@ struct WeakParticipants: Sendable {
         if !place.detachesItself { self.purgeableCount += 1 }
         self.places.append(place)
         guard let domain else { return insertion }
-        // Removed while it is changed, so that it is not copied.
+        // Removed from the dictionary during the change, to avoid a copy of the array.
         var orders = self.domains.removeValue(forKey: domain) ?? []
         while let last = orders.last {
             if let other = self.place(of: last).flatMap({ self.places[$0].participant }) {
@@ -247,7 +257,7 @@ struct WeakParticipants: Sendable {
         if !orders.isEmpty { self.domains[domain] = orders }
     }
 
-    /// Removes the places of deallocated participants, and returns the others.
+    /// Removes the places of deallocated participants, and returns the living participants.
     private mutating func purge() -> [any SessionParticipant] {
         var living: [any SessionParticipant] = []
         self.places = self.places.filter { place in
@@ -263,11 +273,11 @@ struct WeakParticipants: Sendable {
         return living
     }
 
-    /// The living participants that were added after the one with number `order`.
+    /// The living participants that were added after the participant with number `order`.
     ///
     /// - Parameters:
     ///   - order: The number.
-    ///   - plain: Whether to include those that are plain.
+    ///   - plain: Whether to include plain participants.
     /// - Returns: The participants, in the order of their insertion.
     func living(after order: UInt64 = 0, plain: Bool = true) -> [any SessionParticipant] {
         self.places[self.places.partition(after: order) { $0.order }...].compactMap { place in
@@ -275,12 +285,12 @@ struct WeakParticipants: Sendable {
         }
     }
 
-    /// The living participants with that `cacheKey`.
+    /// The living participants with this `cacheKey`.
     func living(in domain: String) -> [any SessionParticipant] {
         (self.domains[domain] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
     }
 
-    /// The number of slots without a living participant after their removal.
+    /// The number of places and `cacheKey`s without a living participant that should have been removed.
     func leftoverCount() -> Int {
         let released = self.places.count { $0.detachesItself && !$0.isVacant && $0.participant == nil }
         let vacant = self.vacantCount > max(32, self.places.count / 2) ? self.vacantCount : 0
@@ -294,7 +304,7 @@ struct WeakParticipants: Sendable {
 }
 
 extension Array {
-    /// The index of the first element whose number is greater than `number`; the elements are ascending by their numbers.
+    /// The index of the first element with a number greater than `number`; elements are ascending by number.
     fileprivate func partition(after number: UInt64, _ numberOf: (Element) -> UInt64) -> Int {
         var (low, high) = (0, self.count)
         while low < high {

@@ -1,7 +1,8 @@
-/// A repository's calls of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and pending invalidations.
+/// A repository's calls of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and pending
+/// invalidations.
 ///
-/// **After a failure of the connection.** The breaker opens for a pause, and flights go on without the store. The refusal of an entry is
-/// a reply, and closes the breaker.
+/// **After a failure of the connection.** The breaker opens for a pause, and flights continue without the
+/// store. The refusal of an entry is a reply, and closes the breaker.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package final class SharedStoreClient: Sendable {
@@ -46,7 +47,7 @@ package final class SharedStoreClient: Sendable {
         self.observer = observer
         var options = RetryBudget.Options()
         options.failuresToOpen = 1
-        // Machines that lose the store at the same time ask it again at different times.
+        // Machines that lose the store at the same time call the store again at different times.
         options.pause = .saturating(seconds: policy.pause.secondsValue * (0.5 + random() / 2))
         options.maximumPause = policy.maximumPause
         options.probeLimit = .sum(policy.budget, policy.budget)
@@ -55,7 +56,7 @@ package final class SharedStoreClient: Sendable {
 
     deinit { self.state.withLock { $0.listener }?.cancel() }
 
-    /// Starts work that belongs to no caller.
+    /// Starts work without a waiting caller.
     @discardableResult
     private func background(
         _ name: String,
@@ -120,7 +121,8 @@ package final class SharedStoreClient: Sendable {
 
     /// The reason of the present outage; `nil` without an outage.
     ///
-    /// Calls the store, within the budget and the limits of the breaker: a service without requests reports an outage, too.
+    /// Calls the store within the budget, during an outage only if the breaker permits the call. So a service
+    /// without requests reports an outage, too.
     func outage() async -> MuxEvent.Reason? {
         let budget = self.policy.budget
         guard self.state.withLock({ $0.outage }) == nil else {
@@ -143,7 +145,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Records the begin or the end of an outage, and reports a change to the observer.
+    /// Records the beginning or the end of an outage, and reports a change to the observer.
     private func report(_ outage: MuxEvent.Reason?) {
         let isNews = self.state.withLock { state in
             defer { state.outage = outage }
@@ -177,8 +179,8 @@ package final class SharedStoreClient: Sendable {
     ///   - duration: The longest duration of the claim.
     ///   - limit: How long to wait for the store.
     ///   - refused: Receives the reason if the store refuses the entry.
-    /// - Returns: The entry if the entry is fresh enough, else a claim of this or another machine; `nil` without a reply within `limit`, and
-    ///   after a refusal.
+    /// - Returns: The entry if fresh enough, else a claim of this or another machine; `nil` without a reply
+    ///   within `limit`, and after a refusal.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
@@ -235,9 +237,10 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Ends a claim without an entry, in a task of its own.
+    /// Ends a claim without an entry, in a separate task.
     ///
-    /// Calls the store although the breaker may be open, and repeats the call for a minute: other machines wait for the claim.
+    /// The call is sent even if the breaker is open, and repeated for a minute, because other machines wait
+    /// for the claim.
     func giveUp(_ ticket: MuxShared.Ticket) {
         let loop = self.patientLoop(for: .seconds(60))
         let (store, time, spawn, budget) = (self.store, self.time, self.spawn, self.policy.budget)
@@ -273,7 +276,8 @@ package final class SharedStoreClient: Sendable {
     ///   - call: The call.
     ///   - late: Receives a later result.
     /// - Returns: The result of the call.
-    /// - Throws: ``MuxError/sharedStoreUnavailable`` if the breaker is open or the time is over, or the error of the store.
+    /// - Throws: ``MuxError/sharedStoreUnavailable`` if the breaker is open or the time is over, or the error
+    ///   of the store.
     private func call<R: Sendable>(
         within limit: Duration? = nil,
         _ call: @escaping @Sendable @concurrent (any MuxSharedStore) async throws -> R,
@@ -319,7 +323,8 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Invalidations
 
-    /// Records invalidations; the store does an invalidation before this machine reads an entry of its scope.
+    /// Adds pending invalidations; the store executes a pending invalidation before this machine reads an
+    /// entry of its scope.
     func owe(_ scopes: [MuxShared.Scope]) {
         self.state.withLock { $0.pending.add(scopes, isOutage: !$0.breaker.isHealthy) }
     }
@@ -356,7 +361,8 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Sends the pending invalidations: one batch with the scopes of `first`, or all batches if `first` is `nil`.
+    /// Sends the pending invalidations: one batch with the scopes of `first`, or all batches if `first` is
+    /// `nil`.
     ///
     /// Only one task sends at a time: a second sending of a scope would void later claims.
     private func sendPending(first: [MuxShared.Scope]? = nil) async throws {

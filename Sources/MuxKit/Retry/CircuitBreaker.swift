@@ -1,14 +1,15 @@
-/// Decides about one host: whether a request may be sent, and whether a retry is permitted.
+/// Decides about the requests to one host: admission, and permission of retries.
 ///
-/// Retries are limited to a share of the first attempts; both counts are halved with each window. After consecutive failures the
-/// breaker opens for a pause, then lets one request through as a probe.
+/// Retries are limited to a share of the first attempts; both counts are halved with each window. After
+/// consecutive failures the breaker opens for a pause, then admits one request as a probe.
 package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
-        /// Requests are permitted; the last `failures` of them have failed.
+        /// Requests are admitted; the last `failures` requests have failed.
         case closed(failures: Int)
-        /// Requests are refused until then. The next pause has the length `pause`.
+        /// Requests are refused until the time `until`. The next pause has the length `pause`.
         case open(until: Moment, pause: Duration)
-        /// One request is the probe; another one may be, if it has not ended by `until`.
+        /// One request is the probe; if the probe has not ended by `until`, another request becomes the
+        /// probe.
         case probing(ticket: UInt64, pause: Duration, until: Moment)
     }
 
@@ -18,7 +19,7 @@ package struct CircuitBreaker: Sendable {
     private var firsts = 0.0
     private var retries = 0.0
     private var window: Moment
-    /// The time of the last request or retry.
+    /// The time of the last call for a request or a retry.
     package private(set) var lastUsed: Moment
 
     package init(_ options: RetryBudget.Options, at now: Moment) {
@@ -33,11 +34,11 @@ package struct CircuitBreaker: Sendable {
     package enum AdmitAction: Sendable, Equatable {
         /// Send the request, and report its end.
         case ask(ticket: UInt64)
-        /// Send nothing.
+        /// Do not send the request.
         case refuse
     }
 
-    /// A request is wanted.
+    /// Asks for admission of a request.
     package mutating func wanted(isRetry: Bool, at now: Moment) -> AdmitAction {
         self.forget(at: now)
         switch self.breaker {
@@ -54,9 +55,9 @@ package struct CircuitBreaker: Sendable {
         return .ask(ticket: self.nextTicket)
     }
 
-    /// A retry is wanted.
+    /// Asks for permission of a retry.
     ///
-    /// - Returns: Whether the share permits it; if so, it is counted.
+    /// - Returns: Whether the share permits the retry; a permitted retry is counted.
     package mutating func retryWanted(at now: Moment) -> Bool {
         self.forget(at: now)
         let share = self.options.share.isNaN ? 0 : max(self.options.share, 0)
@@ -65,10 +66,10 @@ package struct CircuitBreaker: Sendable {
         return true
     }
 
-    /// A request was answered.
+    /// Reports a response to a request.
     package mutating func answered() { self.breaker = .closed(failures: 0) }
 
-    /// A request failed with a transient error.
+    /// Reports a transient error of a request.
     package mutating func failed(_ ticket: UInt64, at now: Moment) {
         switch self.breaker {
         case .closed(let failures):
@@ -77,15 +78,15 @@ package struct CircuitBreaker: Sendable {
             if count >= max(self.options.failuresToOpen, 1) { self.open(for: self.options.pause, at: now) }
         case .open: break
         case .probing(ticket, let pause, _): self.open(for: pause, at: now)
-        case .probing: break  // it began before the probe
+        case .probing: break  // the request began before the probe
         }
     }
 
-    /// A request ended without information about the host.
+    /// Reports the end of a request without information about the host.
     package mutating func abandoned(_ ticket: UInt64, at now: Moment) {
         switch self.breaker {
         case .probing(ticket, let pause, _):
-            self.breaker = .open(until: now, pause: pause)  // the next one is the probe
+            self.breaker = .open(until: now, pause: pause)  // the next request is the probe
         case .closed, .open, .probing: break
         }
     }
@@ -117,7 +118,7 @@ package struct CircuitBreaker: Sendable {
 }
 
 extension RetryPolicy {
-    /// A host, and the ``RetryBudget`` that its callers share.
+    /// A host with the ``RetryBudget`` of its callers.
     ///
     /// ```swift
     /// let page = try await retry(.web, on: "api.example.com") { _ in try await fetchPage() }
@@ -142,19 +143,20 @@ extension RetryPolicy {
         /// Names a host of the shared budget.
         public init(stringLiteral name: String) { self.init(name) }
 
-        /// Reports an answer to a request outside of any retry.
+        /// Reports a response to a request outside of any retry.
         ///
-        /// It closes the breaker and wakes the waits for ``RetrySignal/WakeUp/success(on:)``.
+        /// The call closes the breaker and wakes the waits for ``RetrySignal/WakeUp/success(on:)``.
         public func answered() { self.budget.answered(self.name) }
 
-        /// One admitted request, whose end must be reported.
+        /// One admitted request; its end must be reported.
         struct Pass: Sendable {
             let host: RetryPolicy.Host
             let ticket: UInt64
 
             func succeeded() { self.host.answered() }
 
-            /// Only a transient error counts against the host; a refusal is an answer.
+            /// Reports an error: only a transient error counts against the host; a refusal counts as a
+            /// response.
             func failed(_ error: any Error) {
                 let advice = RetryAdvice.of(error)
                 if advice.isTransient {
@@ -174,13 +176,13 @@ extension RetryPolicy {
             self.budget.admit(self.name, isRetry: isRetry).map { Pass(host: self, ticket: $0) }
         }
 
-        /// Whether the share permits a retry; if so, it is counted.
+        /// Whether the share permits a retry; a permitted retry is counted.
         func permitsRetry() -> Bool { self.budget.permitsRetry(self.name) }
     }
 }
 
 extension RetrySignal.WakeUp {
-    /// Wakes when the host answers another request.
+    /// Wakes when the host responds to another request.
     public static func success(on host: RetryPolicy.Host) -> RetrySignal.WakeUp {
         RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.listen(host.name, wake) }
     }

@@ -1,38 +1,39 @@
-/// The pause before the next attempt after failures in a row: a pure state, for a server that is left alone while it fails.
+/// The pause before the next attempt after consecutive failures of a server, as a pure state.
 ///
-/// The pause doubles with each failure, up to ``longest`` or the first pause if that is longer. It is at least the server's
-/// `Retry-After`, of which at most ``longestRetryAfter`` is obeyed. A success ends it.
+/// The pause doubles with each failure, up to ``longest``, or up to the first pause if longer. The pause is
+/// at least the server's `Retry-After`, limited to ``longestRetryAfter``. A success ends the pause.
 @usableFromInline
 package struct FailurePause: Sendable, Hashable {
-    /// The longest pause to which failures grow.
+    /// The longest pause after repeated failures.
     package static let longest = Duration.seconds(60)
 
-    /// The longest `Retry-After` that is obeyed.
+    /// The longest accepted `Retry-After`.
     package static let longestRetryAfter = Duration.seconds(3600)
 
-    /// The number of failures in a row.
+    /// The number of consecutive failures.
     package private(set) var failures = 0
 
     /// The earliest time of the next attempt.
     package private(set) var end = Moment.distantPast
 
-    /// No failure.
+    /// Makes a state without a failure.
     package init() {}
 
     /// Whether an attempt may start.
     @usableFromInline
     package func isOver(at now: Moment) -> Bool { self.end <= now }
 
-    /// The time until an attempt may start; `nil` if one may start now.
+    /// The time until an attempt may start; `nil` if an attempt may start now.
     package func remaining(at now: Moment) -> Duration? { self.isOver(at: now) ? nil : self.end.duration(since: now) }
 
-    /// An attempt failed.
+    /// Reports a failed attempt.
     ///
     /// - Parameters:
     ///   - now: The time of the failure.
-    ///   - first: The pause after the first failure; zero or less for a pause only where the server asks for one.
-    ///   - longest: The longest pause to which failures grow, unless `first` is longer.
-    ///   - retryAfter: The server's `Retry-After`; `nil` if there is none.
+    ///   - first: The pause after the first failure; zero or less for a pause only with a `Retry-After` of
+    ///     the server.
+    ///   - longest: The longest pause after repeated failures, unless `first` is longer.
+    ///   - retryAfter: The server's `Retry-After`; `nil` if absent.
     package mutating func failed(
         at now: Moment,
         first: Duration,
@@ -47,14 +48,14 @@ package struct FailurePause: Sendable, Hashable {
         self.end = now.advanced(by: max(own, Self.obeyed(retryAfter)))
     }
 
-    /// An attempt succeeded.
+    /// Reports a successful attempt.
     package mutating func succeeded() { self = FailurePause() }
 
-    /// The part of a `Retry-After` that is obeyed; zero for `nil`.
+    /// A `Retry-After`, limited to ``longestRetryAfter``; zero for `nil`.
     package static func obeyed(_ retryAfter: Duration?) -> Duration {
         min(max(retryAfter ?? .zero, .zero), Self.longestRetryAfter)
     }
 
-    /// The doublings after which a pause of a nanosecond exceeds ``longest``.
+    /// The number of doublings to raise a pause of one nanosecond above ``longest``.
     private static let mostDoublings = 36
 }

@@ -1,4 +1,4 @@
-/// Runs `operation`, and runs it again after a transient error.
+/// Runs `operation`, and repeats the operation after a transient error.
 ///
 /// ```swift
 /// let page = try await retry { try await fetchPage() }
@@ -8,7 +8,7 @@
 /// ) { attempt in try await fetchPage(isFirst: attempt.index == 0) }
 /// ```
 ///
-/// A result can ask for another attempt, too:
+/// A result can also request another attempt:
 ///
 /// ```swift
 /// let job = try await retry(.fixed(.seconds(2), maxAttempts: 30), while: { !$0.isDone }) { _ in
@@ -16,18 +16,20 @@
 /// }
 /// ```
 ///
-/// The operation runs in the caller's isolation, one attempt after another. A wait between attempts ends at its deadline or with
-/// the first wake-up.
+/// The operation runs in the caller's isolation, one attempt after another. A wait between attempts ends at
+/// its deadline or at the first wake-up.
 ///
-/// **Cancellation.** Between attempts a cancelled caller gets `CancellationError` at once; an attempt has to check for
-/// cancellation itself. A success is returned even if the task was cancelled meanwhile.
+/// **Cancellation.** A cancellation during a wait throws `CancellationError` at once. During an attempt the
+/// operation must check for cancellation. A successful output is returned even after a cancellation of the
+/// task.
 ///
 /// - Parameters:
 ///   - policy: The number of attempts, and the delays between them.
-///   - host: The host of the request. Its ``RetryBudget`` bounds the retries of all callers together.
+///   - host: The host of the request. The ``RetryBudget`` of the host bounds the retries of all callers
+///     together.
 ///   - wakeUps: Can end a wait early.
-///   - providers: Decide about another attempt, in order, before the error and the policy do.
-///   - isUnfinished: Whether a result asks for another attempt.
+///   - providers: Decide about another attempt, in order, before the error and the policy.
+///   - isUnfinished: Returns `true` for an output with a request for another attempt.
 ///   - log: Receives the events of the retry.
 ///   - clock: Measures the waits.
 ///   - operation: Makes one attempt.
@@ -50,7 +52,8 @@ public func retry<Output>(
     }
 }
 
-/// ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` for an operation that does not use its attempt.
+/// ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` with an operation without an attempt
+/// parameter.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryPolicy.Host? = nil,
@@ -68,17 +71,17 @@ public func retry<Output>(
     }
 }
 
-/// Runs `operation` with one value after another until it succeeds, as with the mirrors of a server.
+/// Runs `operation` with one value after another until success, as with the mirrors of a server.
 ///
 /// ```swift
 /// let data = try await retry(trying: mirrors) { mirror in try await fetch(from: mirror) }
 /// ```
 ///
-/// Each value has one attempt, whatever the error of the attempt before, and without a delay: the `Retry-After` of one server
-/// does not concern the next one.
+/// Each value has one attempt, after any error and without a delay: the `Retry-After` of one server does not
+/// apply to the next server.
 ///
 /// - Parameters:
-///   - values: The values, best first.
+///   - values: The values, in order of preference.
 ///   - log: Receives the events of the retry.
 ///   - operation: Makes an attempt with one value.
 /// - Returns: The output of the first successful attempt.
@@ -104,16 +107,17 @@ public func retry<Value, Output>(
 
 /// Ends waits between attempts on an event of the app, such as a screen that appears.
 ///
-/// **Concurrent calls.** For each wait ``setUp(wake:)`` is called once, then ``tearDown()`` once, however the wait ends: by this
-/// helper, another one, its deadline, a replacement, or cancellation. An instance that serves several retries at a time has to
-/// tell their calls apart itself.
+/// **Concurrent calls.** Each wait calls ``setUp(wake:)`` once, then ``tearDown()`` once, after every kind of
+/// end: a wake-up by this helper or another wake-up, the deadline, a replacement of the wait, or a
+/// cancellation. If one instance serves several retries at a time, the instance must distinguish their calls.
 public protocol RetryHelper: Sendable {
-    /// A wait has begun. A call of `wake` ends it, from any thread; further calls have no effect.
+    /// Called at the start of a wait. A call of `wake` ends the wait, from any thread; further calls have no
+    /// effect.
     ///
-    /// Must not block: it runs on the thread that begins the wait.
+    /// Must not block: the call runs on the thread of the start of the wait.
     func setUp(wake: @escaping @Sendable () -> Void)
 
-    /// The wait has ended. Must not block: it runs on the thread that ended the wait.
+    /// Called at the end of the wait. Must not block: the call runs on the thread of the end of the wait.
     func tearDown()
 }
 
@@ -123,10 +127,11 @@ extension RetryPolicy {
         /// The index of the attempt; the first is 0.
         public let index: Int
 
-        /// The time since the first attempt began; zero for the first.
+        /// The time since the start of the first attempt; zero for the first attempt.
         public let elapsed: Duration
 
-        /// The error of the attempt before; `nil` for the first, and after a result that asked for another attempt.
+        /// The error of the previous attempt; `nil` for the first attempt, and after a result with a request
+        /// for another attempt.
         public let previousError: (any Error)?
 
         package init(index: Int, elapsed: Duration, previousError: (any Error)? = nil) {

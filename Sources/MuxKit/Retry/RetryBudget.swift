@@ -1,8 +1,8 @@
-/// Bounds the load of all callers on a host that fails.
+/// Bounds the load of all callers on a failing host.
 ///
-/// For each host, retries are limited to a share of the first attempts, so 1,000 requests that fail at once do not become 3,000.
-/// After consecutive failures a circuit breaker opens: attempts end at once with ``RetryError/Reason/hostDown``, until a probe
-/// succeeds.
+/// For each host, retries are limited to a share of the first attempts: 1,000 simultaneous failures with
+/// three attempts each do not become 3,000 requests. After consecutive failures a circuit breaker opens:
+/// attempts end at once with ``RetryError/Reason/hostDown``, until a probe succeeds.
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 public final class RetryBudget: Sendable {
@@ -11,13 +11,13 @@ public final class RetryBudget: Sendable {
         /// The number of retries for each first attempt; 0.1.
         public var share: Double
 
-        /// The number of retries within a window that are always permitted; 10.
+        /// The number of always permitted retries within a window; 10.
         public var minimumRetries: Int
 
         /// The time after which the counts are halved; 10 seconds.
         public var window: Duration
 
-        /// The number of consecutive failures that opens the breaker; 20.
+        /// The number of consecutive failures to open the breaker; 20.
         public var failuresToOpen: Int
 
         /// The first pause of an open breaker; 5 seconds, doubled with each failed probe.
@@ -26,17 +26,18 @@ public final class RetryBudget: Sendable {
         /// The longest pause; 5 minutes.
         public var maximumPause: Duration
 
-        /// The time after which another probe is let through, if the first has not ended; 30 seconds.
+        /// The time until another request is admitted as a probe if the first probe has not ended; 30
+        /// seconds.
         ///
-        /// The first answer to any of them closes the breaker.
+        /// The first response to any probe closes the breaker.
         public var probeLimit: Duration
 
-        /// The number of hosts in memory; 1,000.
+        /// The maximum number of hosts in memory; 1,000.
         ///
-        /// Beyond that, healthy hosts are removed first, and of these the least recently used.
+        /// Above the maximum, healthy hosts are removed first, in the order of their last use.
         public var maximumHosts: Int
 
-        /// The parameters have the names of the properties.
+        /// Makes options; each parameter sets the property of the same name.
         public init(
             share: Double = 0.1,
             minimumRetries: Int = 10,
@@ -58,13 +59,13 @@ public final class RetryBudget: Sendable {
         }
     }
 
-    /// The budget of every ``RetryPolicy/Host`` that is made without one.
+    /// The default budget of a ``RetryPolicy/Host``.
     public static let shared = RetryBudget()
 
     private let options: Options
     private let time: TimeSource
     private let hosts = Locked<[String: CircuitBreaker]>([:])
-    /// Sent by host when the host answers.
+    /// Notifies the listeners for a host name of each response from the host.
     private let answers = Broadcast<String, Void>()
 
     /// Makes a budget without counts.
@@ -115,14 +116,14 @@ public final class RetryBudget: Sendable {
         }
     }
 
-    /// Removes hosts: healthy ones first, and of these the least recently used.
+    /// Removes hosts: healthy hosts first, in the order of their last use.
     private static func makeRoom(in hosts: inout [String: CircuitBreaker], limit: Int) {
         guard hosts.count >= limit else { return }
         let order = hosts.sorted { a, b in
             let (a, b) = (a.value, b.value)
             return a.isHealthy != b.isHealthy ? a.isHealthy : a.lastUsed < b.lastUsed
         }
-        // A quarter at a time, so that many new hosts do not each cost a sort.
+        // Removes a quarter at a time: many new hosts do not each require a sort.
         for (name, _) in order.prefix(max(hosts.count - limit + 1, limit / 4)) { hosts[name] = nil }
     }
 

@@ -1,14 +1,14 @@
-/// The state of one run of a ``RetryLoop``: read and changed by the loop, and by other code at any time.
+/// The state of one run of a ``RetryLoop``, for the loop and for concurrent demands and cancellations.
 ///
-/// The waits are synchronous code, so a demand or a cancellation has its effect before the call returns.
+/// The state changes are synchronous: a demand or a cancellation takes effect before the call returns.
 package final class RetryControl: Sendable {
-    /// How a wait ended.
+    /// The end of a wait.
     enum WaitEnd: Sendable {
         /// The next attempt is due.
         case attempt
-        /// There is no other attempt.
+        /// The retry ends without another attempt.
         case stop(RetryError.Reason)
-        /// The retry was cancelled, which has been logged.
+        /// The retry was cancelled; the cancellation is already logged.
         case cancelled
     }
 
@@ -29,13 +29,13 @@ package final class RetryControl: Sendable {
         self.state = Locked(State(machine: RetryStateMachine(loop.policy)))
     }
 
-    /// The errors of the attempts made so far.
+    /// The failed attempts so far.
     var history: RetryHistory { self.state.withLock { $0.history } }
 
-    /// The index of the present attempt, or of the last one.
+    /// The index of the present or last attempt.
     var index: Int { self.state.withLock { $0.machine.index } }
 
-    /// The attempt that begins now.
+    /// The values of the attempt about to begin.
     var attempt: RetryPolicy.Attempt {
         let now = self.loop.time.now
         return self.state.withLock { state in
@@ -51,20 +51,20 @@ package final class RetryControl: Sendable {
 
     /// Begins the first attempt.
     ///
-    /// - Returns: `false` if the retry was cancelled before.
+    /// - Returns: `false` if the retry has begun or was cancelled before.
     func start() -> Bool {
         let now = self.loop.time.now
         return self.state.withLock { $0.machine.started(at: now) }
     }
 
-    /// Adds an attempt that failed to the history.
+    /// Adds a failed attempt to the history.
     func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryProvider.Failure {
         let now = self.loop.time.now
         let elapsed = self.state.withLock { $0.machine.elapsed(at: now) }
         let failure = RetryProvider.Failure(error: error, attempt: attempt.index, elapsed: elapsed)
         var history = self.history
         history.add(failure, began: attempt.elapsed)
-        // Errors of the former one are released outside the lock.
+        // The errors of the previous history are released outside the lock.
         let former = self.state.withLock { [history] state in
             defer { state.history = history }
             return state.history
@@ -73,7 +73,7 @@ package final class RetryControl: Sendable {
         return failure
     }
 
-    /// Ends the present attempt, and begins the wait for the next one if there is to be one.
+    /// Ends the present attempt, and begins the wait for the next attempt, if permitted.
     func beginWait(_ verdict: RetryStateMachine.Verdict) -> RetryStateMachine.FailureAction {
         let now = self.loop.time.now
         let random = self.loop.random()
@@ -83,7 +83,7 @@ package final class RetryControl: Sendable {
         }
     }
 
-    /// Suspends until `wait`, or a wait that replaced it, has ended.
+    /// Suspends until the end of `wait`, or of a wait in its place.
     nonisolated(nonsending) func wait(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) async -> WaitEnd
     {
         let waitEnd = self.state.withLock { $0.waitEnd }
@@ -95,9 +95,9 @@ package final class RetryControl: Sendable {
         }
     }
 
-    /// Ends the retry, and a race of wake-ups that was begun for it.
+    /// Ends the retry, and the present race of wake-ups.
     ///
-    /// - Returns: Whether it had not ended before.
+    /// - Returns: `false` if the retry had already ended.
     @discardableResult
     func end() -> Bool {
         let (action, race) = self.state.withLock { state in
@@ -122,7 +122,7 @@ package final class RetryControl: Sendable {
         self.loop.log(.waiting(wait.deadline.map { max($0.duration(since: now), .zero) }))
         let left = wait.end.map { $0.duration(since: now) }
         if let left, left <= .zero { return self.woken(wait, by: .time) }
-        // Time is the first one, so that it wins where several are due.
+        // The time is the first racer: the time wins over other due wake-ups.
         let racers = (left.map { [.after($0)] } ?? []) + wakeUps
         race.start(racers, self.loop.context) { winner in
             guard let winner else { return }
@@ -145,19 +145,19 @@ package final class RetryControl: Sendable {
         }
     }
 
-    // MARK: - Events from outside
+    // MARK: - Events of other code
 
-    /// Ends the present wait with an attempt, or logs that there is none.
+    /// Ends the present wait with an attempt; without a wait, only logs the ignored demand.
     func retryNow() {
         let now = self.loop.time.now
         self.follow([]) { $0.demanded(at: now) }
     }
 
-    /// Replaces the present wait, or logs that there is none.
+    /// Replaces the present wait; without a wait, only logs the ignored demand.
     ///
     /// - Parameters:
-    ///   - delay: The length of the new wait; `nil` if only a wake-up ends it.
-    ///   - wakeUps: The wake-ups that can end it.
+    ///   - delay: The length of the new wait; `nil` for a wait without a deadline.
+    ///   - wakeUps: The wake-ups of the new wait.
     func reschedule(_ delay: Duration?, _ wakeUps: [RetrySignal.WakeUp]) {
         let now = self.loop.time.now
         self.follow(wakeUps) { $0.rescheduled(delay, at: now) }
@@ -182,9 +182,9 @@ package final class RetryControl: Sendable {
         }
     }
 
-    /// Ends the present wait, and permits no other attempt.
+    /// Ends the present wait and the retry; no further attempt begins.
     ///
-    /// - Parameter beforeItGoesOn: Called if there was a wait, before the loop is resumed.
+    /// - Parameter beforeItGoesOn: Called if a wait was cancelled, before the loop resumes.
     package func cancel(_ beforeItGoesOn: () -> Void = {}) {
         let (action, race, waitEnd, attempts) = self.state.withLock { state in
             defer { state.race = nil }
@@ -198,14 +198,14 @@ package final class RetryControl: Sendable {
     }
 }
 
-/// A race of wake-ups, which the first one ends; it runs once.
+/// A race of wake-ups; the first wake-up ends the race. A race runs once.
 ///
-/// Each wake-up that was set up is torn down exactly once, before the end of the race is reported.
+/// Each wake-up with a set-up is torn down exactly once, before the end of the race is reported.
 package final class RetryRace: Sendable {
     private enum State: Sendable {
-        /// It has not begun.
+        /// The race has not begun.
         case ready
-        /// It runs; these tear down what has been set up so far.
+        /// The race runs; `tearDowns` tear down the wake-ups set up so far.
         case running(ended: @Sendable (RetrySignal.WakeUp?) -> Void, tearDowns: [@Sendable () -> Void])
         /// A wake-up has won, or the race was called off.
         case over
@@ -215,7 +215,9 @@ package final class RetryRace: Sendable {
 
     package init() {}
 
-    /// Sets up the wake-ups in order, and calls `ended` once: with the first wake-up, or with `nil` if the race was called off.
+    /// Sets up the wake-ups in order, and calls `ended` once.
+    ///
+    /// The argument of `ended` is the first wake-up, or `nil` if the race was called off.
     package func start(
         _ wakeUps: [RetrySignal.WakeUp],
         _ context: RetrySignal.WakeUp.Context,
@@ -239,7 +241,7 @@ package final class RetryRace: Sendable {
         }
     }
 
-    /// Ends the race, or prevents its beginning.
+    /// Ends the race, or prevents its start.
     package func callOff() { self.end(nil) }
 
     private var isRunning: Bool {
@@ -257,7 +259,7 @@ package final class RetryRace: Sendable {
     }
 }
 
-/// The failures of one retry, of which the last 100 are kept.
+/// The last 100 failures of one retry.
 struct RetryHistory: Sendable {
     static let limit = 100
 

@@ -1,34 +1,35 @@
 public import Foundation
 
-/// The end of a retry that did not succeed.
+/// The error of an unsuccessful retry.
 ///
-/// Descriptions contain what the last error says to people: its `errorDescription`, or else its type, since its other texts may
-/// hold a secret.
+/// Descriptions contain the `errorDescription` of the last error, or else its type, since other texts of an
+/// error can contain a secret.
 public struct RetryError: Error, Sendable {
-    /// The reason for the end of a retry.
+    /// The reason for the end of an unsuccessful retry.
     @nonexhaustive public enum Reason: Sendable, Hashable {
         /// The last error is permanent, or the policy does not retry it.
         case refused
 
-        /// The policy permits no more attempts.
+        /// The policy permits no further attempt.
         case attemptsExhausted
 
-        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or there was no wake-up until then.
+        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or no wake-up happened before
+        /// that time.
         case timeExhausted
 
         /// The server's `Retry-After` is longer than ``RetryPolicy/maximumRetryAfter``.
         case retryAfterTooLong(Duration)
 
-        /// The ``RetryBudget`` permits no more retries for the host.
+        /// The ``RetryBudget`` permits no further retry for the host.
         case budgetExhausted
 
         /// The circuit breaker of the ``RetryBudget`` is open for the host.
         case hostDown
 
-        /// There was no value to try.
+        /// The collection of values was empty.
         case nothingToTry
 
-        /// No operation could be made for another attempt; ``RetryError/lastError`` is the cause.
+        /// Another attempt had no operation; ``RetryError/lastError`` is the cause.
         case noOperation
     }
 
@@ -37,23 +38,23 @@ public struct RetryError: Error, Sendable {
         /// The index of the attempt; the first is 0.
         public let index: Int
 
-        /// The beginning, as time since the beginning of the first attempt.
+        /// The start, as time since the start of the first attempt.
         public let began: Duration
 
-        /// The end, as time since the beginning of the first attempt.
+        /// The end, as time since the start of the first attempt.
         public let ended: Duration
 
-        /// The error; `nil` if the result asked for another attempt.
+        /// The error; `nil` if the result requested another attempt.
         public let error: (any Error)?
     }
 
     /// The reason for the end of the retry.
     public let reason: Reason
 
-    /// The failed attempts, in order; of more than 100, the last 100.
+    /// The failed attempts, in order; only the last 100.
     public let attempts: [Attempt]
 
-    /// The last error; `nil` if no attempt had one.
+    /// The last error; `nil` if no attempt threw an error.
     public let lastError: (any Error)?
 
     package init(_ reason: Reason, attempts: [Attempt], lastError: (any Error)?) {
@@ -64,7 +65,8 @@ public struct RetryError: Error, Sendable {
 }
 
 extension RetryError: RetryableError {
-    /// The advice of the last error; permanent if the retry ended because of its budget, its host or a lack of values.
+    /// The advice of the last error; permanent for an end by the budget, the host, or a lack of values or
+    /// operations.
     public var retryAdvice: RetryAdvice {
         switch self.reason {
         case .budgetExhausted, .hostDown, .nothingToTry, .noOperation: .permanent
@@ -74,7 +76,7 @@ extension RetryError: RetryableError {
 }
 
 extension RetryError: ConnectivityError {
-    /// Whether the host's circuit breaker is open, or the last error was one of connectivity.
+    /// Whether the host's circuit breaker is open, or the last error was a connectivity failure.
     public var isConnectivityFailure: Bool {
         self.reason == .hostDown || self.lastError.map(SilenceableError.isSilenceable) ?? false
     }
@@ -86,10 +88,10 @@ extension RetryError: BadDependencyError {
 }
 
 extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
-    /// A sentence for a person.
+    /// A sentence for the user.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a person.
+    /// A sentence for the user.
     public var description: String {
         let count = (self.attempts.last?.index ?? -1) + 1
         let tried = "Gave up after \(ErrorText.count(count, "attempt"))"

@@ -1,4 +1,4 @@
-/// Receives the events of a retry; the description of each is a line of text.
+/// Receives the events of a retry; each description is a line of text.
 ///
 /// ```swift
 /// let log = RetryLog { print($0) }
@@ -6,12 +6,13 @@
 public struct RetryLog: Sendable {
     let write: (@Sendable (RetryLog.Event) -> Void)?
 
-    /// Calls `write`, which must not block, with each event: on the thread of the event, outside of all locks.
+    /// Calls `write` with each event, on the thread of the event, outside of all locks; `write` must not
+    /// block.
     public init(_ write: @escaping @Sendable (RetryLog.Event) -> Void) { self.write = write }
 
     private init() { self.write = nil }
 
-    /// Receives nothing.
+    /// Ignores all events.
     public static let silent = RetryLog()
 
     package func callAsFunction(_ event: @autoclosure () -> RetryLog.Event) { self.write?(event()) }
@@ -23,7 +24,8 @@ extension RetryLog {
         /// The attempt with this index begins.
         case attempt(Int)
 
-        /// The attempt with this index failed with an error of this type, or its result asked for another attempt.
+        /// The attempt with this index failed with an error of this type, or its result requested another
+        /// attempt.
         case failed(Int, errorType: String?)
 
         /// The next attempt begins after this delay, or with `nil` at a wake-up.

@@ -1,4 +1,4 @@
-/// The one loop of attempts: its configuration, and ``run(_:_:)``.
+/// The loop of attempts for all retry functions: its configuration, and ``run(_:_:)``.
 ///
 /// ``RetryControl`` holds the state of one run.
 package struct RetryLoop: Sendable {
@@ -33,7 +33,7 @@ package struct RetryLoop: Sendable {
 
     package var context: RetrySignal.WakeUp.Context { RetrySignal.WakeUp.Context(time: self.time, spawn: self.spawn) }
 
-    /// Makes attempts until one succeeds or no other is permitted.
+    /// Makes attempts until a success, or until no further attempt is permitted.
     ///
     /// - Throws: The error of the last attempt, not wrapped in a ``RetryError``.
     package nonisolated(nonsending) func runPlainly<Output>(
@@ -46,11 +46,13 @@ package struct RetryLoop: Sendable {
         }
     }
 
-    /// Makes attempts until one succeeds or no other is permitted.
+    /// Makes attempts until a success, or until no further attempt is permitted.
     ///
     /// - Parameters:
-    ///   - control: The state of this run, made for it and for no other; `nil` if no other code needs it.
-    ///   - operation: Makes one attempt. What it throws is ``RetryResult/failure(_:_:)`` with ``RetryProvider/Plan/pass``.
+    ///   - control: The state of this run, not shared with another run; `nil` if no other code needs the
+    ///     state.
+    ///   - operation: Makes one attempt. A thrown error is a ``RetryResult/failure(_:_:)`` with
+    ///     ``RetryProvider/Plan/pass``.
     /// - Returns: The output of the first successful attempt.
     /// - Throws: ``RetryError``, or `CancellationError`.
     package nonisolated(nonsending) func run<Output>(
@@ -96,7 +98,7 @@ package struct RetryLoop: Sendable {
         }
     }
 
-    /// Asks the host whether the attempt may be made.
+    /// Asks the host for admission of the attempt.
     private func admit(_ attempt: RetryPolicy.Attempt, _ control: RetryControl) throws -> RetryPolicy.Host.Pass? {
         guard let host = self.host else { return nil }
         if let pass = host.admit(isRetry: attempt.index > 0) { return pass }
@@ -115,7 +117,8 @@ package struct RetryLoop: Sendable {
         case .ignore: throw self.cancelled(attempt)
         case .stop(let reason): throw self.gaveUp(reason, attempt.index + 1, control)
         case .wait(let wait):
-            // A cancellation meanwhile has ended the wait, and says so below.
+            // After a concurrent cancellation `end()` returns `false`, and `control.wait` below returns
+            // `.cancelled`.
             if let host = self.host, !host.permitsRetry(), control.end() {
                 throw self.gaveUp(.budgetExhausted, attempt.index + 1, control)
             }
@@ -137,7 +140,7 @@ package struct RetryLoop: Sendable {
         return CancellationError()
     }
 
-    /// Decides what follows a failure, and which wake-ups can end the wait early.
+    /// Decides the next step after a failure, and the wake-ups of a wait.
     private func verdict(on failure: RetryProvider.Failure, plan: RetryProvider.Plan) -> (
         RetryStateMachine.Verdict, [RetrySignal.WakeUp]
     ) {
@@ -153,7 +156,8 @@ package struct RetryLoop: Sendable {
         }
     }
 
-    /// The first plan that is not ``RetryProvider/Plan/pass``: that of the attempt, then those of the providers.
+    /// The first plan other than ``RetryProvider/Plan/pass``: first from the attempt, then from the providers
+    /// in order.
     private func decision(on failure: RetryProvider.Failure, plan: RetryProvider.Plan) -> RetryProvider.Plan {
         guard case .pass = plan else { return plan }
         for provider in self.providers {
@@ -166,16 +170,16 @@ package struct RetryLoop: Sendable {
 
 /// The result of one attempt.
 package enum RetryResult<Output> {
-    /// The work is done.
+    /// The attempt succeeded.
     case output(Output)
 
-    /// The attempt did not fail, and another one is wanted.
+    /// The attempt succeeded, but its output requests another attempt.
     case retry
 
     /// The attempt failed.
     case failure(any Error, RetryProvider.Plan)
 
-    /// The attempt could not be made: the retry ends with ``RetryError/Reason/noOperation``.
+    /// The attempt could not be made; the retry ends with ``RetryError/Reason/noOperation``.
     case impossible(any Error)
 
     var error: (any Error)? {

@@ -7,9 +7,10 @@ import Foundation
 /// let patient = RetryPolicy.exponential(base: .milliseconds(500), maxAttempts: 4)
 /// ```
 ///
-/// Which errors are retried is decided by the error, see ``RetryableError``, and by ``RetryProvider``.
+/// The error's ``RetryableError/retryAdvice``, the status codes of the policy and each ``RetryProvider``
+/// decide about a retry.
 public struct RetryPolicy: Sendable, Hashable {
-    /// The number of attempts, the first included; at least 1.
+    /// The maximum number of attempts, including the first; at least 1.
     public var maxAttempts: Int
 
     /// The growth of the delay between attempts.
@@ -21,30 +22,33 @@ public struct RetryPolicy: Sendable, Hashable {
     /// The longest delay before jitter; 6 hours.
     public var maximumDelay: Duration
 
-    /// The latest beginning of an attempt, after the beginning of the first one; `nil` for no limit.
+    /// The latest start of an attempt, measured from the start of the first attempt; `nil` for no limit.
     ///
-    /// A wait without a wake-up ends at this time with ``RetryError/Reason/timeExhausted``, and a longer delay ends the retry
-    /// at once. A random delay that could be too long is drawn from the remaining time, once. An attempt that has begun is not
-    /// cancelled.
+    /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
+    /// - A delay beyond this time ends the retry at once with the same reason. If the longest random delay is
+    ///   beyond this time, the delay is drawn from the remaining time instead, but only once per retry.
+    /// - A running attempt is not cancelled.
     public var maximumDuration: Duration?
 
-    /// The longest `Retry-After` that is waited for; 5 minutes.
+    /// The longest accepted `Retry-After`; 5 minutes.
     ///
-    /// No wake-up shortens such a wait. A longer `Retry-After` ends the retry with ``RetryError/Reason/retryAfterTooLong(_:)``.
+    /// Only a demand ends such a wait early: ``RetrySignal/WakeUp/signal(_:)`` or a method of
+    /// ``RetryingOperation``. A longer `Retry-After` ends the retry with
+    /// ``RetryError/Reason/retryAfterTooLong(_:)``.
     public var maximumRetryAfter: Duration
 
     /// The maximum of the random delay between an early wake-up and the next attempt; 3 seconds.
     ///
-    /// It spreads the attempts of many waits that one event wakes.
+    /// The delay spreads the attempts of many waits after a common event.
     public var wakeJitter: Duration
 
     /// Whether work that is not idempotent, such as a `POST`, is retried; `false`.
     public var repeatsUnsafeWork: Bool
 
-    /// The status codes that are retried; 408, 425, 429, 500, 502, 503 and 504.
+    /// The retried status codes; 408, 425, 429, 500, 502, 503 and 504.
     public var retriedStatuses: Set<Int>
 
-    /// The status codes that are never retried, also if they are in ``retriedStatuses``; none.
+    /// The status codes without a retry, even if in ``retriedStatuses``; empty.
     public var refusedStatuses: Set<Int>
 
     /// Makes a policy of the given parts.
@@ -80,12 +84,12 @@ public struct RetryPolicy: Sendable, Hashable {
     /// Two attempts without a delay.
     public static let once = RetryPolicy(maxAttempts: 2, backoff: .immediate)
 
-    /// For requests over the network: three attempts, up to half a second and up to a second apart.
+    /// For network requests: three attempts, with random delays of up to half a second and up to one second.
     public static let web = RetryPolicy(maxAttempts: 3, backoff: .exponential(base: .milliseconds(500)))
 
     /// Attempts without a delay between them.
     ///
-    /// - Parameter maxAttempts: The number of attempts, the first included.
+    /// - Parameter maxAttempts: The maximum number of attempts, including the first.
     /// - Returns: The policy.
     public static func immediate(maxAttempts: Int = 3) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .immediate)
@@ -94,8 +98,8 @@ public struct RetryPolicy: Sendable, Hashable {
     /// Attempts with the same delay between them.
     ///
     /// - Parameters:
-    ///   - delay: The delay before chance has its share.
-    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - delay: The delay before jitter.
+    ///   - maxAttempts: The maximum number of attempts, including the first.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func fixed(_ delay: Duration, maxAttempts: Int = 3, jitter: RetryPolicy.Jitter = .full) -> RetryPolicy
@@ -103,22 +107,22 @@ public struct RetryPolicy: Sendable, Hashable {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .fixed(delay), jitter: jitter)
     }
 
-    /// Attempts with delays of once, twice, three times the step between them.
+    /// Attempts with delays of one, two, three steps.
     ///
     /// - Parameters:
-    ///   - step: The first delay, and the difference between each delay and the one before.
-    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - step: The first delay, and the increment of each further delay.
+    ///   - maxAttempts: The maximum number of attempts, including the first.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func linear(step: Duration, maxAttempts: Int = 3, jitter: RetryPolicy.Jitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .linear(step: step), jitter: jitter)
     }
 
-    /// Attempts with delays between them of which each is twice as long as the one before.
+    /// Attempts with delays of the base, then twice the previous delay.
     ///
     /// - Parameters:
     ///   - base: The first delay.
-    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - maxAttempts: The maximum number of attempts, including the first.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func exponential(
@@ -129,11 +133,11 @@ public struct RetryPolicy: Sendable, Hashable {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .exponential(base: base), jitter: jitter)
     }
 
-    /// Attempts with these delays between them, of which the last one repeats.
+    /// Attempts with the given delays; the last delay repeats.
     ///
     /// - Parameters:
-    ///   - delays: The delays, in order; none for attempts without a delay.
-    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - delays: The delays, in order; an empty array for attempts without a delay.
+    ///   - maxAttempts: The maximum number of attempts, including the first.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func table(_ delays: [Duration], maxAttempts: Int, jitter: RetryPolicy.Jitter = .full) -> RetryPolicy
@@ -143,15 +147,17 @@ public struct RetryPolicy: Sendable, Hashable {
 
     // MARK: - Delays
 
-    /// The longest delay before an attempt, which jitter can only shorten.
+    /// The longest delay before an attempt; jitter can only shorten the delay.
     ///
-    /// - Parameter index: The attempt's index; the first has 0, and no delay.
+    /// - Parameter index: The attempt's index; the first attempt has index 0 and no delay.
     /// - Returns: The delay.
     public func delay(beforeAttempt index: Int) -> Duration {
         min(self.backoff.delay(afterFailures: index), max(self.maximumDelay, .zero))
     }
 
-    /// The delay before an attempt that `random`, from 0 to 1, selects; below `limit`, if the jitter permits one that short.
+    /// The delay before an attempt, selected by `random` from 0 to 1.
+    ///
+    /// The delay is below `limit` if the jitter permits such a short delay.
     package func delay(beforeAttempt index: Int, below limit: Duration? = nil, random: Double) -> Duration {
         self.jitter.applied(to: self.delay(beforeAttempt: index), below: limit, random: random)
     }
@@ -170,7 +176,7 @@ extension RetryPolicy: Codable {
         case repeatsUnsafeWork, retriedStatuses, refusedStatuses
     }
 
-    /// Reads a policy; a member that is missing has its default.
+    /// Decodes a policy; missing members get their defaults.
     ///
     /// - Throws: `DecodingError`.
     public init(from decoder: any Decoder) throws {
@@ -193,7 +199,7 @@ extension RetryPolicy: Codable {
         )
     }
 
-    /// Writes every member, durations as the standard library does.
+    /// Encodes every member, durations in the format of the standard library.
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: CodingKeys.self)
         try container.encode(self.maxAttempts, forKey: .maxAttempts)
@@ -210,18 +216,20 @@ extension RetryPolicy: Codable {
 }
 
 extension RetryPolicy {
-    /// The random part of a delay: it spreads the attempts of callers that failed at the same time.
+    /// The random part of a delay, which spreads the attempts of callers after a common failure.
     public enum Jitter: Sendable, Hashable, Codable {
         /// No random part.
         case none
 
-        /// Uniform from zero up to, not including, the delay.
+        /// Uniform from zero up to, but excluding, the delay.
         case full
 
-        /// Uniform from half of the delay up to, not including, the delay.
+        /// Uniform from half of the delay up to, but excluding, the delay.
         case equal
 
-        /// The delay that `random`, from 0 to 1, selects; below `limit`, if the jitter permits one that short.
+        /// The delay selected by `random`, from 0 to 1.
+        ///
+        /// The delay is below `limit` if the jitter permits such a short delay.
         func applied(to delay: Duration, below limit: Duration? = nil, random: Double) -> Duration {
             let longest = max(delay, .zero).saturatedNanoseconds
             let shortest: Int64
@@ -234,7 +242,7 @@ extension RetryPolicy {
             return .nanoseconds(shortest + Self.share(of: end - shortest, random))
         }
 
-        /// A whole number from zero up to, not including, `limit`; zero if there is none.
+        /// A whole number from zero up to, but excluding, `limit`; zero if `limit` is not positive.
         private static func share(of limit: Int64, _ random: Double) -> Int64 {
             guard limit > 0, random > 0 else { return 0 }
             let drawn = Double(limit) * min(random, 1)
@@ -254,21 +262,22 @@ extension RetryPolicy {
         /// The same delay each time.
         case fixed(Duration)
 
-        /// Once the step, then twice, then three times as long: 10, 20, 30, 40 seconds for a step of 10.
+        /// The step, then twice the step, then three times: 10, 20, 30, 40 seconds for a step of 10.
         case linear(step: Duration)
 
-        /// Each delay `factor` times as long as the one before: 10, 20, 40, 80 seconds for a base of 10 and the factor 2.
+        /// Each delay is `factor` times the previous delay: 10, 20, 40, 80 seconds for a base of 10 and the
+        /// factor 2.
         case exponential(base: Duration, factor: Double = 2)
 
-        /// These delays, one after another; the last one repeats. No delay if there are none.
+        /// The given delays, in order; the last delay repeats. No delay for an empty array.
         case table([Duration])
 
-        /// For work that is retried for hours: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
+        /// For hours of retries: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
         public static let patient = RetryPolicy.Backoff.table(
             [1, 3, 15, 27, 42, 60, 3_600, 21_600].map { .seconds($0) }
         )
 
-        /// The delay after `failures` attempts have failed, before cap and jitter.
+        /// The delay after `failures` failed attempts, before cap and jitter.
         func delay(afterFailures failures: Int) -> Duration {
             guard failures > 0 else { return .zero }
             let delay: Duration =
@@ -283,7 +292,7 @@ extension RetryPolicy {
             return max(delay, .zero)
         }
 
-        /// In nanoseconds, where a floating-point number is exact for months.
+        /// Scales in nanoseconds: a floating-point number of nanoseconds is exact for durations of months.
         private static func scale(_ duration: Duration, by factor: Double) -> Duration {
             let nanoseconds = Double(duration.saturatedNanoseconds) * factor
             let limit = Double(Duration.longest.saturatedNanoseconds)

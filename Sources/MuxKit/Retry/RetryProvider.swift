@@ -1,7 +1,7 @@
 extension RetryProvider {
-    /// A failed attempt, as a ``RetryProvider`` gets it.
+    /// A failed attempt, the argument of a ``RetryProvider``.
     public struct Failure: Sendable {
-        /// The error; `nil` if the result asked for another attempt.
+        /// The error; `nil` if the result requested another attempt.
         public let error: (any Error)?
 
         /// The index of the attempt; the first is 0.
@@ -12,14 +12,15 @@ extension RetryProvider {
     }
 }
 
-/// Decides what follows a failed attempt, or leaves the decision to the next provider.
+/// Decides the next step after a failed attempt, or passes the decision to the next provider.
 ///
 /// ```swift
 /// let page = try await retry(.web, providers: [.when { $0 is Busy }]) { _ in try await fetchPage() }
 /// ```
 ///
-/// Providers are called in order until one does not return ``RetryProvider/Plan/pass``. If all pass, the error and the policy decide. No
-/// provider is called for a cancellation, and none can raise the number of attempts.
+/// Providers are called in order until the first plan other than ``RetryProvider/Plan/pass``. If all
+/// providers pass, the error and the policy decide. No provider is called for a cancellation, and no provider
+/// can raise the number of attempts.
 public struct RetryProvider: Sendable {
     /// Decides about one failure; called outside of all locks, in the task of the retry.
     public let plan: @Sendable (RetryProvider.Failure) -> RetryProvider.Plan
@@ -29,7 +30,7 @@ public struct RetryProvider: Sendable {
         self.plan = plan
     }
 
-    /// Retries the errors for which `isRetryable` returns `true`, and no others; passes if there is no error.
+    /// Retries errors only if `isRetryable` returns `true`; passes without an error.
     public static func when(_ isRetryable: @escaping @Sendable (any Error) -> Bool) -> RetryProvider {
         RetryProvider { failure in
             guard let error = failure.error else { return .pass }
@@ -39,25 +40,28 @@ public struct RetryProvider: Sendable {
 }
 
 extension RetryProvider {
-    /// A decision about what follows a failed attempt.
+    /// The next step after a failed attempt.
     public enum Plan: Sendable {
-        /// The next ``RetryProvider`` decides, and after the last one the policy by the error's ``RetryAdvice``.
+        /// The next ``RetryProvider`` decides, and after the last provider the policy with the error's
+        /// ``RetryAdvice``.
         case pass
 
-        /// No other attempt.
+        /// No further attempt.
         case never
 
         /// Another attempt after the policy's delay, or at an earlier wake-up.
         case retry
 
-        /// Another attempt after this delay, without jitter, or at an earlier wake-up; none if that is after the policy's
-        /// ``RetryPolicy/maximumDuration``.
+        /// Another attempt after this delay, without jitter, or at an earlier wake-up.
+        ///
+        /// The retry ends if the delay ends after the policy's ``RetryPolicy/maximumDuration``.
         case after(Duration)
 
-        /// Another attempt at the first of these wake-ups; without one the retry waits until a ``RetryingOperation`` is told to go
-        /// on.
+        /// Another attempt at the first of the given wake-ups.
         ///
-        /// The wait ends with ``RetryError/Reason/timeExhausted`` at the policy's ``RetryPolicy/maximumDuration``.
+        /// With an empty array the retry waits for a method of ``RetryingOperation``, such as
+        /// ``RetryingOperation/retryNow()``. The wait ends with ``RetryError/Reason/timeExhausted`` at the
+        /// policy's ``RetryPolicy/maximumDuration``.
         case wakingOn([RetrySignal.WakeUp])
     }
 }

@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Ends waits between attempts on demand, as a button "Try again" does.
+/// Ends waits between attempts on demand, such as from a button "Try again".
 ///
 /// ```swift
 /// let button = RetrySignal()
@@ -9,16 +9,17 @@ public import Foundation
 /// button.retryNow()
 /// ```
 ///
-/// A signal is not stored: it ends the present waits, and has no effect on later ones.
+/// A signal is not stored: a signal ends the present waits, and has no effect on later waits.
 public final class RetrySignal: Sendable {
     private let waits = Locked(Subscribers<@Sendable () -> Void>())
 
     /// Makes a signal.
     public init() {}
 
-    /// Begins every attempt that waits for the signal at once, also before the end of a `Retry-After`.
+    /// Ends every present wait for the signal and starts the next attempt, even before the end of a
+    /// `Retry-After`.
     ///
-    /// - Returns: The number of waits that were ended.
+    /// - Returns: The number of ended waits.
     @discardableResult
     public func retryNow() -> Int {
         let waits = self.waits.withLock { $0.inOrder }
@@ -42,9 +43,9 @@ extension RetrySignal {
     /// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
     /// ```
     ///
-    /// The first wake-up ends the wait, and all are torn down exactly once. Events that wake many waits at once (reachability,
-    /// success on a host, a notification, a sequence, a helper) are followed by a short random delay, ``RetryPolicy/wakeJitter``;
-    /// time and ``signal(_:)`` are not.
+    /// The first wake-up ends the wait, and each wake-up is torn down exactly once. A common event for many
+    /// waits (reachability, success on a host, a notification, a sequence, a helper) is followed by a short
+    /// random delay, ``RetryPolicy/wakeJitter``. Time and ``signal(_:)`` have no such delay.
     public struct WakeUp: Sendable {
         package struct Context: Sendable {
             package let time: TimeSource
@@ -62,7 +63,7 @@ extension RetrySignal {
         /// The name in a log.
         package let name: String
         package let wake: RetryStateMachine.Wake
-        /// Begins to listen; the returned closure ends that.
+        /// Begins to listen; the returned closure ends the listening.
         package let setUp: SetUp
 
         package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {
@@ -83,12 +84,12 @@ extension RetrySignal {
             }
         }
 
-        /// Wakes when the signal is given, without a random delay.
+        /// Wakes at ``RetrySignal/retryNow()``, without a random delay.
         public static func signal(_ signal: RetrySignal) -> RetrySignal.WakeUp {
             RetrySignal.WakeUp("signal", .demand) { _, wake in signal.listen(wake) }
         }
 
-        /// Wakes when a notification of that name is posted.
+        /// Wakes at a notification with this name.
         public static func notification(
             _ name: Notification.Name,
             in center: NotificationCenter = .default

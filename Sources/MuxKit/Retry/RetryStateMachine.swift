@@ -1,8 +1,8 @@
-/// Decides what follows each attempt: a wait, another attempt, or the end.
+/// Decides the next step after each attempt: a wait, another attempt, or the end.
 package struct RetryStateMachine: Sendable {
     /// A decision about a failure.
     package enum Verdict: Sendable, Equatable {
-        /// No other attempt.
+        /// No further attempt.
         case never
         /// Another attempt after the policy's delay, and not before `retryAfter`.
         case retry(retryAfter: Duration?)
@@ -16,7 +16,7 @@ package struct RetryStateMachine: Sendable {
     package enum Wake: Sendable, Equatable {
         /// The deadline.
         case time
-        /// An event that wakes many waits at once.
+        /// A common event for many waits.
         case signal
         /// A demand for this attempt.
         case demand
@@ -25,9 +25,9 @@ package struct RetryStateMachine: Sendable {
     /// One wait for the next attempt.
     package struct Wait: Sendable, Equatable {
         package let id: UInt64
-        /// The time at which the attempt begins without a wake-up; `nil` for never.
+        /// The start of the attempt without a wake-up; `nil` for never.
         package let deadline: Moment?
-        /// The time at which a wait without a deadline ends without an attempt; `nil` for never.
+        /// The end of a wait without a deadline, without an attempt; `nil` for never.
         let limit: Moment?
         /// The earliest end by a signal.
         let floor: Moment
@@ -39,21 +39,21 @@ package struct RetryStateMachine: Sendable {
     private enum State: Sendable, Equatable {
         /// The first attempt has not begun.
         case ready
-        /// An attempt is being made.
+        /// An attempt is running.
         case running
-        /// The wait for the next attempt.
+        /// The retry waits for the next attempt.
         case waiting(Wait)
         /// The retry has ended.
         case over
     }
 
-    /// The state without its payload, as a log names it.
+    /// The state without its payload, for a log.
     package enum Phase: String, Sendable {
         /// The first attempt has not begun.
         case unstarted
-        /// An attempt is being made.
+        /// An attempt is running.
         case running
-        /// The wait for the next attempt.
+        /// The retry waits for the next attempt.
         case waiting
         /// The retry has ended.
         case finished
@@ -63,8 +63,8 @@ package struct RetryStateMachine: Sendable {
     private var state = State.ready
     private var nextID: UInt64 = 0
     private var startedAt = Moment.distantPast
-    /// Whether a delay was drawn from the rest of the maximum duration, which happens once: repeated draws would get ever
-    /// shorter.
+    /// Whether a delay was drawn from the rest of the maximum duration. This happens only once: repeated
+    /// draws would get ever shorter.
     private var wasCut = false
 
     /// The index of the present or last attempt.
@@ -94,7 +94,7 @@ package struct RetryStateMachine: Sendable {
 
     // MARK: - Events
 
-    /// The first attempt begins.
+    /// Begins the first attempt.
     ///
     /// - Returns: `false` if the retry has begun or ended before.
     package mutating func started(at now: Moment) -> Bool {
@@ -109,15 +109,15 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum FailureAction: Sendable, Equatable {
-        /// No attempt is being made.
+        /// No attempt is running.
         case ignore
-        /// Wait.
+        /// Begin this wait.
         case wait(Wait)
-        /// End.
+        /// End the retry.
         case stop(RetryError.Reason)
     }
 
-    /// The present attempt has failed; `random`, from 0 to 1, selects the delay.
+    /// Reports the failure of the present attempt; `random`, from 0 to 1, selects the delay.
     package mutating func failed(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         switch self.state {
         case .ready, .waiting, .over: return .ignore
@@ -150,7 +150,7 @@ package struct RetryStateMachine: Sendable {
         return wait.map(FailureAction.wait) ?? .stop(.timeExhausted)
     }
 
-    /// The policy's delay before the next attempt; `nil` if it does not fit into the maximum duration.
+    /// The policy's delay before the next attempt; `nil` beyond the maximum duration.
     private mutating func drawnDelay(at now: Moment, random: Double) -> Duration? {
         let next = self.index + 1
         let left = self.timeLeft(at: now)
@@ -161,13 +161,13 @@ package struct RetryStateMachine: Sendable {
         return self.policy.delay(beforeAttempt: next, below: left, random: random)
     }
 
-    /// Begins a wait; `nil` if it would end after ``latestStart``.
+    /// Begins a wait; `nil` for an end after ``latestStart``.
     private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
         if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
         return self.enter(until: deadline, floor: floor)
     }
 
-    /// The latest beginning of an attempt; `nil` for no limit.
+    /// The latest start of an attempt; `nil` for no limit.
     private var latestStart: Moment? { self.policy.maximumDuration.map { self.startedAt.advanced(by: $0) } }
 
     /// The time until ``latestStart``; negative after it.
@@ -188,11 +188,12 @@ package struct RetryStateMachine: Sendable {
         case attempt(Int)
         /// Wait for a random delay, without wake-ups.
         case settle(Wait)
-        /// End.
+        /// End the retry.
         case stop(RetryError.Reason)
     }
 
-    /// The wait with that id has ended; `random`, from 0 to 1, selects the delay after an early wake-up.
+    /// Reports the end of the wait with the given id; `random`, from 0 to 1, selects the delay after an early
+    /// wake-up.
     package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WakeAction {
         switch self.state {
         case .ready, .running, .over: return .ignore
@@ -226,17 +227,17 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum DemandAction: Sendable, Equatable {
-        /// There is no wait.
+        /// The retry is not waiting.
         case ignore(Phase)
         /// End the wait and make the attempt with this index.
         case attempt(Int)
-        /// Replace the wait with this one.
+        /// Replace the present wait with this wait.
         case wait(Wait)
         /// End the wait and the retry.
         case stop(RetryError.Reason)
     }
 
-    /// The next attempt is demanded now.
+    /// Demands the next attempt now.
     package mutating func demanded(at now: Moment) -> DemandAction {
         switch self.state {
         case .ready, .running, .over: return .ignore(self.phase)
@@ -251,7 +252,7 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    /// Another wait is demanded in place of the present one: of that length, or with `nil` until a wake-up.
+    /// Demands another wait in place of the present wait: with this length, or with `nil` until a wake-up.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> DemandAction {
         switch self.state {
         case .ready, .running, .over: return .ignore(self.phase)
@@ -264,7 +265,7 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum EndAction: Sendable, Equatable {
-        /// The retry had ended already.
+        /// The retry had already ended.
         case ignore
         /// The first attempt had not begun.
         case nothing
@@ -274,7 +275,7 @@ package struct RetryStateMachine: Sendable {
         case stopWaiting
     }
 
-    /// The retry ends: the present attempt has succeeded, or the retry was cancelled.
+    /// Ends the retry, such as after a success or a cancellation.
     package mutating func ended() -> EndAction {
         defer { self.state = .over }
         switch self.state {

@@ -2,7 +2,7 @@ public import Foundation
 
 /// An error of a ``RetryableOperationWrapper``.
 @nonexhaustive public enum RetryOperationError: Error, Sendable {
-    /// The operation has run before, or is running: each attempt needs an instance of its own.
+    /// The operation has run before, or is running: each attempt needs a new instance.
     case alreadyUsed
 }
 
@@ -10,7 +10,7 @@ extension RetryOperationError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A sentence for a person.
+    /// A sentence for the user.
     public var errorDescription: String? {
         switch self {
         case .alreadyUsed: "The operation has run before; each attempt needs one of its own."
@@ -30,31 +30,33 @@ extension RetryOperationError: LocalizedError, CustomStringConvertible {
 /// queue.addOperation(upload)
 /// ```
 ///
-/// **Cancellation.** Cancelling the wrapper cancels the present instance. An instance that other code cancels ends the wrapper
-/// without another attempt.
+/// **Cancellation.** A cancellation of the wrapper cancels the present instance. If other code cancels an
+/// instance, the wrapper ends without another attempt.
 ///
-/// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and that error.
+/// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and the
+/// thrown error.
 public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
-    // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
+    // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
+    // types.
 
     /// The instance of the first attempt.
     public let original: Inner
 
     private let instance: Locked<Inner>
 
-    /// Wraps an operation that has not run and is in no queue.
+    /// Wraps an operation; the operation must not have run, and must not be in a queue.
     ///
     /// - Parameters:
     ///   - original: Makes the first attempt.
     ///   - policy: The number of attempts, and the delays between them.
-    ///   - queue: Runs the instances; by default a queue of the wrapper's own. The wrapper itself must be in another one: a
-    ///     serial queue would deadlock.
+    ///   - queue: Runs the instances; by default a new queue for this wrapper. The wrapper must be in a
+    ///     different queue: a common serial queue would deadlock.
     ///   - wakeUps: Can end a wait early.
-    ///   - providers: Decide about another attempt, in order, before the error and the policy do.
+    ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
-    ///   - failure: Returns the error of a finished instance; `nil` if it succeeded.
-    ///   - another: Makes the next instance from the one that failed.
+    ///   - failure: Returns the error of a finished instance; `nil` after a success.
+    ///   - another: Makes the next instance from the failed instance.
     public convenience init(
         _ original: Inner,
         _ policy: RetryPolicy = .web,
@@ -117,7 +119,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         _ failure: @escaping @Sendable (Inner) -> (any Error)?
     ) {
         guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
-        // A queue traps when it is given an operation that has run.
+        // A queue traps on an operation with a previous run.
         guard !inner.isExecuting, !inner.isFinished else {
             return run.endAsImpossible(RetryOperationError.alreadyUsed)
         }

@@ -1,7 +1,8 @@
 public import Foundation
 
-/// An operation that retries its work after transient errors: ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` for
-/// an `OperationQueue`.
+/// An operation for an `OperationQueue` with retries after transient errors.
+///
+/// The equivalent of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``.
 ///
 /// ```swift
 /// let download = RetryingOperation<Data>(.web) { run in
@@ -15,29 +16,32 @@ public import Foundation
 /// queue.addOperation(download)
 /// ```
 ///
-/// The closure begins one attempt, on a queue of the operation's own, and ends its ``Run``: before it returns, or later from any
-/// thread. The operation updates `isExecuting` and `isFinished`.
+/// The closure begins one attempt, on a dispatch queue of this operation, and ends its ``Run``: before the
+/// closure returns, or later from any thread. The operation updates `isExecuting` and `isFinished`.
 ///
-/// No thread is blocked between attempts. During a wait ``retryNow()``, ``retry(in:)`` and ``retry(wakingOn:)`` reschedule the
-/// next attempt; at other times they have no effect but a line in the log.
+/// No thread is blocked between attempts. During a wait ``retryNow()``, ``retry(in:)`` and
+/// ``retry(wakingOn:)`` reschedule the next attempt; at other times these methods only write a line to the
+/// log.
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 ///
-/// **Cancellation.** After a cancellation there is no further attempt. An operation that waits finishes before `cancel()`
-/// returns; otherwise it finishes when the present attempt ends, which ``Run/onCancel(_:)`` can hasten. Its ``result`` is a
-/// `CancellationError` then, unless the attempt succeeded.
+/// **Cancellation.** No attempt begins after a cancellation. A waiting operation finishes before `cancel()`
+/// returns. With a running attempt, the operation finishes at the end of the attempt; a handler of
+/// ``Run/onCancel(_:)`` can end the attempt early. The ``result`` is a `CancellationError`, or the output of
+/// a successful last attempt.
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
-    // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
+    // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
+    // types.
 
     private struct State: Sendable {
         var hasStarted = false
         var isExecuting = false
-        /// Set before ``result`` is, so that one call sets it.
+        /// Set before ``result``, so only one call sets the result.
         var isEnding = false
         var result: Result<Output, any Error>?
         /// Runs the loop of attempts.
         var task: Task<Void, Never>?
-        /// The attempt whose ``Run`` has not been ended.
+        /// The attempt with an unfinished ``Run``.
         var open: Open?
     }
 
@@ -72,16 +76,17 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         super.init()
     }
 
-    /// Makes an operation of work that ends its ``Run`` itself.
+    /// Makes an operation from a closure with a ``Run`` to end.
     ///
     /// - Parameters:
     ///   - policy: The number of attempts, and the delays between them.
-    ///   - host: The host of the request. Its ``RetryBudget`` bounds the retries of all callers together.
+    ///   - host: The host of the request. The ``RetryBudget`` of the host bounds the retries of all callers
+    ///     together.
     ///   - wakeUps: Can end a wait early.
-    ///   - providers: Decide about another attempt, in order, before the error and the policy do.
+    ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
-    ///   - base: Begins an attempt. It must end the run once, before it returns or later.
+    ///   - base: Begins an attempt. The closure must end the run once, before it returns or later.
     public convenience init(
         _ policy: RetryPolicy = .web,
         on host: RetryPolicy.Host? = nil,
@@ -102,16 +107,17 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         self.init(loop, base: base)
     }
 
-    /// Makes an operation of asynchronous work.
+    /// Makes an operation from asynchronous work.
     ///
     /// - Parameters:
     ///   - policy: The number of attempts, and the delays between them.
-    ///   - host: The host of the request. Its ``RetryBudget`` bounds the retries of all callers together.
+    ///   - host: The host of the request. The ``RetryBudget`` of the host bounds the retries of all callers
+    ///     together.
     ///   - wakeUps: Can end a wait early.
-    ///   - providers: Decide about another attempt, in order, before the error and the policy do.
+    ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
-    ///   - work: Makes an attempt, in a task that is cancelled with the operation.
+    ///   - work: Makes an attempt, in a task; a cancellation of the operation cancels the task.
     /// - Returns: The operation.
     public static func running(
         _ policy: RetryPolicy = .web,
@@ -140,10 +146,10 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// A failure is a ``RetryError`` with the error of each attempt, or a `CancellationError`.
     public var result: Result<Output, any Error>? { self.state.withLock { $0.result } }
 
-    /// The failed attempts so far; of more than 100, the last 100.
+    /// The failed attempts so far; only the last 100.
     public var attempts: [RetryError.Attempt] { self.control.history.attempts }
 
-    /// The number of attempts after the first; `nil` before the operation begins and after it has finished.
+    /// The number of attempts after the first; `nil` before the start and after the end of the operation.
     public var numberOfRetries: Int? {
         self.isExecuting ? self.control.index : nil
     }
@@ -151,7 +157,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// Always `true`.
     public override var isAsynchronous: Bool { true }
 
-    /// Whether the operation has begun and not finished; `true` also between attempts.
+    /// Whether the operation has begun and not finished; also `true` between attempts.
     public override var isExecuting: Bool { self.state.withLock { $0.isExecuting } }
 
     /// Whether the operation has finished.
@@ -159,7 +165,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Beginning and ending
 
-    /// Makes the first attempt; called by the operation queue.
+    /// Begins the first attempt; called by the operation queue.
     public override func start() {
         let isFirst = self.state.withLock { state -> Bool in
             defer { state.hasStarted = true }
@@ -184,7 +190,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
                 do {
                     return try await self.work(self, attempt)
                 } catch {
-                    // The operation is cancelled before its task is.
+                    // A cancellation reaches the operation before its task.
                     if self.isCancelled { throw CancellationError() }
                     throw error
                 }
@@ -195,16 +201,17 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         }
     }
 
-    /// Ends the operation: at once if it waits, otherwise when the present attempt ends.
+    /// Ends the operation: at once during a wait, otherwise at the end of the present attempt.
     public override func cancel() {
         super.cancel()
-        // Before the loop ends on its own thread, so that the operation has finished when this returns.
+        // Finish here, before the loop ends on another thread: the operation must have finished when
+        // `cancel()` returns.
         self.control.cancel { self.finish(.failure(CancellationError())) }
         self.state.withLock { $0.task }?.cancel()
         self.callOnCancel()
     }
 
-    /// Ends the operation, unless it has ended.
+    /// Ends the operation, unless already ended.
     private func finish(_ result: Result<Output, any Error>) {
         let isFirst = self.state.withLock { state -> Bool in
             defer { state.isEnding = true }
@@ -229,7 +236,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         return open.result
     }
 
-    /// Stores the handler of a run that has not been ended.
+    /// Stores the cancellation handler of an unfinished run.
     fileprivate func onCancel(of index: Int, _ handler: @escaping @Sendable () -> Void) {
         let former = self.state.withLock { state -> (@Sendable () -> Void)? in
             guard state.open?.index == index else { return nil }
@@ -248,7 +255,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         handler?()
     }
 
-    /// Ends a run, unless it has been ended.
+    /// Ends a run, unless already ended.
     fileprivate func ended(_ index: Int, _ result: RetryResult<Output>) {
         let open = self.state.withLock { state -> Open? in
             guard let open = state.open, open.index == index else { return nil }
@@ -258,7 +265,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         guard let open else { return }
         var result = result
         if self.isCancelled {
-            // If the handler of the cancellation ends the run, the operation finishes before `cancel()` returns, too.
+            // Finish here: if the cancellation handler ends the run, the operation must have finished when
+            // `cancel()` returns.
             if case .output(let output) = result {
                 self.finish(.success(output))
             } else {
@@ -271,58 +279,63 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Demands
 
-    /// Ends the wait for the next attempt; without a wait it has no effect but a line in the log.
+    /// Ends the wait for the next attempt; without a wait, only writes a line to the log.
     ///
-    /// After the policy's ``RetryPolicy/maximumDuration`` it ends the operation with ``RetryError/Reason/timeExhausted`` instead.
+    /// After the policy's ``RetryPolicy/maximumDuration``, the operation ends with
+    /// ``RetryError/Reason/timeExhausted`` instead.
     public func retryNow() { self.control.retryNow() }
 
-    /// Replaces the wait for the next attempt with one of this length, without wake-ups; without a wait it has no effect.
+    /// Replaces the wait for the next attempt with a wait of this length, without wake-ups.
     ///
-    /// If that is after the policy's ``RetryPolicy/maximumDuration``, the operation ends now with
-    /// ``RetryError/Reason/timeExhausted``.
+    /// Without a wait, the call only writes a line to the log. If the new wait would end after the policy's
+    /// ``RetryPolicy/maximumDuration``, the operation ends now with ``RetryError/Reason/timeExhausted``.
     public func retry(in delay: Duration) { self.control.reschedule(delay, []) }
 
-    /// Replaces the wait for the next attempt with one that ends at the first of these wake-ups; without a wait it has no effect.
+    /// Replaces the wait for the next attempt with a wait for the first of the given wake-ups.
     ///
-    /// At the policy's ``RetryPolicy/maximumDuration`` the operation ends with ``RetryError/Reason/timeExhausted``.
+    /// Without a wait, the call only writes a line to the log. At the policy's
+    /// ``RetryPolicy/maximumDuration`` the operation ends with ``RetryError/Reason/timeExhausted``.
     ///
-    /// - Parameter wakeUps: End the wait; if there are none, only another call of these methods does.
+    /// - Parameter wakeUps: The wake-ups. With an empty array, the wait ends only at a call of a `retry`
+    ///   method, a cancellation or the maximum duration.
     public func retry(wakingOn wakeUps: [RetrySignal.WakeUp]) { self.control.reschedule(nil, wakeUps) }
 }
 
 extension RetryingOperation {
     /// One attempt of a ``RetryingOperation``, to be ended once; further ends have no effect.
     public struct Run: Sendable {
-        /// The index of the attempt, and the error of the one before.
+        /// The index of the attempt, and the previous error.
         public let attempt: RetryPolicy.Attempt
 
         let operation: RetryingOperation
 
-        /// Whether the operation was cancelled, so that the attempt should end soon.
+        /// Whether the operation was cancelled; a cancelled attempt should end soon.
         public var isCancelled: Bool { self.operation.isCancelled }
 
-        /// Calls `handler` if the operation is cancelled during this attempt; at once if it is cancelled already.
+        /// Calls `handler` at a cancellation of the operation during this attempt; at once if already
+        /// cancelled.
         ///
-        /// Only the last handler is kept. It should stop the work; the run must still be ended.
+        /// A later handler replaces an earlier handler. The handler should stop the work; the run must still
+        /// be ended.
         public func onCancel(_ handler: @escaping @Sendable () -> Void) {
             self.operation.onCancel(of: self.attempt.index, handler)
         }
 
-        /// The work is done.
+        /// Ends the run with an output.
         public func end(returning output: Output) {
             self.operation.ended(self.attempt.index, .output(output))
         }
 
-        /// The work failed.
+        /// Ends the run with an error.
         ///
         /// - Parameters:
-        ///   - error: Why.
-        ///   - plan: What follows; by default the providers, the error and the policy decide.
+        ///   - error: The error of the attempt.
+        ///   - plan: The next step; by default the providers, the error and the policy decide.
         public func end(throwing error: any Error, _ plan: RetryProvider.Plan = .pass) {
             self.operation.ended(self.attempt.index, .failure(error, plan))
         }
 
-        /// The attempt could not be made, and no other is.
+        /// Ends the run and the retry: the attempt could not be made.
         func endAsImpossible(_ error: any Error) {
             self.operation.ended(self.attempt.index, .impossible(error))
         }
@@ -330,6 +343,6 @@ extension RetryingOperation {
 }
 
 extension RetryingOperation.Run where Output == Void {
-    /// The work is done.
+    /// Ends the run with success.
     public func end() { self.end(returning: ()) }
 }

@@ -1,14 +1,17 @@
 /// Monitors the system's network.
 ///
-/// On Apple platforms it uses `NWPathMonitor`. On Linux it follows the kernel's routing table: the network is reachable while
-/// there is a default route; a container without one counts as offline. On other platforms it never reports a state.
+/// - On Apple platforms the monitor uses `NWPathMonitor`.
+/// - On Linux the monitor follows the kernel's routing table: the network is reachable with a default route.
+///   A container without a default route counts as offline.
+/// - On other platforms no state is ever reported.
 ///
-/// One watch of the system serves all watches, and lasts as long as there are any. No thread is blocked.
+/// All watches share one watch of the system, from the first watch to the end of the last. No thread is
+/// blocked.
 public final class SystemReachability: ReachabilityMonitor {
     /// The monitor of the process.
     public static let shared = SystemReachability()
 
-    /// Whether this platform is supported; on others no watch is ever called.
+    /// Whether this platform is supported; on other platforms no state is ever reported.
     public static var isSupported: Bool { NetworkPath.isSupported }
 
     package typealias Start = @Sendable (_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
@@ -16,10 +19,10 @@ public final class SystemReachability: ReachabilityMonitor {
     private struct State: Sendable {
         var watchers = Subscribers<@Sendable (Bool) -> Void>()
         var last: Bool?
-        /// Raised with each start; reports of an earlier one are ignored.
+        /// Incremented with each start; reports of earlier starts are ignored.
         var generation: UInt64 = 0
         var stop: (@Sendable () -> Void)?
-        /// Reports that have not been delivered, in order.
+        /// Undelivered reports, in order.
         var reports: [(watcher: UInt64, isReachable: Bool)] = []
         var isDelivering = false
 
@@ -34,10 +37,11 @@ public final class SystemReachability: ReachabilityMonitor {
     private let state = Locked(State())
     private let start: Start
 
-    /// - Parameter start: Begins to watch the system. It must not call back before it has returned.
+    /// - Parameter start: Begins to watch the system. `start` must not call `changed` before it returns: a
+    ///   lock is held.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
-    /// Begins to watch; `changed` is called on a thread of the system, or on the calling one.
+    /// Begins to watch; `changed` is called on a system thread, or on the thread of a call of this method.
     public func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
             let id = state.watchers.add(changed)
@@ -50,7 +54,7 @@ public final class SystemReachability: ReachabilityMonitor {
             return (id, state.beginsDelivery())
         }
         if delivers { self.deliver() }
-        // A strong reference: the monitor lives as long as its watches.
+        // A strong reference: the watches retain the monitor.
         return {
             let removed = self.state.withLock { state -> (@Sendable (Bool) -> Void)? in
                 guard let removed = state.watchers.remove(id) else { return nil }
@@ -75,7 +79,8 @@ public final class SystemReachability: ReachabilityMonitor {
         if delivers { self.deliver() }
     }
 
-    /// Delivers the reports outside of the lock, one at a time, so that no watch gets an older state last.
+    /// Delivers the reports outside of the lock, one at a time: the last report of each watch is the latest
+    /// state.
     private func deliver() {
         while let (watcher, isReachable) = self.next() { watcher?(isReachable) }
     }
@@ -92,23 +97,24 @@ public final class SystemReachability: ReachabilityMonitor {
     }
 }
 
-/// Reports whether the network is reachable; ``SystemReachability`` is the system's.
+/// Reports whether the network is reachable; ``SystemReachability`` is the implementation for the system's
+/// network.
 public protocol ReachabilityMonitor: Sendable {
     /// Begins to watch.
     ///
     /// - Parameter changed: Called with the present state, then with each change.
-    /// - Returns: Ends the watch; called once.
+    /// - Returns: A closure for the end of the watch; called once.
     func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void
 }
 
 extension RetrySignal.WakeUp {
     /// Wakes when the network becomes reachable again.
     ///
-    /// A network that was reachable all the time does not wake, and neither does a system without support (see
-    /// ``SystemReachability/isSupported``): the wait ends at its deadline then.
+    /// The wait ends at its deadline instead if the network stays reachable, or without support for the
+    /// platform (see ``SystemReachability/isSupported``).
     ///
     /// - Parameters:
-    ///   - host: The host of the request, for the log. It is not contacted.
+    ///   - host: The host of the request, only for the log; the host is not contacted.
     ///   - monitor: Reports the changes.
     /// - Returns: The wake-up.
     public static func reachable(
@@ -136,8 +142,10 @@ package enum KernelRoutes {
     /// Whether one of the tables has a usable default route.
     ///
     /// - Parameters:
-    ///   - ipv4: The text of `/proc/net/route`: name, destination, gateway, flags, …, mask in the eighth column.
-    ///   - ipv6: The text of `/proc/net/ipv6_route`: destination, its length, …, flags and name at the end.
+    ///   - ipv4: The text of `/proc/net/route`: name, destination, gateway, flags, …, mask in the eighth
+    ///     column.
+    ///   - ipv6: The text of `/proc/net/ipv6_route`: destination, prefix length, …, flags and name at the
+    ///     end.
     /// - Returns: Whether there is a default route.
     package static func haveDefault(ipv4: String, ipv6: String) -> Bool {
         let v4 = ipv4.split(separator: "\n").contains { line in

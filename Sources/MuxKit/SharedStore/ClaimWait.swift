@@ -26,7 +26,7 @@ final class ClaimWait: Sendable {
         next.give(())
     }
 
-    /// Forgets earlier ends of claims: the reply to the following claim contains their effect.
+    /// Discards earlier ends of claims: the reply to the following claim contains their effect.
     func begins() { self.state.withLock { $0.next = FirstAnswer() } }
 
     /// Waits for the end of a claim since the last call of ``begins()``, and for `limit` at most.

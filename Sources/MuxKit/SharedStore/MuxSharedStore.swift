@@ -1,35 +1,43 @@
 public import Foundation
 
-/// Keeps the entries that several machines share, and says which of them fetches.
+/// A store of entries that several machines share.
 ///
-/// An engine such as Valkey behind these members makes one cache of what would be many: one fetch for each name, and one
-/// invalidation for all. A repository uses it in place of a disk:
+/// The store also decides which machine fetches an entry. With an engine such as Valkey behind this protocol,
+/// all machines use one cache: one fetch for each name, and one invalidation for all machines. A repository
+/// uses the store in place of a disk:
 ///
 /// ```swift
 /// let repository = MuxRepository(sharedStore: store)
 /// let places = MultiplexerMap<String, Place>(cacheKey: "Places", repository: repository) { id in try await api.place(id) }
 /// ```
 ///
-/// `MemorySharedStore` of `MuxTesting` is one in memory, with failures, and `MuxSharedStoreConformance` checks the rules below on a
-/// store of your own. See <doc:SeveralMachines>.
+/// `MemorySharedStore` of `MuxTesting` is an implementation in memory with simulated failures, and
+/// `MuxSharedStoreConformance` checks a custom store against the rules below. See <doc:SeveralMachines>.
 ///
-/// **Time** is that of the store's own clock, and given as durations: an age, or what is left of a claim. The clocks of machines may
-/// differ by any amount.
+/// **Time.** The store's clock measures all times, and all times are given as durations: an age, or the
+/// remaining duration of a claim. The clocks of machines may differ by any amount.
 ///
-/// **Claims.** At most one claim of a name stands at a time. It ends with a put or ``giveUp(_:)``, with an invalidation that concerns
-/// the name, or by itself when its time is over; nothing can be put with it afterwards. So what a machine writes that was stopped
-/// in the meantime is refused, without comparing clocks. A store may grant a claim to another machine when the holder's connection has ended.
+/// **Claims.** A name has at most one valid claim at a time. A claim ends with a put or ``giveUp(_:)``, with
+/// an invalidation of a scope that contains the name, or after its duration. The store refuses a put with an
+/// ended claim: a machine that was suspended in the meantime cannot write, and no clocks are compared. A
+/// store may grant a claim to another machine when the holder's connection has ended.
 ///
-/// **Failures.** Every member may throw, and what it should have done may have happened all the same. A claim whose answer was lost
-/// ends by itself. A put that threw may be stored: it is as good as any. An invalidation that threw has to be repeated until
-/// it does not: what others read meanwhile may be old. A caller limits how long it waits.
+/// **Failures.** Every member may throw, although the call may have taken effect:
 ///
-/// After a connectivity failure (``ConnectivityError``), such as a lost connection or a refused password, a repository does without the
-/// store for a ``MuxShared/Policy/pause``. Any other error, such as the refusal of a large value, concerns the entry or scope of the call
-/// alone. Conform errors to ``MuxShared/Failure`` to give events a reason.
+/// - If the reply to a claim is lost, the claim ends after its duration.
+/// - A put with an error may have stored the entry, which is then as valid as any other entry.
+/// - An invalidation with an error has to be repeated until it succeeds: other machines may read old values
+///   until then.
 ///
-/// **Concurrent calls.** Members may be called at any time from any task, and each takes effect at one point in time between its
-/// call and its return.
+/// The caller limits the duration of each call.
+///
+/// After a connectivity failure (``ConnectivityError``), such as a lost connection or a refused password, a
+/// repository works without the store for a ``MuxShared/Policy/pause``. Any other error, such as the refusal
+/// of a large value, concerns only the entry or scope of the call. Conform errors to ``MuxShared/Failure`` to
+/// give events a reason.
+///
+/// **Concurrent calls.** Members may be called at any time from any task. Each call takes effect at one point
+/// in time between the call and the return.
 public protocol MuxSharedStore: Sendable {
     /// Loads entries, or checks the connection.
     ///
@@ -38,15 +46,18 @@ public protocol MuxSharedStore: Sendable {
     /// - Throws: A failure of the store.
     func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?]
 
-    /// The entry if it is good enough, or else the right to fetch it: in one trip.
+    /// Returns the entry if the entry is fresh enough, or else the right to fetch, in one round trip.
     ///
     /// - Parameters:
     ///   - name: The entry's name.
-    ///   - maximumAge: How old the entry may be at most, at most its own time to live; `nil` for that. Zero for none at all.
-    ///   - digest: The digest of the payload that the caller has; an entry with that payload comes without it.
-    ///   - duration: For how long the claim stands at most.
-    /// - Returns: What the store has, and who fetches. An entry past its time to live may be gone.
-    /// - Throws: The failure. A claim may have been granted all the same, and ends by itself.
+    ///   - maximumAge: The maximum age of a fresh entry, limited by the entry's time to live; `nil` for the
+    ///     time to live. With zero, no entry is fresh.
+    ///   - digest: The digest of the caller's payload; the store omits an equal payload from the returned
+    ///     entry.
+    ///   - duration: The maximum duration of the claim.
+    /// - Returns: The entry, or the machine with the claim. A store may delete an entry after its time to
+    ///   live.
+    /// - Throws: The failure. The store may have granted a claim, which ends after its duration.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
@@ -54,35 +65,39 @@ public protocol MuxSharedStore: Sendable {
         for duration: Duration
     ) async throws -> MuxShared.Claim
 
-    /// Stores what was fetched with a claim, and ends the claim.
+    /// Stores a fetched entry, and ends the claim.
     ///
     /// - Parameters:
-    ///   - entry: What was fetched; ``MuxShared/Entry/age`` is how long ago. Without a payload it says that the entry which the store
-    ///     has with that digest is still the one, as a server does with the status 304.
+    ///   - entry: The fetched entry; ``MuxShared/Entry/age`` is the time since the fetch. An entry without a
+    ///     payload confirms the stored entry with the same digest, as the status 304 of a server does.
     ///   - ticket: The claim.
-    /// - Returns: Whether it is stored. If not, the claim did not stand any more, and the value may be older than an invalidation, or
-    ///   the store has no entry with that digest; nothing but the claim has changed.
-    /// - Throws: The failure; the entry may be stored all the same.
+    /// - Returns: Whether the entry is stored. `false` if the claim had ended, so that the value may be older
+    ///   than an invalidation, or if the store has no entry with the digest; the store then ends the claim
+    ///   and changes nothing else.
+    /// - Throws: The failure; the entry may be stored.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool
 
-    /// Ends a claim without an entry, so that another caller can fetch; one that does not stand any more is left alone.
+    /// Ends a claim without an entry, so that another caller can fetch; an ended claim is ignored.
     ///
-    /// - Throws: The failure; the claim ends by itself.
+    /// - Throws: The failure; the claim ends after its duration.
     func giveUp(_ ticket: MuxShared.Ticket) async throws
 
-    /// Removes entries, and voids the claims that stand for them: nothing whose claim was granted before this was called is there
-    /// afterwards.
+    /// Removes entries, and ends the valid claims of their names.
     ///
-    /// - Parameter scopes: What to remove.
-    /// - Complexity: O(1) for each scope, however many entries it has.
-    /// - Throws: The failure; has to be repeated, as some may not be removed.
+    /// After the call, the store contains no entry of the scopes from a claim that was granted before the
+    /// call.
+    ///
+    /// - Parameter scopes: The scopes to remove.
+    /// - Complexity: O(1) for each scope, for any number of entries.
+    /// - Throws: The failure. The call has to be repeated, because some entries may remain.
     func invalidate(_ scopes: [MuxShared.Scope]) async throws
 
-    /// What changes for this machine, from now on; the stream ends with the store.
+    /// The changes for this machine from the call on; the stream ends with the store.
     ///
-    /// What others do is told to all that are connected, in the order in which it took effect. What a machine puts or gives up may be
-    /// told to it, too; what it invalidates is not. One that was not connected is told ``MuxShared/Change/unknown`` or
-    /// ``MuxShared/Change/emptied`` before anything else, and a store may tell the first at any time.
+    /// The store sends the changes of each machine to all other connected machines, in the order of their
+    /// effects. A machine may also receive its own puts and ended claims, but not its own invalidations.
+    /// After an interruption of its connection, a machine first receives ``MuxShared/Change/unknown`` or
+    /// ``MuxShared/Change/emptied``. A store may send ``MuxShared/Change/unknown`` at any time.
     func changes() -> AsyncStream<MuxShared.Change>
 }
 
@@ -90,18 +105,19 @@ public protocol MuxSharedStore: Sendable {
 public enum MuxShared: Sendable {
     /// An error of a ``MuxSharedStore`` with a reason for events and metrics.
     public protocol Failure: ConnectivityError {
-        /// The reason in a word or two, such as `WRONGPASS`; from a small set of texts, without secrets and keys.
+        /// The reason in a word or two, such as `WRONGPASS`; from a small set of texts, without secrets and
+        /// keys.
         var reason: String { get }
     }
 
-    /// The name of an entry, and what it belongs to.
+    /// The name of an entry, with its tags.
     ///
-    /// Names with equal ``key`` have to have equal ``tags``: an entry that was put with others is a miss.
+    /// Names with an equal ``key`` must have equal ``tags``: an entry that was put with other tags is a miss.
     public struct Name: Sendable, Hashable {
         /// The domain and the key.
         public var key: MuxStoreKey
 
-        /// What it can be invalidated with, beside its key and its domain, such as a city for its places, or a viewer.
+        /// Groups for invalidation, beside the domain, such as the city of a place, or a viewer.
         public var tags: [String]
 
         /// Makes a name.
@@ -110,24 +126,24 @@ public enum MuxShared: Sendable {
             self.tags = tags
         }
 
-        /// The scopes with more than this entry that it belongs to.
+        /// The scopes that contain this entry and others: everything, the domain and the tags.
         public var scopes: [MuxShared.Scope] {
             [.everything, .domain(self.key.domain)] + self.tags.map { .tag($0) }
         }
     }
 
-    /// What can be invalidated in one step.
+    /// The entries that one invalidation removes.
     @nonexhaustive public enum Scope: Sendable, Hashable {
         /// One entry.
         case entry(MuxStoreKey)
-        /// All that have this tag.
+        /// All entries with this tag.
         case tag(String)
-        /// All of a domain.
+        /// All entries of a domain.
         case domain(String)
-        /// All.
+        /// All entries.
         case everything
 
-        /// Compares UTF-8 bytes: texts that differ only in Unicode normalization are two.
+        /// Compares UTF-8 bytes: texts that differ only in Unicode normalization are unequal.
         public static func == (a: MuxShared.Scope, b: MuxShared.Scope) -> Bool {
             switch (a, b) {
             case (.entry(let a), .entry(let b)): a == b
@@ -138,33 +154,35 @@ public enum MuxShared: Sendable {
         }
     }
 
-    /// A value with its facts.
+    /// A value with its metadata.
     public struct Entry: Sendable, Hashable {
-        /// The encoded value; `nil` if it is the one that the receiver has, which has the ``digest``.
+        /// The encoded value; `nil` if the receiver already has the payload with this ``digest``.
         public var payload: Data?
 
-        /// A digest of the payload, by which equal ones are recognised.
+        /// A digest of the payload, which identifies equal payloads.
         public var digest: String
 
-        /// How long ago it was fetched, by the store's clock.
+        /// The time since the fetch, by the store's clock.
         public var age: Duration
 
-        /// How long it is fresh.
+        /// The duration from the fetch in which the value is fresh.
         public var timeToLive: Duration
 
-        /// The version of the value's own format.
+        /// The schema version of the encoded value.
         public var schemaVersion: Int
 
-        /// What the server calls this version of the value, such as an `ETag`.
+        /// The server's validator of the value, such as an `ETag`.
         public var validator: String?
 
-        /// How long after that it answers at once while it is renewed; `nil` for the policy's limit.
+        /// The duration after the time to live in which a request gets the stale value at once, during a
+        /// renewal; `nil` for the policy's limit.
         public var staleWhileRevalidate: Duration?
 
-        /// How long after its time to live it may answer for a failed fetch; `nil` for the policy's limit.
+        /// The duration after the time to live in which a failed fetch may return the stale value; `nil` for
+        /// the policy's limit.
         public var staleIfError: Duration?
 
-        /// Makes an entry of a value that was fetched now.
+        /// Makes an entry; by default of a value that was fetched now.
         public init(
             payload: Data?,
             digest: String,
@@ -185,18 +203,18 @@ public enum MuxShared: Sendable {
             self.staleIfError = staleIfError
         }
 
-        /// Whether it is younger than `maximumAge` and than its time to live.
+        /// Whether the entry is younger than `maximumAge` and than its time to live.
         public func isFresh(_ maximumAge: Duration?) -> Bool {
             self.age < min(maximumAge ?? self.timeToLive, self.timeToLive)
         }
     }
 
-    /// A standing claim: the right to put one entry.
+    /// A valid claim: the right to put one entry.
     public struct Ticket: Sendable, Hashable {
         /// The entry's name.
         public var name: MuxShared.Name
 
-        /// What no other claim has.
+        /// The identifier of the claim, unique among all claims.
         public var nonce: String
 
         /// Makes a ticket.
@@ -206,45 +224,51 @@ public enum MuxShared: Sendable {
         }
     }
 
-    /// The answer to a claim.
+    /// The reply to a claim.
     public enum Claim: Sendable, Hashable {
-        /// The entry is good enough.
+        /// The entry is fresh enough.
         case entry(MuxShared.Entry)
-        /// The caller fetches, and puts what it gets or gives up. An entry that is not good enough may serve meanwhile.
+        /// The caller fetches, and then puts the entry or gives up the claim. The entry here is not fresh
+        /// enough, but may be used during the fetch.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
-        /// Another machine fetches, for so long at most: ask again when a change of the name is told, or when the time is over.
+        /// Another machine fetches, for at most this duration. The caller repeats the claim after a change of
+        /// the name, or after the duration.
         case taken(for: Duration, MuxShared.Entry?)
     }
 
-    /// A change that this machine has to know.
+    /// A change that the store reports to a machine.
     public enum Change: Sendable, Hashable {
         /// An entry was put.
         case stored(MuxStoreKey)
-        /// A claim ended without an entry: a machine that waits may ask again.
+        /// A claim ended without an entry: a waiting machine may repeat its claim.
         case released(MuxStoreKey)
-        /// What belongs to this is over, wherever it is kept.
+        /// The entries of this scope are invalid in the store and on all machines.
         case invalidated(MuxShared.Scope)
-        /// Changes may have been missed: nothing that is kept is to be believed before it was verified.
+        /// Changes may have been missed: each value in memory has to be verified before use.
         case unknown
-        /// The store has lost its entries, and changes may have been missed: what is kept may be put again.
+        /// The store has lost its entries, and changes may have been missed: values in memory may be put
+        /// again.
         case emptied
     }
 
-    /// How much a repository expects of its shared store.
+    /// The limits of a repository for calls of its shared store.
     public struct Policy: Sendable, Hashable {
-        /// How long a request waits for the store, all its calls together; 250 milliseconds.
+        /// The maximum wait of a request for the store, for all calls together; 250 milliseconds.
         ///
-        /// After a connectivity failure or the end of the budget, the store is not called for a ``pause``; memory alone keeps values fetched meanwhile.
+        /// After a connectivity failure or the end of the budget, the store is not called for a ``pause``.
+        /// During the pause, fetched values are kept in memory only.
         public var budget: Duration
 
-        /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of
-        /// ``MuxPolicy/fetchTimeout``.
+        /// The maximum wait of a request for another machine's fetch, before the request itself fetches.
         ///
-        /// Afterwards, a machine with its own value in memory does not wait for the same claim again.
+        /// 5 seconds, and at most half of ``MuxPolicy/fetchTimeout``. Afterwards, a machine with a value in
+        /// memory does not wait for the same claim again.
         public var patience: Duration
 
-        /// How long the store is not asked after a failure; 1 second, shortened at random by up to a half, doubled with each failure that
-        /// follows, and ended when the store is back.
+        /// The time without calls of the store after a failure; 1 second.
+        ///
+        /// The pause is shortened at random by at most a half, doubled with each consecutive failure, and
+        /// ended when the store is available again.
         public var pause: Duration
 
         /// The longest pause; 30 seconds.

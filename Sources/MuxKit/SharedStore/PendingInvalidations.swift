@@ -1,7 +1,8 @@
 /// The invalidations without confirmation by a shared store: a pure state machine.
 ///
-/// Invalidations keep their names. Beyond ``limit`` during an outage, a domain replaces its entries, the domain with the most entries
-/// first; if tags and domains alone exceed the limit, everything is invalidated.
+/// Each entry is invalidated by name. Beyond ``limit`` during an outage, an invalidation of a domain replaces
+/// the invalidations of its entries, beginning with the domain with the most entries; if tags and domains
+/// alone exceed the limit, everything is invalidated.
 package struct PendingInvalidations: Sendable {
     /// A scope, with the number of its last request.
     package struct Request: Sendable {
@@ -16,7 +17,7 @@ package struct PendingInvalidations: Sendable {
     package static let batchSize = 1_000
 
     private var numbers: [MuxShared.Scope: UInt64] = [:]
-    /// The pending scopes after a refusal by the store; sent again one by one.
+    /// The pending scopes after a refusal by the store; each is sent again in a separate call.
     private var refused: Set<MuxShared.Scope> = []
     private var lastNumber: UInt64 = 0
 
@@ -34,7 +35,7 @@ package struct PendingInvalidations: Sendable {
         !self.refused.isEmpty && scopes.contains { self.refused.contains($0) }
     }
 
-    /// Adds scopes; a scope in a batch under way is sent again.
+    /// Adds scopes; a scope in a running batch is sent again.
     package mutating func add(_ scopes: [MuxShared.Scope], isOutage: Bool) {
         self.lastNumber += 1
         for scope in scopes {
@@ -46,7 +47,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// A pending scope around `scope`.
+    /// A pending scope that contains `scope`.
     private func pendingScope(around scope: MuxShared.Scope) -> MuxShared.Scope? {
         if self.numbers[.everything] != nil { return .everything }
         guard case .entry(let name) = scope, self.numbers[.domain(name.domain)] != nil else { return nil }
@@ -73,7 +74,7 @@ package struct PendingInvalidations: Sendable {
     /// The pending requests without the refused requests, in batches.
     ///
     /// - Parameter first: The scopes at the front of a single batch; `nil` for all batches.
-    /// - Returns: The batches; none if no scope of `first` is pending.
+    /// - Returns: The batches; empty if no scope of `first` is pending.
     package func batches(first: [MuxShared.Scope]? = nil) -> [ArraySlice<Request>] {
         var requests: [Request] = []
         for scope in first ?? [] {

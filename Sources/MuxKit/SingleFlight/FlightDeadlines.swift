@@ -1,4 +1,4 @@
-/// The deadlines of flights, which all have the same limit and so are due in the order of their arrival.
+/// The deadlines of flights, in the order of arrival, because all flights have the same limit.
 @usableFromInline
 package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline
@@ -17,19 +17,21 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
 
     @usableFromInline var deadlines: [Deadline] = []
     @usableFromInline var first = 0
-    /// Deadlines of ended flights, for ``takeForgotten()``: a key may hold the last reference to an object of the caller's.
+    /// Deadlines of ended flights, for ``takeForgotten()``: a key may hold the last reference to a caller's
+    /// object.
     @usableFromInline var forgotten: [Deadline] = []
 
     /// Whether a task sleeps until the first deadline.
     @usableFromInline var isWatched = false
 
-    /// The number of deadlines, those of ended flights included.
+    /// The number of deadlines, including deadlines of ended flights.
     package var count: Int { self.deadlines.count }
 
     @inlinable
     package init() {}
 
-    /// Adds the deadline of a flight that starts, and removes those of ended flights before they are the great majority.
+    /// Adds the deadline of a new flight; with more than 1,024 deadlines and 4 for each running flight,
+    /// removes the deadlines of ended flights.
     @inlinable
     package mutating func add(
         _ flight: FlightID,
@@ -42,7 +44,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.next(where: isRunning) }
     }
 
-    /// The first deadline of a running flight; removes those of ended flights.
+    /// Returns the first deadline of a running flight, and removes the deadlines of ended flights.
     @inlinable
     package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
@@ -55,7 +57,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         return self.deadlines.first?.moment
     }
 
-    /// Takes the removed deadlines, for the caller to release outside its lock.
+    /// Takes the removed deadlines, which the caller releases outside its lock.
     @inlinable
     package mutating func takeForgotten() -> [Deadline] {
         guard !self.forgotten.isEmpty else { return [] }
@@ -63,7 +65,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         return self.forgotten
     }
 
-    /// Takes the flights that are due.
+    /// Takes the flights with a passed deadline.
     package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
         var due: [(FlightID, Key)] = []
         while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {

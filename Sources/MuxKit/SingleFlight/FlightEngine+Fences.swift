@@ -3,7 +3,8 @@ extension FlightEngine {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - error: Answers their callers now, and the flights are cancelled; `nil` if the callers wait for their outcome.
+    ///   - error: The answer to the flights' callers, whose flights are cancelled; `nil` if the callers wait
+    ///     for the outcome.
     ///   - change: Called under the lock.
     /// - Returns: The result of `change`.
     package func fence<R>(
@@ -49,8 +50,9 @@ extension FlightEngine {
     /// Changes the owner's state, fences all flights and answers their callers now.
     ///
     /// - Parameters:
-    ///   - cancelling: Whether the flights are cancelled; otherwise they run on without effect.
-    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights alone, and the result of the call.
+    ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
+    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights unchanged, and the
+    ///     result of the call.
     /// - Returns: The result of `change`.
     @discardableResult
     package func dismissAll<R>(
@@ -62,13 +64,16 @@ extension FlightEngine {
         return result
     }
 
-    /// Does what ``dismissAll(cancelling:_:)`` does, but does not answer the callers yet.
+    /// Changes the owner's state and fences flights, as ``dismissAll(cancelling:_:)``, but does not answer
+    /// the callers yet.
     ///
     /// - Parameters:
-    ///   - cancelling: Whether the flights are cancelled; otherwise they run on without effect.
-    ///   - isConcerned: Whether the flights of a key are meant.
-    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights alone, and the result of the call.
-    /// - Returns: The result of `change`, and a closure that answers the callers and cancels the flights; to be called once.
+    ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
+    ///   - isConcerned: Selects the keys of the flights.
+    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights unchanged, and the
+    ///     result of the call.
+    /// - Returns: The result of `change`, and a closure that answers the callers and cancels the flights; to
+    ///   be called once.
     package func dismissed<R>(
         cancelling: Bool,
         where isConcerned: (Key) -> Bool = { _ in true },
@@ -89,7 +94,7 @@ extension FlightEngine {
 }
 
 extension FlightEngine.EngineState {
-    /// Fences all flights of the keys that are meant.
+    /// Fences all flights of the selected keys.
     fileprivate mutating func fenced(
         dismissing: Bool,
         where isConcerned: (Key) -> Bool = { _ in true }
@@ -101,13 +106,13 @@ extension FlightEngine.EngineState {
 }
 
 extension FlightEngine {
-    /// The keys that have a flight.
+    /// The keys with a flight.
     package var keysInFlight: [Key] { self.engineState.withLock { Array($0.machines.keys) } }
 
     /// Whether the key has a flight.
     package func isInFlight(_ key: Key) -> Bool { self.engineState.withLock { $0.machines[key] != nil } }
 
-    /// The numbers of waiting callers, running tasks, and keys with a flight: all zero at rest.
+    /// The numbers of waiting callers, running tasks, and keys with a flight; all zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.engineState.withLock { engineState in
             (engineState.waiterCount, engineState.running.count, engineState.machines.count)

@@ -1,11 +1,11 @@
 extension FlightEngine {
-    /// Starts the work of a flight, and the watch of deadlines if there is none.
+    /// Starts the work of a flight, and the watch of deadlines if necessary.
     @inlinable
     func launch(_ launch: Launch, of key: Key, beginsHere: Bool = false) {
         guard let work = launch.work else { return }
         let flight = launch.flight
         var launch = launch
-        // First, for work that begins here may take long.
+        // First, because work that begins here may take long.
         self.startWatch(&launch)
         let node = self.node(flight)
         let task = self.spawn(
@@ -17,18 +17,18 @@ extension FlightEngine {
             await FlightContext.working(for: node) { await work(key, flight) }
         }
         let running = self.engineState.withLock { engineState -> RunningFlight? in
-            // By its place: a change of what is not there allocates, and the flight may have ended.
+            // By index: an assignment to an absent key allocates, and the flight may have ended.
             guard let place = engineState.running.index(forKey: flight) else { return nil }
             engineState.running.values[place].task = task
             engineState.running.values[place].sharedTask = nil
             return engineState.running.values[place]
         }
-        // A caller may have joined, or all may have left, before the task was stored.
+        // Before the task was stored, a caller may have joined, or all callers may have left.
         if let running, running.priority > launch.priority { task.raisePriority(to: running.priority) }
         if running?.isCancelled ?? false { task.cancel() }
     }
 
-    /// Starts the watch of deadlines, if that is left to `launch`.
+    /// Starts the watch of deadlines, if `launch` requires a watch.
     @inlinable
     func startWatch(_ launch: inout Launch) {
         guard let first = launch.watch else { return }
@@ -37,7 +37,7 @@ extension FlightEngine {
         self.engineState.withLock { $0.watch = watch }
     }
 
-    /// Sets the task that serves `flights` together until each flight has its own task.
+    /// Sets the shared task of `flights`, until each flight has a separate task.
     @usableFromInline
     func setSharedTask(_ task: Task<Void, Never>, of flights: [FlightID]) {
         let priority = self.engineState.withLock { engineState in
@@ -61,14 +61,14 @@ extension FlightEngine {
         for task in tasks { Cascade.run { task.cancel() } }
     }
 
-    /// The work of a flight is about to begin, after the look at the disk: fences count from here on.
+    /// Marks the beginning of a flight's work, after the read from disk; only later fences affect the flight.
     ///
     /// - Parameters:
     ///   - flight: The flight.
-    ///   - key: Its key.
-    ///   - begins: Called under the lock if the work is to begin; the flags say whether a fence has passed the flight before, and
-    ///     whether it is cancelled.
-    /// - Returns: Whether the work is to begin. Otherwise the flight has ended, and must not land.
+    ///   - key: The flight's key.
+    ///   - begins: Called under the lock if the work is to begin; the flags tell whether the flight was
+    ///     fenced earlier, and whether the flight is cancelled.
+    /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
         let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, [Waiter]) in
@@ -77,7 +77,7 @@ extension FlightEngine {
                 let ended = engineState.running.removeValue(forKey: flight)
                 return (false, ended, self.waitersMoved(from: flight, of: key, in: &engineState))
             }
-            // It may have been cancelled before its task was stored.
+            // The flight may have been cancelled before its task was stored.
             let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
             begins(&engineState.state, wasFenced, isCancelled)
             return (true, nil, [])
@@ -87,9 +87,9 @@ extension FlightEngine {
         return isToBegin
     }
 
-    /// Moves the waits for `flight` in the graph to the current flight of `key`, which its callers wait for now.
+    /// Moves the waits for `flight` in the graph to the current flight of `key`, after a move of the callers.
     ///
-    /// - Returns: The callers whose wait would never end, removed from the flight.
+    /// - Returns: The callers in a deadlock, removed from the flight.
     @usableFromInline
     func waitersMoved(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> [Waiter] {
         guard !WaitForGraph.isEmpty, let machine = engineState.machines[key], let next = machine.currentFlight else {
@@ -108,22 +108,22 @@ extension FlightEngine {
     @usableFromInline
     package struct EarlyAnswers: Sendable {
         @usableFromInline package var outputs: [Ticket: Output] = [:]
-        /// Whether the flight ends if no other caller waits.
+        /// Whether to end the flight if no other caller waits.
         @usableFromInline package var isOver = false
-        /// Whether what the flight would fetch is there, so that it also ends if it has to finish.
+        /// Whether a newer value is present, so even a flight that has to finish ends.
         @usableFromInline package var isRenewed = false
 
         @inlinable
         package init() {}
     }
 
-    /// Answers some callers of a flight, unless a fence has passed it.
+    /// Answers some callers of a flight, unless the flight was fenced.
     ///
     /// - Parameters:
     ///   - flight: The flight.
-    ///   - key: Its key.
+    ///   - key: The flight's key.
     ///   - answers: Called under the lock with the tickets of the callers.
-    /// - Returns: Whether the flight has ended. Then it must not land.
+    /// - Returns: Whether the flight has ended. An ended flight must not land.
     @inlinable
     package func answerEarly(
         _ flight: FlightID,
@@ -138,7 +138,8 @@ extension FlightEngine {
                 $0.answeredEarly(flight, answered, isOver: early.isOver, isRenewed: early.isRenewed)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
-            // Now, not when they resume: the flight may go on and request what they work for.
+            // Before the callers resume: the flight may continue, and request the flights that the callers
+            // work for.
             WaitForGraph.end(answered, of: self.number)
             return (Array(zip(waiters, outputs)), isOver ? engineState.running.removeValue(forKey: flight) : nil)
         }
@@ -147,7 +148,7 @@ extension FlightEngine {
         return ended != nil
     }
 
-    /// The callers of a flight, unless a fence has passed it.
+    /// The tickets of a flight's callers; empty after a fence of the flight.
     func tickets(of flight: FlightID, _ key: Key) -> [Ticket] {
         self.engineState.withLock { engineState in
             guard let machine = engineState.machines[key], machine.currentFlight == flight else { return [] }
@@ -155,9 +156,9 @@ extension FlightEngine {
         }
     }
 
-    /// Changes the owner's state on behalf of a running flight, unless a fence has passed it.
+    /// Changes the owner's state on behalf of a running flight, unless the flight was fenced.
     ///
-    /// - Returns: Whether the flight is still the current one of `key`.
+    /// - Returns: Whether the flight is still the current flight of `key`.
     @discardableResult
     package func report(from flight: FlightID, of key: Key, _ change: (inout State) -> Void) -> Bool {
         self.engineState.withLock { engineState in
@@ -179,16 +180,17 @@ extension FlightEngine {
         case restart(Launch)
     }
 
-    /// Ends a flight: keeps its outcome if no fence has passed it, and resumes its callers.
+    /// Ends a flight: keeps the outcome unless the flight was fenced, and resumes the callers.
     ///
     /// - Parameters:
     ///   - flight: The flight.
-    ///   - key: Its key.
-    ///   - failed: Whether it has no new outcome.
-    ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if the flag says that
-    ///     the outcome may be kept, and returns the callers' answer; a cancellation is ``MuxError/fetchCancelled`` for them.
-    ///   - always: Called under the lock afterwards, also if the flight has ended already.
-    /// - Returns: Whether the flight was cancelled because it took too long.
+    ///   - key: The flight's key.
+    ///   - failed: Whether the flight has no new outcome.
+    ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if
+    ///     the flag permits the outcome to be kept, and returns the callers' answer; a cancellation becomes
+    ///     ``MuxError/fetchCancelled``.
+    ///   - always: Called under the lock afterwards, even if the flight has ended already.
+    /// - Returns: Whether the flight was cancelled at its deadline.
     @discardableResult
     @inlinable
     package func land(
@@ -226,7 +228,7 @@ extension FlightEngine {
         return ended?.hasTimedOut ?? false
     }
 
-    /// The answer to the callers of a flight: they are not cancelled, or they would have left.
+    /// The answer to the callers of a flight, none of whom is cancelled: cancelled callers have left.
     @inlinable
     static func answer(_ result: Result<Output, any Error>) -> Result<Output, any Error> {
         guard case .failure(let error) = result else { return result }
@@ -243,12 +245,12 @@ extension FlightEngine {
 /// The task of a flight.
 @usableFromInline
 struct RunningFlight: Sendable {
-    /// `nil` until the task is stored.
+    /// The task; `nil` until the task is stored.
     @usableFromInline var task: Task<Void, Never>?
-    /// A task that works for other flights, too, before the flight has its own: it is escalated, and not cancelled.
+    /// A task for several flights, until this flight has a separate task; is escalated, and not cancelled.
     @usableFromInline var sharedTask: Task<Void, Never>?
     @usableFromInline var linger: Task<Void, Never>?
-    /// The highest priority of its callers.
+    /// The highest priority of the flight's callers.
     @usableFromInline var priority: TaskPriority
     @usableFromInline var isCancelled = false
     @usableFromInline var hasTimedOut = false

@@ -1,5 +1,5 @@
 extension FlightEngine {
-    /// Raises the flight that the caller with this ticket waits for, whose task was raised.
+    /// Escalates the flight of the caller with this ticket to the caller's new priority.
     @usableFromInline
     func raise(_ ticket: Ticket, _ key: Key, to priority: TaskPriority) {
         let task = self.engineState.withLock { engineState -> Task<Void, Never>? in
@@ -11,12 +11,12 @@ extension FlightEngine {
 }
 
 extension FlightEngine.EngineState {
-    /// Raises a flight to the priority of a caller that joined.
+    /// Escalates a flight to the priority of a caller that joined.
     ///
-    /// - Returns: The task to escalate; `nil` if it need not be, or does not exist yet.
+    /// - Returns: The task to escalate; `nil` without need, and before the task exists.
     @inlinable
     mutating func raise(_ flight: FlightID, to priority: TaskPriority) -> Task<Void, Never>? {
-        // Checked first: changing a value in a dictionary allocates.
+        // Checked first, because a change of a value in a dictionary allocates.
         guard self.lowestPriority < priority, let place = self.running.index(forKey: flight),
             self.running.values[place].priority < priority
         else { return nil }

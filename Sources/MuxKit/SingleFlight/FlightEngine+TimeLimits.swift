@@ -9,7 +9,8 @@ extension FlightEngine {
             self?.lingerPassed(key, since: ticket)
         }
         let former = self.engineState.withLock { engineState -> Task<Void, Never>? in
-            // A caller may have joined and left meanwhile: then its timer counts, not this one.
+            // A caller may have joined and left in the meantime: then the later timer is valid, not this
+            // timer.
             guard let running = engineState.running[flight],
                 engineState.machines[key]?.isLingering(since: ticket) ?? false
             else { return timer }
@@ -28,7 +29,7 @@ extension FlightEngine {
 
     // MARK: - Wait limit
 
-    /// Answers those of the callers that still wait after `duration` and have an alternative; the flights go on.
+    /// Answers the callers that still wait after `duration` and have an alternative; the flights continue.
     @usableFromInline
     func startWaitLimit(
         of callers: [(Ticket, Key)],
@@ -62,7 +63,7 @@ extension FlightEngine {
 
     // MARK: - Deadlines
 
-    /// Starts the one task that watches the deadlines of all flights; it ends when no deadline is left.
+    /// Starts the task that watches the deadlines of all flights; the task ends after the last deadline.
     @usableFromInline
     func watchDeadlines(from first: Moment) -> Task<Void, Never> {
         let time = self.time
@@ -75,9 +76,9 @@ extension FlightEngine {
         }
     }
 
-    /// Ends the flights that are due.
+    /// Ends the flights with a passed deadline.
     ///
-    /// - Returns: The next deadline; `nil` if there is none, and the watch has ended.
+    /// - Returns: The next deadline; `nil` without a deadline, at the end of the watch.
     private func deadlinesPassed(at now: Moment) -> Moment? {
         self.expire(at: now) { $0.deadlines.takeDue(at: now) }
         let (next, forgotten) = self.engineState.withLock { engineState in
@@ -90,7 +91,7 @@ extension FlightEngine {
         return next
     }
 
-    /// Answers the callers of a flight that takes too long, and cancels it.
+    /// Answers the callers of a flight beyond its deadline, and cancels the flight.
     package func expire(_ flight: FlightID, of key: Key) {
         self.expire(at: self.time.now) { _ in [(flight, key)] }
     }

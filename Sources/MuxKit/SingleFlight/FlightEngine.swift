@@ -1,33 +1,36 @@
 public import Synchronization
 
-/// The single-flight engine of the package: the shell of ``FlightStateMachine``, with its lock, tasks and continuations.
+/// The single-flight engine of the package.
 ///
-/// An owner puts its own state beside the flights, so that looking for an answer and joining a flight, or keeping an outcome
-/// and taking out the callers to resume, is one critical section.
+/// The engine is the shell of ``FlightStateMachine``, with a lock, tasks and continuations. One lock guards
+/// the flights and the owner's state. So a lookup of an answer and the join of a flight are one critical
+/// section, and so are the storing of an outcome and the removal of the callers to resume.
 ///
-/// **Concurrent calls.** Any member may be called from any thread. Closures of the owner run under the lock: they only read and
-/// change its state.
+/// **Concurrent calls.** Any member may be called from any thread. Closures of the owner run under the lock:
+/// the closures only read and change the owner's state.
 ///
-/// **Cancellation.** A caller whose task is cancelled leaves at once; what happens to the flight is set by ``Options/linger``.
+/// **Cancellation.** A cancelled caller leaves at once; ``Options/linger`` determines the effect on the
+/// flight.
 @usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
-    /// How a call ends without an error.
+    /// The result of a call without an error.
     @usableFromInline
     package enum Landing: Sendable {
-        /// The outcome, or an answer that needed no flight.
+        /// The outcome of a flight, or an answer without a flight.
         case output(Output)
-        /// The caller leads this flight: it does the work, then calls ``land(_:of:failed:settle:always:)``.
+        /// The caller leads this flight: the caller does the work, then calls
+        /// ``land(_:of:failed:settle:always:)``.
         case lead(FlightID)
     }
 
-    /// What the owner decides for a caller.
+    /// The owner's decision for a caller.
     @usableFromInline
     package enum Decision: Sendable {
         /// Answer without a flight.
         case answer(Output)
-        /// Answer at once, and start a flight if none runs.
+        /// Answer at once; without a current flight, start a flight.
         case answerAndFly(Output)
-        /// Wait for a flight; after the duration, take the alternative if there is one.
+        /// Wait for a flight; after the duration, return the alternative, if any.
         case flyNoLonger(than: Duration, Instead)
         /// Fail without a flight.
         case fail(any Error)
@@ -35,12 +38,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case fly
     }
 
-    /// Returns, under the lock, the answer to a caller whose wait limit has passed; `nil` if it has to wait on.
+    /// Returns, under the lock, the answer to a caller at its wait limit; `nil` if the caller has to continue
+    /// waiting.
     @usableFromInline
     package typealias Instead = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
 
-    /// Does the work of a flight in a task of the engine's, and calls ``land(_:of:failed:settle:always:)`` at its end, unless
-    /// ``workBegins(_:of:_:)`` or ``answerEarly(_:of:_:)`` says that the flight has ended.
+    /// Does the work of a flight in a task of the engine, and calls ``land(_:of:failed:settle:always:)`` at
+    /// the end, unless ``workBegins(_:of:_:)`` or ``answerEarly(_:of:_:)`` reports the end of the flight.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
     @usableFromInline package typealias Waiter = FlightWaiter
@@ -48,15 +52,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     @usableFromInline
     package struct Options: Sendable {
-        /// The name of the tasks that do the work.
+        /// The name of the tasks for the work.
         @usableFromInline package var name: String
-        /// How long a flight without callers runs on before it is cancelled; `nil` to let it finish.
+        /// The duration from the leave of the last caller to the cancellation of a flight; `nil` to finish
+        /// the flight.
         package var linger: Duration?
-        /// How long a flight may take; `nil` for no limit.
+        /// The maximum duration of a flight; `nil` for no limit.
         @usableFromInline package var deadline: Duration?
-        /// The error for the callers of a flight that took too long.
+        /// The error for the callers of a flight beyond its deadline.
         package var timedOut: any Error
-        /// Changes the owner's state when a flight took too long; called under the lock.
+        /// Changes the owner's state after a flight's deadline; called under the lock.
         package var whenTimedOut: (@Sendable (inout State, Moment) -> (any Sendable)?)?
         /// The error for a caller whose wait would never end; see ``WaitForGraph``.
         @usableFromInline package var wouldDeadlock: any Error
@@ -84,9 +89,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline let flight: FlightID
         @usableFromInline let priority: TaskPriority
         @usableFromInline var work: Work?
-        /// The deadline to watch; `nil` if there is none, or the watch runs already.
+        /// The deadline to watch; `nil` without a deadline, and if a watch runs already.
         @usableFromInline var watch: Moment?
-        /// Deadlines of ended flights: a key may hold the last reference to an object, so they are released outside the lock.
+        /// Deadlines of ended flights, released outside the lock, because a key may hold the last reference
+        /// to an object.
         @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
 
         @inlinable
@@ -105,7 +111,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The keys of machines that were removed, for ``FlightEngine/withEngineState(_:)``.
         @usableFromInline var released = Released<Key>()
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
-        /// A lower bound of the priorities of all flights, which are the same as a rule.
+        /// A lower bound of the priorities of all flights, which are usually equal.
         @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
@@ -132,13 +138,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return launch
         }
 
-        /// The keys that are meant and have flights, by their oldest flight: the order of a dictionary is random.
+        /// The matching keys with flights, ordered by their oldest flight, because the order of a dictionary
+        /// is random.
         func keysInFlight(where isMeant: (Key) -> Bool) -> [Key] {
             self.machines.filter { isMeant($0.key) }
                 .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
         }
 
-        /// Lets `body` use the machine of `key`, and removes the machine once it is idle.
+        /// Calls `body` with the machine of `key`, and removes an idle machine.
         @inlinable
         mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine) -> R) -> R {
             guard let place = self.machines.index(forKey: key) else {
@@ -147,7 +154,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 if !machine.isIdle { self.machines[key] = machine }
                 return result
             }
-            // In place: copying a machine copies its queues.
+            // In place: a copy of a machine would copy its queues.
             let result = body(&self.machines.values[place])
             if self.machines.values[place].isIdle { self.released.add(self.machines.remove(at: place).key) }
             return result
@@ -177,7 +184,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             let leftover = self.engineState.withLock { ($0.state as? any SelfChecking)?.leftover() }
             inspector.note(faults: self.faultsNow + [leftover].compactMap(\.self))
         }
-        // There are no callers, since each holds the engine. Work that is never abandoned finishes nevertheless.
+        // No caller is left, because each caller retains the engine. If ``Options/linger`` is `nil`, running
+        // work is finished.
         let (running, watch) = self.engineState.withLock { ($0.running, $0.watch) }
         watch?.cancel()
         for flight in running.values {
@@ -186,14 +194,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    /// Sets the work of flights that no caller leads; to be called before the first arrival.
+    /// Sets the work of flights without a leading caller; to be called before the first arrival.
     @usableFromInline
     package func flies(with work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 
     @inlinable
     package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
 
-    /// Changes flights; a key that is not needed any more is released after the lock, since its deinit may call the owner.
+    /// Changes flights; releases removed keys after the lock, because the `deinit` of a key may call the
+    /// owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
         let (result, released) = self.engineState.withLock { engineState in
@@ -215,18 +224,20 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @inlinable
     package func nextID() -> UInt64 { self.lastID.wrappingAdd(1, ordering: .relaxed).newValue }
 
-    /// The first of `count` new tickets in a row.
+    /// Returns the first of `count` consecutive new tickets.
     @inlinable
     func nextIDs(_ count: Int) -> Ticket {
         self.lastID.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue &+ 1
     }
 
-    /// Arrives, waits for the answer and departs; see ``arrive(_:at:now:leads:decide:joined:left:arrived:)``.
+    /// Arrives, waits for the answer and departs; see
+    /// ``arrive(_:at:now:leads:mayFly:gather:decide:joined:left:arrived:)``.
     ///
-    /// An owner with many callers does these steps itself, and keeps less on the stack while they wait.
+    /// An owner with many callers performs the steps separately, with less stack memory during the wait.
     ///
     /// - Returns: The answer or the outcome.
-    /// - Throws: The error of `decide` or of the flight, or `CancellationError` if the caller's task is cancelled while it waits.
+    /// - Throws: The error of `decide` or of the flight, or `CancellationError` if the caller's task is
+    ///   cancelled during the wait.
     package func enter(
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
@@ -258,7 +269,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         return try self.landing(answer, cleanup)
     }
 
-    /// Unwraps the answer to a caller, after its cleanup.
+    /// Runs the cleanup of a caller, and unwraps the answer.
     @inlinable
     package func landing(_ answer: Waiter.Answer, _ cleanup: Waiter.WaitCleanup?) throws -> Landing {
         cleanup?.run()
@@ -271,22 +282,23 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case resume(Result<Landing, any Error>)
         case resumeAndLaunch(Output, Launch)
         case launch(Launch)
-        /// The tasks are to be escalated, and to be cancelled.
+        /// Escalate the first task, and cancel the second task.
         case join(escalate: Task<Void, Never>?, linger: Task<Void, Never>?)
     }
 
-    /// Answers a caller as `decide` says, or lets it wait for the flight of `key`, which is started if none runs.
+    /// Answers a caller according to `decide`, or adds the caller to the flight of `key`, which is started if
+    /// necessary.
     ///
     /// - Parameters:
-    ///   - waiter: The caller; its task is the current one.
+    ///   - waiter: The caller, in the current task.
     ///   - key: The key.
     ///   - now: The time.
-    ///   - leads: Whether the caller does the work itself if a flight has to start.
-    ///   - mayFly: Whether a flight that has to start may begin on the caller's thread, in this call, up to its first suspension:
-    ///     only for a caller without isolation that waits for nothing else.
-    ///   - gather: Receives a flight that has to start, for ``launch(_:of:beginsHere:)``; `nil` to start it.
+    ///   - leads: Whether the caller does the work if a new flight has to start.
+    ///   - mayFly: Whether a new flight may begin in this call, on the caller's thread, up to its first
+    ///     suspension: only for a caller without isolation and without other waits.
+    ///   - gather: Receives a new flight, for ``launch(_:of:beginsHere:)``; `nil` to start the flight.
     ///   - decide: Called once, under the lock.
-    ///   - joined: Called under the lock if the caller waits; the flag says whether the flight runs already.
+    ///   - joined: Called under the lock if the caller waits; the flag tells whether the flight runs already.
     ///   - left: Called under the lock if the caller would wait, but its task is cancelled.
     ///   - arrived: Called outside the lock, before the caller is resumed or the flight is started.
     /// - Returns: The cleanup for ``landing(_:_:)``.
@@ -311,7 +323,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, Instead)?
         let arrival = self.engineState.withLock { engineState -> Arrival in
-            // Under the lock: ``raise(_:_:to:)`` handles what raises it from here on, and had no effect before.
+            // Under the lock: the current priority includes earlier escalations, and ``raise(_:_:to:)``
+            // handles later escalations.
             priority = Task.currentPriority
             switch decide(&engineState.state) {
             case .answer(let output): return .resume(.success(.output(output)))
@@ -324,7 +337,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .flyNoLonger(let duration, let instead): waitLimit = (duration, instead)
             case .fly: break
             }
-            // Under the lock: `leave` handles a cancellation from here on, and had no effect before.
+            // Under the lock: this check detects an earlier cancellation, and `leave` handles a later
+            // cancellation.
             guard !Task.isCancelled else {
                 left(&engineState.state)
                 return .resume(.failure(CancellationError()))
@@ -387,14 +401,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 gather(launch)
                 return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
             }
-            // Not within a flight: the stack would grow with every flight that waits for another.
+            // Not for a caller within a flight: the stack would grow with each nested flight.
             let beginsHere = mayFly && caller == nil && waitLimit == nil && self.spawn.canBeginHere
             self.launch(launch, of: key, beginsHere: beginsHere)
         }
         return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
     }
 
-    /// Answers the caller with this ticket, whose task is cancelled, if it has arrived and is not answered yet.
+    /// Answers the cancelled caller with this ticket, unless the caller has not arrived or is answered
+    /// already.
     @usableFromInline
     func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine.Abandonment =
@@ -423,9 +438,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 }
 
-/// The key of an engine that has one flight at a time.
+/// The key of an engine with a single flight at a time.
 @usableFromInline
 package enum SoleKey: Hashable, Sendable {
-    /// The only one.
+    /// The only key.
     case sole
 }

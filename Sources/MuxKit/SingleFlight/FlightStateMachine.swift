@@ -4,23 +4,25 @@
 /// Identifies one waiting caller; unique within its engine.
 @usableFromInline package typealias Ticket = UInt64
 
-/// Decides, for one key, when a flight is started, joined, adopted, cancelled or fenced, and which callers its end answers.
+/// The flights and waiters of one key.
 ///
-/// At most one flight is *current*: new callers join it, and its outcome is kept. A fence detaches the current flight: it
-/// still answers the callers it has, and the next caller starts another flight. A flight that was cancelled because its last
-/// caller left stays current until it has ended, so that its successor never overlaps it. Callers that join it meanwhile get its
-/// value if it has one after all, and a new flight otherwise.
+/// Decides when a flight is started, joined, adopted, cancelled or fenced, and which waiters the end of a
+/// flight resumes. At most one flight is *current*: new callers join the current flight, and the outcome is
+/// kept. A fence detaches the current flight: a detached flight still answers its waiters, and the next
+/// caller starts another flight. A flight without waiters may be cancelled, and stays current until the end
+/// of its work, so the next flight starts afterwards. Callers of a cancelled flight get its value if the
+/// flight still succeeds, and otherwise a new flight.
 ///
-/// Tickets and flight identifiers are drawn by the engine.
+/// The engine draws tickets and flight identifiers.
 @usableFromInline
 package struct FlightStateMachine: Sendable, Hashable {
-    /// Why a flight keeps running.
+    /// The reason why a flight keeps running.
     private enum Phase: Sendable, Hashable {
-        /// It has callers, or runs to its end in any case.
+        /// The flight has callers, or is finished without callers.
         case wanted
-        /// It has no callers and is cancelled when the linger that began with this ticket has passed.
+        /// The flight has no callers, and is cancelled after the linger with this ticket.
         case lingering(since: Ticket)
-        /// It was cancelled and has not ended yet.
+        /// The flight was cancelled and has not ended yet.
         case cancelled
     }
 
@@ -28,31 +30,31 @@ package struct FlightStateMachine: Sendable, Hashable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = WaiterQueue()
-        /// Whether it runs to its end even without callers.
+        /// Whether the flight is finished even without callers.
         var mustFinish = false
     }
 
     /// The flight that callers join.
     private var current: Flight?
 
-    /// Fenced flights that have not ended and still have callers.
+    /// Running fenced flights with callers.
     private var detached: [Flight] = []
 
     @usableFromInline
     package init() {}
 
-    /// No flight is left, so the machine can be dropped.
+    /// Whether no flight is left: an idle machine can be removed.
     @usableFromInline
     package var isIdle: Bool { self.current == nil && self.detached.isEmpty }
 
     /// The number of waiting callers of all flights.
     package var waiterCount: Int { self.detached.reduce(self.current?.waiters.count ?? 0) { $0 + $1.waiters.count } }
 
-    /// The flight that a caller would join now.
+    /// The flight that a new caller would join.
     @usableFromInline
     package var currentFlight: FlightID? { self.current?.id }
 
-    /// Fenced flights that still have callers.
+    /// Fenced flights with callers.
     @usableFromInline
     package var fencedFlights: [FlightID] { self.detached.map(\.id) }
 
@@ -60,7 +62,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     @usableFromInline
     package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
 
-    /// The flight that the caller with this ticket waits for; `nil` if the caller waits for none.
+    /// The flight that the caller with this ticket waits for; `nil` if the caller does not wait.
     func flight(of ticket: Ticket) -> FlightID? {
         if self.current?.waiters.contains(ticket) ?? false { return self.current?.id }
         return self.detached.first { $0.waiters.contains(ticket) }?.id
@@ -71,7 +73,8 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     private func detachedIndex(of id: FlightID) -> Int? { self.detached.firstIndex { $0.id == id } }
 
-    /// Lets the callers of another flight wait for the current one; `false`, with no change, if there is none.
+    /// Adds the waiters of another flight to the current flight; `false`, with no change, without a current
+    /// flight.
     private mutating func joinCurrent(_ others: WaiterQueue) -> Bool {
         guard self.current != nil else { return false }
         self.current?.waiters.merge(others)
@@ -83,15 +86,15 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     @usableFromInline
     package enum RequestAction: Sendable, Equatable {
-        /// Start this flight; the caller waits for it.
+        /// Start this flight; the caller waits for the flight.
         case start(FlightID)
-        /// The caller waits for this flight, which runs already.
+        /// The caller waits for this running flight.
         case join(FlightID)
-        /// The caller waits for this flight, which had no callers; cancel its linger.
+        /// The caller waits for this flight, which had no callers; cancel the linger of the flight.
         case adopt(FlightID)
     }
 
-    /// A caller waits for the outcome; its ticket also names the flight if one has to start.
+    /// Adds a waiting caller; the identifier of a new flight is the caller's ticket.
     @usableFromInline
     package mutating func requested(by waiter: FlightWaiter) -> RequestAction {
         guard let id = self.current?.id, let phase = self.current?.phase else {
@@ -100,16 +103,16 @@ package struct FlightStateMachine: Sendable, Hashable {
             self.current = flight
             return .start(flight.id)
         }
-        // In place: copying the flight would copy its queue on every arrival.
+        // In place: a copy of the flight would copy the queue on every arrival.
         self.current?.waiters.park(waiter)
         guard case .lingering = phase else { return .join(id) }
         self.current?.phase = .wanted
         return .adopt(id)
     }
 
-    /// A flight starts without callers and runs to its end in any case.
+    /// Starts a flight without callers, which is finished in any case.
     ///
-    /// - Returns: `false`, with no change, if there is a current flight.
+    /// - Returns: `false`, with no change, if another flight is current.
     @usableFromInline
     package mutating func begun(_ id: FlightID) -> Bool {
         guard self.current == nil else { return false }
@@ -117,14 +120,15 @@ package struct FlightStateMachine: Sendable, Hashable {
         return true
     }
 
-    /// Some callers of the current flight have their answer before its work begins.
+    /// Removes callers of the current flight, to be answered before the work begins.
     ///
     /// - Parameters:
     ///   - id: The flight.
-    ///   - tickets: The callers that are answered.
-    ///   - isOver: Whether the flight ends here if no other caller waits; otherwise it runs to its end in any case.
-    ///   - isRenewed: Whether it ends then even if it was to run to its end.
-    /// - Returns: The answered callers, and whether the flight has ended.
+    ///   - tickets: The callers to answer.
+    ///   - isOver: `true` to end the flight, unless other callers wait; `false` to finish the flight in any
+    ///     case.
+    ///   - isRenewed: Whether to also end a flight with `mustFinish`.
+    /// - Returns: The removed callers, and whether the flight has ended.
     @usableFromInline
     package mutating func answeredEarly(
         _ id: FlightID,
@@ -148,13 +152,13 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Leaving
 
-    /// What becomes of the current flight when its last caller leaves.
+    /// The effect of the last caller's leave on the current flight.
     package enum Abandonment: Sendable {
-        /// It runs to its end and its outcome is kept.
+        /// The flight is finished, and the outcome is kept.
         case finish
-        /// It is cancelled at once.
+        /// The flight is cancelled at once.
         case cancel
-        /// It is cancelled unless a caller joins it within the linger.
+        /// The flight is cancelled unless a caller joins within the linger.
         case linger
     }
 
@@ -169,7 +173,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         case resumeAndLinger(FlightWaiter, FlightID)
     }
 
-    /// The caller with this ticket stops waiting.
+    /// Removes the caller with this ticket, after the end of the wait.
     package mutating func left(_ ticket: Ticket, abandonment: Abandonment) -> LeaveAction {
         if let waiter = self.current?.waiters.leave(ticket) {
             return self.currentWasLeft(by: waiter, abandonment: abandonment)
@@ -198,19 +202,19 @@ package struct FlightStateMachine: Sendable, Hashable {
         }
     }
 
-    /// Whether the linger that began when the caller with this ticket left still counts.
+    /// Whether the linger since the leave of the caller with this ticket still runs.
     package func isLingering(since ticket: Ticket) -> Bool { self.current?.phase == .lingering(since: ticket) }
 
-    /// The linger that began when the caller with this ticket left has passed.
+    /// Ends the linger since the leave of the caller with this ticket.
     ///
-    /// - Returns: The flight to cancel; `nil` if a caller joined it meanwhile, or it has ended.
+    /// - Returns: The flight to cancel; `nil` if a caller has joined the flight, or if the flight has ended.
     package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
         guard self.isLingering(since: ticket) else { return nil }
         self.current?.phase = .cancelled
         return self.currentFlight
     }
 
-    /// Removes callers of a flight, which goes on.
+    /// Removes callers of a flight, which continues.
     package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> [FlightWaiter] {
         if self.currentFlight == id { return tickets.compactMap { self.current?.waiters.leave($0) } }
         guard let index = self.detachedIndex(of: id) else { return [] }
@@ -219,12 +223,12 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Beginning and ending
 
-    /// The work of a flight is about to begin, after the look at the disk; fences count from here on.
+    /// Marks the beginning of a flight's work, after the read from disk; only later fences affect the flight.
     ///
-    /// A flight that was fenced before is as good as a new one: it becomes current again, or its callers move to the flight
-    /// that is current by now.
+    /// Before its work begins, a fenced flight is equivalent to a new flight: the fenced flight becomes
+    /// current again, or the callers move to the current flight.
     ///
-    /// - Returns: Whether the work is to begin; otherwise the flight has ended.
+    /// - Returns: Whether to begin the work; otherwise the flight has ended.
     @usableFromInline
     package mutating func workBegins(_ id: FlightID) -> Bool {
         if self.currentFlight == id { return true }
@@ -237,17 +241,19 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     @usableFromInline
     package enum EndAction: Sendable, Equatable {
-        /// The flight was fenced or cancelled, and has no callers.
+        /// The flight was fenced, cancelled or ended earlier and has no callers, or the callers have moved to
+        /// the current flight.
         case ignore
-        /// Keep the outcome, then give it to these callers.
+        /// Keep the outcome, then resume these callers with the outcome.
         case commit([FlightWaiter])
-        /// Give the outcome to these callers, and do not keep it.
+        /// Resume these callers with the outcome, and do not keep the outcome.
         case answer([FlightWaiter])
-        /// The flight failed because it was cancelled, but callers came since: start this flight for them.
+        /// The flight failed after a cancellation, but callers have joined: start this flight for the
+        /// callers.
         case restart(FlightID)
     }
 
-    /// A flight has ended; `next` names the flight to start if callers came after it was cancelled.
+    /// Ends a flight; `next` is the identifier of a new flight for callers from after the cancellation.
     @usableFromInline
     package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> EndAction {
         var flight: Flight
@@ -268,7 +274,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return .restart(next)
     }
 
-    /// A flight ran out of time: it has ended for its callers, whether or not its work obeys the cancellation.
+    /// Ends a flight for its callers at the deadline, even if the work ignores the cancellation.
     ///
     /// - Returns: The callers to answer; `nil` if the flight has ended already.
     package mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
@@ -286,7 +292,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     package struct FenceAction: Sendable, Equatable {
         /// Callers to answer now.
         package var answer: [FlightWaiter] = []
-        /// Flights to cancel: they have no callers left.
+        /// Flights to cancel, without callers.
         package var cancel: [FlightID] = []
 
         package init(answer: [FlightWaiter] = [], cancel: [FlightID] = []) {
@@ -295,10 +301,11 @@ package struct FlightStateMachine: Sendable, Hashable {
         }
     }
 
-    /// A fence: the outcome of no earlier flight is kept.
+    /// Sets a fence: no outcome of an earlier flight is kept.
     ///
-    /// - Parameter dismissing: Whether the callers of those flights are answered now; otherwise they wait for their outcome.
-    /// - Returns: What has to be done.
+    /// - Parameter dismissing: Whether callers of earlier flights are answered now; otherwise the callers
+    ///   wait for the outcome.
+    /// - Returns: The callers to answer, and the flights to cancel.
     package mutating func fenced(dismissing: Bool) -> FenceAction {
         defer { self.current = nil }
         guard dismissing else {
@@ -316,7 +323,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return action
     }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` for a valid value.
     package func violation() -> String? {
         let flights = self.detached + [self.current].compactMap(\.self)
         if Set(flights.map(\.id)).count != flights.count { return "two flights have one identifier" }

@@ -1,14 +1,14 @@
 /// A caller that waits for a flight.
 ///
-/// Nothing here is generic, so that waiting costs little. One machine holds the waiter; it is resumed exactly once, after it was
-/// taken out of the machine under the engine's lock.
+/// The waiter is not generic, which keeps waiting cheap. Each waiter is in one machine, and is resumed
+/// exactly once, after its removal from the machine under the engine's lock.
 @usableFromInline
 package struct FlightWaiter: Sendable, Hashable {
     /// A ``FlightAnswer``.
     @usableFromInline package typealias Answer = any AnyObject & Sendable
 
     private enum Address: Sendable {
-        /// A caller that waits for this flight alone.
+        /// A caller that waits only for this flight.
         case caller(LeanContinuation<Answer>)
         /// A caller that waits for several flights.
         case gathering(FlightGathering)
@@ -32,13 +32,13 @@ package struct FlightWaiter: Sendable, Hashable {
         self.address = .gathering(gathering)
     }
 
-    /// What stays in the place of a waiter that has left.
+    /// The placeholder after a waiter has left.
     init(leftWith ticket: Ticket) {
         self.ticket = ticket
         self.address = .left
     }
 
-    /// Whether the waiter has left: its caller does not wait for an answer.
+    /// Whether the waiter has left: the caller does not wait for an answer.
     var hasLeft: Bool {
         guard case .left = self.address else { return false }
         return true
@@ -62,21 +62,22 @@ package struct FlightWaiter: Sendable, Hashable {
         }
     }
 
-    /// Gives all `waiters` the same answer, in their order.
+    /// Resumes all `waiters` with the same answer, in order.
     @usableFromInline
     static func resume(_ waiters: [FlightWaiter], with answer: Answer) {
         for waiter in waiters { waiter.resume(with: answer) }
     }
 
-    /// Suspends a caller until it is answered, which may happen before it is suspended.
+    /// Suspends a caller until the caller is answered, possibly before the suspension.
     ///
     /// - Parameters:
     ///   - ticket: The caller's ticket.
-    ///   - isolation: The caller's isolation, in which it goes on.
-    ///   - arrive: Answers the waiter or adds it to a machine; called once, in the caller's isolation. Must check whether the
-    ///     caller's task is cancelled, under a lock that `leave` takes too. The flag says whether the caller has an isolation.
-    ///   - leave: Called when the caller's task is cancelled; must answer a waiter that has arrived.
-    ///   - raise: Called when the priority of the caller's task is raised while it waits.
+    ///   - isolation: The caller's isolation, in which the caller continues.
+    ///   - arrive: Answers the waiter or adds the waiter to a machine; called once, in the caller's
+    ///     isolation. Must check whether the caller's task is cancelled, under a lock that `leave` takes,
+    ///     too. The flag tells whether the caller has an isolation.
+    ///   - leave: Called when the caller's task is cancelled; must answer an arrived waiter.
+    ///   - raise: Called when the priority of the caller's task is escalated during the wait.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
     package static func answer(
@@ -87,7 +88,8 @@ package struct FlightWaiter: Sendable, Hashable {
         onEscalation raise: @Sendable (TaskPriority) -> Void
     ) async -> Answer {
         await withTaskCancellationHandler {
-            // Without this the closure would run on the pool, not in the caller's isolation (Swift 6.3.1).
+            // Without this line, the closure would run on the pool, not in the caller's isolation (Swift
+            // 6.3.1).
             _ = isolation
             guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else {
                 return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
@@ -103,7 +105,7 @@ package struct FlightWaiter: Sendable, Hashable {
         }
     }
 
-    /// What has to be undone after a wait; most waits have nothing.
+    /// The cleanup after a wait; most waits need no cleanup.
     @usableFromInline
     package final class WaitCleanup: Sendable {
         /// The wait in the ``WaitForGraph``.
@@ -125,7 +127,7 @@ package struct FlightWaiter: Sendable, Hashable {
     }
 }
 
-/// The answer to a caller; all callers of one flight share it.
+/// The answer to a caller, shared by all callers of a flight.
 @usableFromInline
 package final class FlightAnswer<Landing: Sendable>: Sendable {
     @usableFromInline let result: Result<Landing, any Error>
@@ -134,15 +136,16 @@ package final class FlightAnswer<Landing: Sendable>: Sendable {
     init(_ result: Result<Landing, any Error>) { self.result = result }
 }
 
-/// The wait of one task for the answers of several flights: one continuation at a time and a count.
+/// The wait of one task for the answers of several flights, by a single continuation at a time and a count.
 @usableFromInline
 package final class FlightGathering: Sendable {
     private struct State: Sendable {
-        /// In the order of the tickets.
+        /// In the order of tickets.
         var answers: [FlightWaiter.Answer?]
-        /// The number of waiters that have arrived, or will before the caller suspends, without an answer.
+        /// The number of waiters without an answer, which have arrived or will arrive before the caller
+        /// suspends.
         var missingCount = 0
-        /// How many of them may be without one when the caller goes on.
+        /// The greatest number of missing answers at which the caller is resumed.
         var mostMissing = 0
         var cleanups: [Ticket: FlightWaiter.WaitCleanup] = [:]
         var continuation: LeanContinuation<Void>?
@@ -151,26 +154,27 @@ package final class FlightGathering: Sendable {
     private let state: Locked<State>
     private let first: Ticket
 
-    /// A wait for `count` answers, whose tickets follow one another.
+    /// Makes a wait for `count` answers with consecutive tickets.
     @usableFromInline
     package init(first: Ticket, count: Int) {
         self.first = first
         self.state = Locked(State(answers: Array(repeating: nil, count: count)))
     }
 
-    /// Suspends a caller until all its waiters are answered, which may happen before it is suspended.
+    /// Suspends a caller until all waiters of the caller are answered, possibly before the suspension.
     ///
     /// - Parameters:
-    ///   - first: The ticket of the first waiter; those of the others follow it.
-    ///   - count: The number of waiters, at least one.
-    ///   - limit: How many may wait at a time, at least one; others arrive when half of these are answered.
-    ///   - isolation: The caller's isolation, in which it goes on.
-    ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:)``; called once for each waiter, with its index.
-    ///     Returns what has to be undone when that waiter is answered.
-    ///   - arrived: Called when as many have arrived as may wait; the flag says whether these are the last.
-    ///   - leave: Called when the caller's task is cancelled; must answer the waiters that have arrived.
-    ///   - raise: Called when the priority of the caller's task is raised while it waits.
-    /// - Returns: The answers, in the order of the tickets.
+    ///   - first: The ticket of the first waiter; the tickets of further waiters follow.
+    ///   - count: The number of waiters, at least 1.
+    ///   - limit: The maximum number of simultaneous waiters, at least 1; further waiters arrive when half of
+    ///     the waiters are answered.
+    ///   - isolation: The caller's isolation, in which the caller continues.
+    ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:onEscalation:)``; called once for
+    ///     each waiter, with the index. Returns the cleanup after the wait.
+    ///   - arrived: Called after each group of arrivals; the flag tells whether the group is the last.
+    ///   - leave: Called when the caller's task is cancelled; must answer all arrived waiters.
+    ///   - raise: Called when the priority of the caller's task is escalated during the wait.
+    /// - Returns: The answers, in the order of tickets.
     @inlinable
     static func answers(
         first: Ticket,
@@ -210,7 +214,8 @@ package final class FlightGathering: Sendable {
     /// The number of waiters without an answer.
     @usableFromInline var missingCount: Int { self.state.withLock { $0.missingCount } }
 
-    /// Has `continuation` resumed when all but some waiters are answered, `count` new ones included.
+    /// Adds `count` waiters, and resumes `continuation` when at most `mostMissing` waiters are without an
+    /// answer.
     @usableFromInline
     func wait(_ continuation: LeanContinuation<Void>, for count: Int, butFor mostMissing: Int) {
         self.state.withLock { state in
@@ -230,7 +235,7 @@ package final class FlightGathering: Sendable {
 
     private func index(of ticket: Ticket) -> Int { Int(truncatingIfNeeded: ticket &- self.first) }
 
-    /// Keeps a cleanup until the waiter with `ticket` is answered, or runs it if that has happened.
+    /// Keeps a cleanup until the waiter with `ticket` is answered, or runs the cleanup of an answered waiter.
     @usableFromInline
     func note(_ cleanup: FlightWaiter.WaitCleanup, _ ticket: Ticket) {
         let isAnswered = self.state.withLock { state -> Bool in

@@ -1,9 +1,10 @@
-/// Runs `operation` in a task that the caller's cancellation does not reach, and waits until it has ended.
+/// Runs `operation` to its end, even if the caller is cancelled.
 ///
-/// The operation keeps the caller's isolation, so a non-escaping closure that uses `self` can be passed through.
+/// The operation runs in a separate task, and the call waits for the end of the task. The operation keeps the
+/// caller's isolation, so a non-escaping closure with `self` can be passed through.
 ///
-/// If a flight is named, the operation is the work of that flight. If a limit is given, the operation is cancelled when it
-/// takes longer, and `whenTooLong` is called.
+/// With `flight`, the operation is the work of the flight. With `limit`, an operation that takes longer is
+/// cancelled, and `whenTooLong` is called.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
     for flight: WaitForNode? = nil,
@@ -11,7 +12,8 @@ package func shieldedFromCancellation<Success: Sendable>(
     _ operation: () async throws -> Success,
     whenTooLong: @escaping @Sendable () -> Void = {}
 ) async throws -> Success {
-    // A task with an isolation of its own cannot be told where to run: it is called back from where it begins.
+    // The executor of a task with an inherited isolation cannot be chosen: the task begins on another
+    // executor, and `schedule.later` below resumes the task at its turn.
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
     return try await withoutActuallyEscaping(operation) { operation in
@@ -20,7 +22,7 @@ package func shieldedFromCancellation<Success: Sendable>(
             _ = isolation
             return try await withTaskExecutorPreference(executor) {
                 _ = isolation
-                // An optimised build stays on the thread that it is on unless it has to wait.
+                // Without a suspension, an optimised build continues on the current thread.
                 if let schedule { await withCheckedContinuation { turn in schedule.later { turn.resume() } } }
                 defer { schedule?.awaitArrival() }
                 return try await FlightContext.$current.withValue(flight.map(FlightContext.init) ?? .current) {

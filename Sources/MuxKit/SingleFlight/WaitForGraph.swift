@@ -1,14 +1,14 @@
 import Synchronization
 
-/// The graph of flights that wait for flights, in which a cycle is a deadlock.
+/// The graph of flights that wait for flights; a cycle is a deadlock.
 ///
-/// Only calls from within the work of a flight are recorded; other calls cost nothing. A wait is *certain* if the waiting flight
-/// cannot end before it: the call came from the flight's own task or a child of that. A `Task {}` that a fetch starts may
-/// be awaited or not, so its waits are *possible*:
+/// Only calls from within the work of a flight are recorded; other calls cost nothing. A wait is *certain* if
+/// the waiting flight cannot end before the wait: the call came from the flight's own task or a child task. A
+/// `Task {}` of a fetch may be awaited or not, so its waits are *possible*:
 ///
-/// - A cycle of certain waits is an error at once, for the call that closes it.
-/// - A cycle with a possible wait may resolve itself, so it is no error. If it still exists when a flight in it times out, the
-///   callers in the cycle get the error for a deadlock.
+/// - A cycle of certain waits is an error at once, for the call that closes the cycle.
+/// - A cycle with a possible wait may resolve without an error. If the cycle still exists when a flight in
+///   the cycle times out, the callers in the cycle get the error for a deadlock.
 @usableFromInline
 package enum WaitForGraph: Sendable {
     @usableFromInline
@@ -16,7 +16,7 @@ package enum WaitForGraph: Sendable {
         let engine: UInt64
         let ticket: Ticket
 
-        /// Identifies the wait of the caller with `ticket` in the engine with that number.
+        /// Identifies the wait of the caller with `ticket` in the engine with the number `engine`.
         @usableFromInline
         package init(_ engine: UInt64, _ ticket: Ticket) {
             self.engine = engine
@@ -27,7 +27,7 @@ package enum WaitForGraph: Sendable {
     private static let table = Locked(WaitTable())
     private static let count = Atomic(0)
 
-    /// Whether no wait is recorded, which is the usual case.
+    /// Whether no wait is recorded, the usual case.
     @usableFromInline
     static var isEmpty: Bool { self.count.load(ordering: .acquiring) == 0 }
 
@@ -38,17 +38,21 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// Records that a task which works for a flight, or was started by one, waits for another; to be called in that task.
+    /// Records the wait of a flight's task, or of a task that a flight started, for another flight.
+    ///
+    /// To be called in the waiting task.
     ///
     /// - Parameters:
     ///   - id: Identifies the wait.
     ///   - caller: The context of the current task.
-    ///   - isCertain: ``FlightContext/isAwaited`` of the caller. The runtime takes a lock to read it, under which it calls the handlers
-    ///     of cancellation and escalation: read it before a lock that these handlers take.
+    ///   - isCertain: ``FlightContext/isAwaited`` of the caller. The runtime reads this property under a
+    ///     lock, under which the runtime also calls the handlers of cancellation and escalation: read the
+    ///     property before taking a lock that the handlers take.
     ///   - awaited: The other flight.
-    ///   - sameKey: If the other flight has yet to start: the running flights of its key.
-    /// - Returns: `false`, with no record, if the wait would never end.
-    /// - Complexity: O(1) for a flight that has yet to start; see ``WaitTable``.
+    ///   - sameKey: The running flights of the other flight's key, if the other flight has not started.
+    /// - Returns: `false`, without a record, if the wait would never end.
+    /// - Complexity: O(1) for a flight that has not started, without running flights of its key; see
+    ///   ``WaitTable``.
     @usableFromInline
     static func begin(
         _ id: WaitID,
@@ -62,21 +66,22 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// Removes a wait, if it is recorded.
+    /// Removes a wait, if recorded.
     @usableFromInline
     static func end(_ id: WaitID) {
         guard !self.isEmpty else { return }
         self.withTable { $0.end(id) }
     }
 
-    /// Removes the waits of the callers with `tickets`, where they are recorded.
+    /// Removes the recorded waits of the callers with `tickets`.
     @usableFromInline
     static func end(_ tickets: [Ticket], of engine: UInt64) {
         guard !self.isEmpty, !tickets.isEmpty else { return }
         self.withTable { table in for ticket in tickets { table.end(WaitID(engine, ticket)) } }
     }
 
-    /// Runs work that several flights wait for, so that a wait of the work for one of them is found to be a circle.
+    /// Runs work for several waiting flights, so that a wait of the work for one of the flights is found as a
+    /// cycle.
     static func loading<Result: Sendable>(
         for flights: [WaitForNode],
         _ work: @Sendable @concurrent () async -> Result
@@ -91,30 +96,30 @@ package enum WaitForGraph: Sendable {
         return await FlightContext.$current.withValue(FlightContext(node)) { await work() }
     }
 
-    /// Moves the waits of the callers with `tickets` from one flight to another.
+    /// Moves the waits of the callers with `tickets` from one flight to another flight.
     ///
-    /// - Returns: The tickets of the callers whose wait would never end; their waits are removed.
+    /// - Returns: The tickets of the callers in a deadlock; their waits are removed.
     static func moved(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
         self.withTable { $0.move(tickets, from: former, to: next) }
     }
 
-    /// The tickets of the callers of each flight that the flight may be waiting for itself.
+    /// For each flight of `nodes`, the tickets of its callers in a cycle of waits.
     static func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {
         guard !self.isEmpty, !nodes.isEmpty else { return [:] }
         return self.withTable { $0.ticketsInCycles(with: nodes) }
     }
 
-    /// The number of waits: zero at rest.
+    /// The number of waits; zero at rest.
     package static var waitCount: Int { self.table.withLock { $0.count } }
 
     /// See ``WaitTable/stepCount``.
     package static var stepCount: Int { self.table.withLock { $0.stepCount } }
 }
 
-/// One flight among those of all engines.
+/// A flight of any engine.
 @usableFromInline
 package struct WaitForNode: Sendable, Hashable {
-    /// The number of the engine, unique in the process; a later engine could have the same address.
+    /// The number of the engine, unique in the process; an address could be reused by a later engine.
     @usableFromInline let engine: UInt64
     @usableFromInline let flight: FlightID
 
@@ -130,20 +135,21 @@ package struct WaitForNode: Sendable, Hashable {
     static func nextEngine() -> UInt64 { self.lastEngine.wrappingAdd(1, ordering: .relaxed).newValue }
 }
 
-/// The flight that a task works for.
+/// The flight of a task's work.
 @usableFromInline
 @safe package struct FlightContext: Sendable {
-    /// The flight that the current task works for, or that started it; `nil` for none.
+    /// The flight of the current task's work, or the flight that started the current task; `nil` without a
+    /// flight.
     @TaskLocal package static var current: FlightContext?
 
-    /// As ``current``, for inlined code.
+    /// The same as ``current``, for inlined code.
     @usableFromInline static var ofTask: FlightContext? { Self.current }
 
     let node: WaitForNode
     /// The preferred executor of the flight's work.
     private let executor: UnownedTaskExecutor?
 
-    /// The current task does the work of a flight.
+    /// Makes the context of the current task, which does the work of a flight.
     init(_ node: WaitForNode) {
         self.node = node
         unsafe self.executor = Self.currentExecutor
@@ -155,10 +161,10 @@ package struct WaitForNode: Sendable, Hashable {
         await Self.$current.withValue(FlightContext(node)) { await work() }
     }
 
-    /// Whether the flight cannot end before the current task: it is the flight's own, or a child of it.
+    /// Whether the flight cannot end before the current task: the flight's own task, or a child task.
     ///
-    /// A `Task {}` inherits task-locals, but, unlike a child, not the executor preference (SE-0417). Whether the flight waits
-    /// for such a task is unknown.
+    /// A `Task {}` inherits task-locals, but, unlike a child task, not the executor preference (SE-0417). The
+    /// flight may or may not wait for such a task.
     @usableFromInline
     var isAwaited: Bool {
         guard let current = unsafe Self.currentExecutor, let own = unsafe self.executor else { return false }
@@ -170,8 +176,9 @@ package struct WaitForNode: Sendable, Hashable {
     }
 }
 
-/// The executor of flights: the global pool with an identity of its own, by which ``FlightContext/isAwaited`` tells the tasks
-/// of a flight from others.
+/// The executor of flights: the global pool with a separate identity.
+///
+/// ``FlightContext/isAwaited`` uses the identity to recognise the tasks of a flight.
 @usableFromInline
 final class FlightExecutor: TaskExecutor {
     @usableFromInline static let shared = FlightExecutor()

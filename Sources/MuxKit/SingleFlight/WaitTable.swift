@@ -1,15 +1,19 @@
 /// The waits of flights for flights, as a value: finds the wait that closes a cycle of certain waits.
 ///
-/// Certain waits form no cycle. So every flight has a *level*, and no flight certainly waits for a flight of a lower level. A wait for a
-/// flight of a higher level, or for a flight that waits for nothing, closes no cycle: this is decided in O(1), and concerns every flight
-/// that has yet to start. Any other wait takes a search of at most √*m* waits backwards, and a search forwards that raises the level of the
-/// flights it reaches, so that the next such wait is decided in O(1): O(*m* √*m*) for *m* waits that are added, after Bender, Fineman,
-/// Gilbert and Tarjan, "A New Approach to Incremental Topological Ordering and Cycle Detection" (2016). The end of a wait changes no level.
+/// Certain waits form no cycle. So every flight has a *level*, and no flight certainly waits for a flight of
+/// a lower level. A wait for a flight of a higher level, or for a flight without certain waits, closes no
+/// cycle: this decision takes O(1), and includes every wait for a flight before its start.
+///
+/// Any other wait takes a search of at most max(32, √*m*) waits backwards, and if necessary a search
+/// forwards, which raises the levels of the reached flights, so the next such wait is decided in O(1): O(*m*
+/// √*m*) for *m* added waits, after Bender, Fineman, Gilbert and Tarjan, "A New Approach to Incremental
+/// Topological Ordering and Cycle Detection" (2016). The end of a wait changes no level of a flight with
+/// other waits.
 package struct WaitTable: Sendable {
     private struct Flight: Sendable {
         var node: WaitForNode
         var level = 0
-        /// The last search that has reached the flight.
+        /// The number of the last search through the flight.
         var mark: UInt64 = 0
         /// The certain waits of the flight.
         var certainOut: [Int] = []
@@ -35,7 +39,7 @@ package struct WaitTable: Sendable {
         var inIndex = 0
     }
 
-    /// How many flights of one key may be nested by possible waits.
+    /// The maximum number of nested flights of one key by possible waits.
     private static let greatestDepth = 16
 
     private var flights: [Flight] = []
@@ -47,7 +51,7 @@ package struct WaitTable: Sendable {
     private var possibleCount = 0
     private var lastMark: UInt64 = 0
 
-    /// The number of waits that all searches together have examined.
+    /// The number of examined waits in all searches.
     package private(set) var stepCount = 0
 
     package init() {}
@@ -59,10 +63,10 @@ package struct WaitTable: Sendable {
     ///
     /// - Parameters:
     ///   - id: Identifies the wait.
-    ///   - waiting: The flight that waits.
+    ///   - waiting: The waiting flight.
     ///   - awaited: The other flight.
-    ///   - isCertain: Whether the waiting flight cannot end before the other one.
-    ///   - sameKey: If the other flight has yet to start: the running flights of its key.
+    ///   - isCertain: Whether the waiting flight cannot end before the other flight.
+    ///   - sameKey: The running flights of the other flight's key, if the other flight has not started.
     /// - Returns: `false`, with no change, if the wait would never end.
     package mutating func begin(
         _ id: WaitForGraph.WaitID,
@@ -76,7 +80,7 @@ package struct WaitTable: Sendable {
             self.removeIfUnused(awaitedPlace)
             self.removeIfUnused(place)
         }
-        // A flight that starts another of its own key would do so in that one too, without end.
+        // A flight that starts a flight of its own key would start another in the new flight, without end.
         let isNestedTooDeep =
             isCertain
             ? sameKey.contains { self.certainlyWaits($0, forFlightAt: place) }
@@ -86,18 +90,18 @@ package struct WaitTable: Sendable {
         return true
     }
 
-    /// Removes a wait, if it is present.
+    /// Removes a wait, if present.
     package mutating func end(_ id: WaitForGraph.WaitID) {
         if let place = self.waitPlaces[id] { self.removeWait(at: place) }
-        // A long chain has ended: its memory is returned.
+        // A long chain has ended: release its memory.
         if self.waitPlaces.isEmpty, self.flights.count > 1_024 {
             self = WaitTable(stepCount: self.stepCount, self.lastMark)
         }
     }
 
-    /// Moves those waits for `former` to `next` whose tickets are given.
+    /// Moves the waits for `former` with the given tickets to `next`.
     ///
-    /// - Returns: The tickets of the waits that would never end, in order; these are removed.
+    /// - Returns: The tickets of the waits that would never end, ascending; these waits are removed.
     package mutating func move(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
         guard former != next, let place = self.flightPlaces[former] else { return [] }
         let moving = (self.flights[place].certainIn + self.flights[place].possibleIn)
@@ -114,7 +118,7 @@ package struct WaitTable: Sendable {
         return closing
     }
 
-    /// The tickets of the waits for each of `nodes` that the flight may be waiting for itself.
+    /// For each flight of `nodes`, the tickets of the waits for the flight in a cycle of waits.
     ///
     /// - Complexity: O(1) without possible waits, otherwise O(*m*), for any number of flights.
     package mutating func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {
@@ -133,9 +137,9 @@ package struct WaitTable: Sendable {
 
     // MARK: - Order
 
-    /// Gives levels by which a certain wait of the flight at `place` for the flight at `awaited` closes no cycle.
+    /// Sets levels for a certain wait of the flight at `place` for the flight at `awaited`.
     ///
-    /// - Returns: `false`, with no change, if it closes a cycle.
+    /// - Returns: `false`, with no change, if the wait closes a cycle.
     private mutating func order(_ place: Int, before awaited: Int) -> Bool {
         guard place != awaited else { return false }
         let level = self.flights[place].level
@@ -170,9 +174,11 @@ package struct WaitTable: Sendable {
         return self.raise(awaited, to: isComplete ? level : level + 1, unlessReaching: place, or: before)
     }
 
-    /// Raises the flight at `awaited`, and all flights of lower levels that it waits for.
+    /// Raises the level of the flight at `awaited`, and the lower levels of all flights in its chain of
+    /// waits.
     ///
-    /// - Returns: `false`, with no change, if it waits for the flight at `place`, or for a flight with the mark.
+    /// - Returns: `false`, with no change, if the flight waits for the flight at `place`, or for a flight
+    ///   with the mark.
     private mutating func raise(_ awaited: Int, to level: Int, unlessReaching place: Int, or mark: UInt64) -> Bool {
         self.lastMark += 1
         let after = self.lastMark
@@ -194,14 +200,14 @@ package struct WaitTable: Sendable {
         return true
     }
 
-    /// Whether the flight `node` certainly waits for the flight at `place`, or is that flight.
+    /// Whether the flight `node` certainly waits for the flight at `place`, or is the same flight.
     private mutating func certainlyWaits(_ node: WaitForNode, forFlightAt place: Int) -> Bool {
         guard let other = self.flightPlaces[node] else { return false }
-        // If it does not, the levels say so to the next call.
+        // Otherwise the levels are set, so the next call takes O(1).
         return !self.order(place, before: other)
     }
 
-    /// How many of `nodes` wait for the flight at `place`, or are that flight.
+    /// The number of `nodes` that wait for the flight at `place`, or are the same flight.
     private mutating func possibleDepth(of nodes: [WaitForNode], at place: Int) -> Int {
         self.lastMark += 1
         var open = [place]
@@ -218,7 +224,7 @@ package struct WaitTable: Sendable {
         return nodes.count { self.flightPlaces[$0].map { self.flights[$0].mark == self.lastMark } ?? false }
     }
 
-    /// Flights that wait for each other have the same number (Tarjan 1972, without recursion).
+    /// Gives all flights of a cycle the same number (Tarjan 1972, without recursion).
     private mutating func components(from roots: [Int]) -> [Int: Int] {
         var order: [Int: (index: Int, low: Int)] = [:]
         var components: [Int: Int] = [:]
@@ -322,7 +328,7 @@ package struct WaitTable: Sendable {
         self.removeIfUnused(wait.waiting)
     }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` for a valid table.
     package func violation() -> String? {
         for wait in self.waitPlaces.values.map({ self.waits[$0] }) where wait.isCertain {
             if self.flights[wait.waiting].level > self.flights[wait.awaited].level {
@@ -337,9 +343,9 @@ package struct WaitTable: Sendable {
 }
 
 extension [Int] {
-    /// Removes the element at `index`; the last one moves into its place.
+    /// Removes the element at `index`; the last element moves to `index`.
     ///
-    /// - Returns: The element that has moved; `nil` if the removed element was the last.
+    /// - Returns: The moved element; `nil` if the removed element was the last.
     fileprivate mutating func removeBySwapping(at index: Int) -> Int? {
         let last = self.removeLast()
         guard index < self.count else { return nil }

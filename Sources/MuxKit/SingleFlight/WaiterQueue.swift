@@ -1,11 +1,12 @@
-/// Waiters in the order of their tickets, each of which can leave before its turn.
+/// Waiters in the order of tickets; each waiter can leave early.
 ///
-/// Leaving costs O(log n): places are sorted by ticket, and a vacated place stays until vacated places outnumber occupied ones.
-/// Draining walks an array, which is why this is not a dictionary.
+/// A waiter leaves in O(log n): places are sorted by ticket, and a vacated place stays until vacated places
+/// outnumber occupied places. The queue is not a dictionary, because draining walks an array.
 ///
-/// Tickets are drawn before arrival, so a waiter may arrive after one with a later ticket; it is placed before that one.
+/// Tickets are drawn before arrival, so a waiter may arrive after a waiter with a later ticket; the queue
+/// keeps the order of tickets.
 package struct WaiterQueue: Sendable, Hashable {
-    /// By ascending ticket; those that have left included.
+    /// By ascending ticket, including waiters that have left.
     private var places: [FlightWaiter] = []
 
     package private(set) var count = 0
@@ -14,14 +15,14 @@ package struct WaiterQueue: Sendable, Hashable {
 
     package var isEmpty: Bool { self.count == 0 }
 
-    /// Adds a waiter, whose ticket is unique.
+    /// Adds a waiter with a unique ticket.
     package mutating func park(_ waiter: FlightWaiter) {
         self.count += 1
         guard let last = self.places.last, last.ticket > waiter.ticket else { return self.places.append(waiter) }
         self.places.insert(waiter, at: self.index(of: waiter.ticket))
     }
 
-    /// The index of the first place that is not before `ticket`.
+    /// The index of the first place with this or a later ticket.
     private func index(of ticket: Ticket) -> Int {
         var low = 0
         var high = self.places.count
@@ -32,7 +33,7 @@ package struct WaiterQueue: Sendable, Hashable {
         return low
     }
 
-    /// Removes and returns the waiter with `ticket`; `nil` if it is not in the queue.
+    /// Removes and returns the waiter with `ticket`; `nil` if absent.
     package mutating func leave(_ ticket: Ticket) -> FlightWaiter? {
         guard let index = self.occupiedIndex(of: ticket) else { return nil }
         let waiter = self.places[index]
@@ -63,14 +64,14 @@ package struct WaiterQueue: Sendable, Hashable {
     /// Removes and returns all waiters, by ascending ticket.
     package mutating func drain() -> [FlightWaiter] {
         defer { self = WaiterQueue() }
-        // Nearly always no waiter has left, and the array need not be copied.
+        // Usually no waiter has left, and the array is not copied.
         return self.count == self.places.count ? self.places : self.places.filter { !$0.hasLeft }
     }
 
-    /// The number of places, vacated ones included.
+    /// The number of places, including vacated places.
     package var placeCount: Int { self.places.count }
 
-    /// A broken invariant; `nil` if there is none.
+    /// A broken invariant; `nil` for a valid value.
     package func violation() -> String? {
         guard self.places.count(where: { !$0.hasLeft }) == self.count else { return "the count is wrong" }
         guard zip(self.places, self.places.dropFirst()).allSatisfy({ $0.ticket < $1.ticket }) else {

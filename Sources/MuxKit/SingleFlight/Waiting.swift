@@ -1,16 +1,17 @@
-/// Waits for `operation`, which runs in a task of its own, for as long as `limit` says; it goes on after that.
+/// Waits for `operation` at most for `limit`; the operation then continues.
 ///
-/// The caller's cancellation cancels the operation, whose end it awaits. Where the caller is the work of a flight, so is the
-/// operation: if it waits for that flight, it is told.
+/// The operation runs in a separate task. A cancellation of the caller cancels the operation, and the call
+/// waits for the operation's end. If the caller does the work of a flight, the operation is work of the
+/// flight, too: ``WaitForGraph`` detects a wait of the operation for the same flight.
 ///
 /// - Parameters:
-///   - limit: How long to wait.
+///   - limit: The maximum wait.
 ///   - time: Measures the time.
 ///   - spawn: Starts the tasks.
 ///   - operation: Does the work.
-///   - late: Called with the outcome of an operation that was not waited for any more.
-/// - Returns: What the operation returned; `nil` if it took longer.
-/// - Throws: What the operation threw in time.
+///   - late: Called with the outcome of an operation that ended after the wait.
+/// - Returns: The result of the operation; `nil` if the operation took longer.
+/// - Throws: The error of the operation within the limit.
 package func waiting<Success: Sendable>(
     for limit: Duration,
     by time: TimeSource,
@@ -37,7 +38,8 @@ package func waiting<Success: Sendable>(
     return try await withEscalationHandler {
         work.raisePriority(to: $0)
     } _: {
-        // The caller's priority may have risen between the start of the work and the installation of the handler.
+        // The caller's priority may have risen between the start of the work and the installation of the
+        // handler.
         if let base = Task.basePriority, Task.currentPriority > base { work.raisePriority(to: Task.currentPriority) }
         return try await withTaskCancellationHandler {
             try await answer.wait().get()

@@ -1,8 +1,8 @@
-/// Keeps entries in memory only: for tests and previews.
+/// Keeps entries in memory only, for tests and previews.
 ///
 /// No call throws.
 ///
-/// **Concurrent calls** take effect one after another. **Cancellation** has no effect: no call suspends.
+/// **Concurrent calls** take effect serially. **Cancellation** has no effect: no call suspends.
 public final class MemoryStore: MuxStore {
     private struct State: Sendable {
         var epoch: UInt64 = 0
@@ -29,22 +29,22 @@ public final class MemoryStore: MuxStore {
         }
     }
 
-    /// Returns the entry with that name, or `nil` if there is none.
+    /// Returns the entry with the name; `nil` for a missing entry.
     public func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { self.state.withLock { $0.entries[name] } }
 
-    /// Returns the entries with those names, in their order; `nil` for one that is missing.
+    /// Returns the entries in the order of `names`; `nil` for a missing entry.
     public func load(_ names: [MuxStoreKey]) async -> [MuxStoredEntry?] {
         self.state.withLock { state in names.map { state.entries[$0] } }
     }
 
-    /// Saves `entries`, replacing those with the same names; entries of earlier sessions are dropped.
+    /// Saves `entries`, and replaces entries with the same names; entries of earlier sessions are dropped.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {
         self.state.withLock { state in
             for entry in entries where entry.sessionEpoch >= state.epoch { state.entries[entry.name] = entry }
         }
     }
 
-    /// Removes the entries with those names.
+    /// Removes the entries with the names.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) async {
         self.state.withLock { state in
             for name in names { state.entries[name] = nil }
@@ -61,18 +61,18 @@ public final class MemoryStore: MuxStore {
     /// Removes every entry of every domain; the session epoch stays.
     public func removeEverything() async { self.state.withLock { $0.entries = [:] } }
 
-    /// Always `MuxStoreStatistics()`: nothing is counted.
+    /// Always `MuxStoreStatistics()`: this store does not count.
     public func statistics() async -> MuxStoreStatistics { MuxStoreStatistics() }
 }
 
-/// Stores nothing: for values that stay in memory.
+/// A store without entries, for values that stay in memory.
 ///
 /// ```swift
 /// let repository = MuxRepository(store: .none)
 /// ```
 ///
-/// Multiplexers of such a repository encode nothing, with or without a `cacheKey`, and do not access the disk.
-/// Sign-outs work as with any store.
+/// Multiplexers of such a repository do not encode values, with or without a `cacheKey`, and do not access
+/// the disk. Sign-outs work as with any store.
 public struct NoStore: MuxStore {
     private let epoch = Locked<UInt64>(0)
 
@@ -108,6 +108,6 @@ public struct NoStore: MuxStore {
 }
 
 extension MuxStore where Self == NoStore {
-    /// Stores nothing: values stay in memory, and are never encoded.
+    /// A store without entries: values stay in memory, and are never encoded.
     public static var none: NoStore { NoStore() }
 }

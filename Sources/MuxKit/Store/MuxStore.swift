@@ -14,7 +14,7 @@ public struct MuxStoreKey: Sendable, Hashable {
         self.key = key
     }
 
-    /// Compares UTF-8 bytes: texts that differ only in Unicode normalization name different entries.
+    /// Compares UTF-8 bytes: strings with different Unicode normalization name different entries.
     public static func == (a: MuxStoreKey, b: MuxStoreKey) -> Bool {
         guard a.domain.utf8.elementsEqual(b.domain.utf8) else { return false }
         switch (a.key, b.key) {
@@ -25,41 +25,45 @@ public struct MuxStoreKey: Sendable, Hashable {
     }
 }
 
-/// An encoded value with its metadata, as a store keeps it.
+/// An encoded value with metadata, in the form for stores.
 public struct MuxStoredEntry: Sendable, Equatable {
     /// The entry's name.
     public var name: MuxStoreKey
 
-    /// The version of the value's format, given by the code that encoded it.
+    /// The version of the value's format, from the code that encoded the value.
     public var schemaVersion: Int
 
-    /// The session of the value; a store does not return entries of sessions before its current one.
+    /// The session of the value; a store returns only entries of the current session or a later session.
     public var sessionEpoch: UInt64
 
     /// The wall-clock time of the fetch.
     public var fetchedAt: Date
 
-    /// How long the value is fresh after ``fetchedAt``.
+    /// The duration for which the value is fresh after ``fetchedAt``.
     public var timeToLive: Duration
 
-    /// The server's identifier of this version of the value, such as an entity tag; `nil` if it sent none.
+    /// The server's identifier of this version of the value, such as an entity tag; `nil` if the server sent
+    /// no identifier.
     public var validator: String?
 
-    /// How long after its time to live the value is still returned while it is renewed; `nil` if the fetch did not say.
+    /// The duration after the time to live during which a stale value is returned while a fetch renews the
+    /// value; `nil` if the fetch gave no duration.
     public var staleWhileRevalidate: Duration?
 
-    /// How long after its time to live the value may replace a failed fetch; `nil` if the fetch did not say.
+    /// The duration after the time to live during which a stale value may replace a failed fetch; `nil` if
+    /// the fetch gave no duration.
     public var staleIfError: Duration?
 
-    /// The number of the last refresh of the domain before the fetch; `nil` if there was none.
+    /// The number of the last refresh of the domain before the fetch; `nil` without a previous refresh.
     ///
-    /// A store returns it unchanged. With a store that does not, a refresh of a whole map depends on the wall clock.
+    /// A store must return the number unchanged. Otherwise a refresh of a whole map depends on the wall
+    /// clock.
     public var refreshNumber: UInt64?
 
-    /// The wall-clock time from which only ``RequestOptions/cacheOnly`` and ``RequestOptions/staleWhileRevalidate`` use the entry;
-    /// `nil` if unlimited.
+    /// The wall-clock time after which only ``RequestOptions/cacheOnly`` and
+    /// ``RequestOptions/staleWhileRevalidate`` use the entry; `nil` if unlimited.
     ///
-    /// A store may drop the entry afterwards, and may round the time up to whole seconds.
+    /// A store may drop the entry after this time, and may round the time up to whole seconds.
     public var usableUntil: Date?
 
     /// The value as JSON in UTF-8, without a line break.
@@ -93,44 +97,44 @@ public struct MuxStoredEntry: Sendable, Equatable {
     }
 }
 
-/// What a completed write of a store survives.
+/// The durability of a completed write of a store.
 public enum MuxDurability: Sendable, Hashable {
-    /// A power cut: file and folder are synchronized first.
+    /// The write survives a power cut: file and folder are synchronized first.
     case full
 
-    /// The end of the process, but not necessarily a power cut.
+    /// The write survives the end of the process, but not necessarily a power cut.
     case relaxed
 }
 
 /// Counters of a store since its creation.
 public struct MuxStoreStatistics: Sendable, Equatable {
-    /// Records that were damaged or of another store; each is a miss.
+    /// Damaged records, and records of another store; each such record is a miss.
     public var damagedRecords = 0
 
-    /// Bytes of incomplete records that were cut off the end of the journal.
+    /// Bytes of incomplete records, which were truncated from the end of the journal.
     public var tornBytes = 0
 
-    /// Times the journal was rewritten without its dead records.
+    /// Rewrites of the journal without dead records.
     public var compactions = 0
 
-    /// Failed rewrites; nothing is lost, and the rewrite is tried again.
+    /// Failed rewrites of the journal; no entry is lost, and the store tries again.
     public var failedCompactions = 0
 
     /// Entries evicted by the size limit, least recently used first.
     public var evicted = 0
 
-    /// Index snapshots on disk that did not match their journal; the index was rebuilt from the journal.
+    /// Index snapshots on disk without a matching journal; the index was rebuilt from the journal.
     public var rebuiltIndexes = 0
 
-    /// Index snapshots that could not be written; only the next opening takes longer.
+    /// Failed writes of index snapshots; only the next opening takes longer.
     public var failedIndexes = 0
 
-    /// Entries that a ``SealedStore`` could not decrypt; each is a miss.
+    /// Entries that a ``SealedStore`` could not decrypt; each such entry is a miss.
     public var unopened = 0
 
-    /// Times the store found all its entries gone, for example with a deleted folder.
+    /// Losses of all entries of the store, for example with a deleted folder.
     ///
-    /// A repository then saves again what it has in memory.
+    /// After a loss, a repository saves the entries in memory again.
     public var losses = 0
 
     /// Sets all counters to 0.
@@ -139,76 +143,87 @@ public struct MuxStoreStatistics: Sendable, Equatable {
 
 /// Stores the entries of a repository between launches.
 ///
-/// The library calls the mutating members of a store one after another, and the loading ones at any time, also concurrently
-/// with them. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory; other stores need only these members.
+/// The library calls the mutating members of a store serially, and the loading members at any time, also
+/// concurrently with mutating members. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory;
+/// other stores need only the members of this protocol.
 ///
-/// **Calling back.** A member may call the repository that uses it, or its multiplexers, in the task in which it was
-/// called. A sign-out runs at once, unless one is under way. A save is refused, and a removal takes effect in memory
-/// only, with ``MuxError/calledFromStore`` in the report; the next save does the rest.
+/// **Calling back.** A member may call the repository of the store, or multiplexers of the repository, in the
+/// task of the member's call. A sign-out runs at once, unless another sign-out is running. A save is refused.
+/// A removal takes effect in memory only, with ``MuxError/calledFromStore`` in the report; the next save
+/// removes the entries from the store.
 ///
-/// **On disk.** After a failed or interrupted ``save(_:durability:)`` a reader sees the old entry, the new one, or
-/// none. A member that throws never makes a reader see the value of another entry.
+/// **On disk.** After a failed or interrupted ``save(_:durability:)`` a reader gets the old entry, the new
+/// entry, or `nil`. After an error of any member, no reader gets the value of another entry.
 public protocol MuxStore: Sendable {
     /// The number of the current session; 0 before the first sign-out.
     ///
     /// - Throws: The read error. The library then treats the store as unreadable, not as empty.
     func sessionEpoch() async throws -> UInt64
 
-    /// The number of the current session if it can be read synchronously; otherwise `nil`.
+    /// The number of the current session; `nil` if the number cannot be read synchronously.
     ///
-    /// Called before a process stores its first value, so that a sign-out by another process is noticed even if nothing
-    /// was read before. Blocks the caller: must take no longer than reading a small file.
+    /// The library calls this member before a process stores the first value, so the process detects
+    /// sign-outs by other processes even without a previous read. Blocks the caller: must take no longer than
+    /// the read of a small file.
     func peekSessionEpoch() -> UInt64?
 
-    /// Suspends until the session number is greater than `epoch`, and returns it; `nil` if the store cannot report
-    /// sign-outs by other processes.
+    /// Suspends until the session number is greater than `epoch`, and returns the number.
+    ///
+    /// `nil` if the store cannot report sign-outs by other processes.
     var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { get }
 
-    /// Raises the session number to `epoch`, durably in any case; entries of earlier sessions cease to exist.
+    /// Raises the session number to `epoch`, always durably, which invalidates entries of earlier sessions.
     ///
-    /// An `epoch` that is not greater than the current one changes nothing.
+    /// An `epoch` less than or equal to the current number has no effect.
     ///
-    /// - Throws: The write error; after a restart, the session is the old or the new one.
+    /// - Throws: The write error; after a restart, the session is the old session or the new session.
     func raiseSessionEpoch(to epoch: UInt64) async throws
 
-    /// Returns the entry with that name; `nil` if it is missing, damaged, or of an earlier session.
+    /// Returns the entry with the name; `nil` for a missing or damaged entry, or an entry of an earlier
+    /// session.
     ///
     /// - Throws: The read error; a missing or damaged entry is not an error.
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry?
 
-    /// Returns the entries with those names, in their order; `nil` for one that is missing, damaged, or of an earlier session.
+    /// Returns the entries in the order of `names`; `nil` for a missing or damaged entry, or an entry of an
+    /// earlier session.
     ///
-    /// Called for one name, too, and by a request for many keys for up to 128, which all wait for it. Has a default, which loads
-    /// them beside one another.
+    /// A request for many keys calls this member with up to 128 names, and all keys of the call wait for the
+    /// result. A call may have a single name. The default implementation loads the entries concurrently.
     ///
-    /// - Throws: The read error of any of them; then none is used, and each is loaded alone.
+    /// - Throws: The read error of any entry; then no entry of the call is used, and each entry is loaded
+    ///   separately.
     func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]
 
-    /// Checks that the store can keep `entry`, so that an entry that it cannot keep fails alone.
+    /// Checks that the store can keep `entry`, so an unsuitable entry fails alone.
     ///
-    /// - Throws: The reason why it cannot.
+    /// - Throws: The reason why the store cannot keep `entry`.
     func check(_ entry: MuxStoredEntry) throws
 
-    /// Saves `entries`, replacing those with the same names; returns when they are as safe as `durability` says.
+    /// Saves `entries`, and replaces entries with the same names; returns after the write has the given
+    /// durability.
     ///
-    /// Entries of a session that has ended may be dropped; the caller reads ``sessionEpoch()`` afterwards.
+    /// Entries of an ended session may be dropped; the caller reads ``sessionEpoch()`` after the save.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved and the others count as saved. After any
-    ///   other error none counts as saved, though some may have been. Unless it is
-    ///   ``MuxStoreError/fileSystem(_:code:)`` or ``MuxStoreError/newerFormat``, a repository then tries parts of them,
-    ///   to isolate the entries that fail.
+    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and the others count as saved.
+    ///   After any other error no entry counts as saved, though some entries may have been saved. A
+    ///   repository then saves parts of `entries` to isolate the failing entries, except after a
+    ///   ``MuxStoreError`` that concerns the whole store, such as ``MuxStoreError/fileSystem(_:code:)``,
+    ///   ``MuxStoreError/newerFormat`` or ``MuxStoreError/notPrivate``.
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws
 
-    /// Removes the entries with those names; returns when that is as safe as `durability` says.
+    /// Removes the entries with the names; returns after the removal has the given durability.
     ///
-    /// A store on disk also erases the values, as far as the medium permits: of ``JournalStore`` no byte stays in the folder.
+    /// A store on disk also erases the values, as far as the medium permits: ``JournalStore`` leaves no byte
+    /// of the values in the folder.
     ///
-    /// - Throws: The write error; the entries may still exist. A repository tries again with its next save, if
-    ///   necessary name by name. It gives up a name for which this throws ``MuxStoreError/entryTooLarge(bytes:)``: no
-    ///   such entry can exist.
+    /// - Throws: The write error; the entries may still exist. A repository tries again at the next save, if
+    ///   necessary with each name separately. After an error that no repetition can fix, such as
+    ///   ``MuxStoreError/entryTooLarge(bytes:)``, the repository stops trying for that name: no such entry
+    ///   can exist.
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws
 
-    /// Removes every entry of `domain`; returns when that is as safe as `durability` says.
+    /// Removes every entry of `domain`; returns after the removal has the given durability.
     ///
     /// - Throws: The write error; the entries may still exist.
     func removeAll(domain: String, durability: MuxDurability) async throws
@@ -220,7 +235,8 @@ public protocol MuxStore: Sendable {
 
     /// The store's counters; `MuxStoreStatistics()` from a store that does not count.
     ///
-    /// Has no default: a store type's own synchronous `statistics()` would lose overload resolution against it.
+    /// Without a default implementation: overload resolution would prefer the default to a store type's
+    /// synchronous `statistics()`.
     func statistics() async -> MuxStoreStatistics
 }
 
@@ -231,7 +247,7 @@ extension MuxStore {
     /// `nil`: the store cannot report sign-outs by other processes.
     public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { nil }
 
-    /// Loads the entries beside one another.
+    /// Loads the entries concurrently.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         try await withThrowingTaskGroup(of: (Int, MuxStoredEntry?).self) { group in
             for (number, name) in names.enumerated() { group.addTask { (number, try await self.load(name)) } }
@@ -245,12 +261,12 @@ extension MuxStore {
     public func check(_ entry: MuxStoredEntry) throws {}
 }
 
-/// A store that keeps its entries in a folder.
+/// A store with entries in a folder.
 package protocol FolderStore: MuxStore, ReportsProblems {
-    /// The folder; `nil` if there is none.
+    /// The folder; `nil` without a folder.
     var folder: StoreFolder? { get }
 
-    /// Sets the wall clock; entries become unusable by its time. Default: the system's clock.
+    /// Sets the wall clock, which determines when entries become unusable. Default: the system's clock.
     func setWallTime(_ wallTime: @escaping @Sendable () -> Date)
 }
 
@@ -266,7 +282,7 @@ package enum MuxStoreLocation {
 
     /// The user's folder for `purpose`, then the bundle identifier or process name, then "MuxKit".
     ///
-    /// The temporary folder does not take its place, for all users share that one.
+    /// The temporary folder is no substitute: all users share the temporary folder.
     ///
     /// - Throws: ``MuxStoreError/noFolder``.
     package static func standard(
@@ -287,7 +303,8 @@ package enum MuxStoreLocation {
             .appending(component: "MuxKit")
     }
 
-    /// The user's folder by the XDG Base Directory Specification 0.8, which says to ignore relative paths.
+    /// The user's folder according to the XDG Base Directory Specification 0.8, which requires ignoring
+    /// relative paths.
     package static func xdg(_ purpose: Purpose, _ environment: [String: String]) -> URL? {
         let (variable, path) =
             switch purpose {
@@ -303,10 +320,10 @@ package enum MuxStoreLocation {
 
     /// Makes a safe path component: only letters, digits and "-._", at most 101 bytes, not hidden, not empty.
     ///
-    /// Different texts have different names: where the name is not the text itself, it ends with a digest of the text.
+    /// Different strings have different names: a name that differs from `text` ends with a digest of `text`.
     package static func folderName(for text: String) -> String {
         let name = self.safeName(text.utf8.prefix(100))
-        // A text that ends like a digest might be the name of another text.
+        // A long string that ends like a digest could equal the name of another string.
         guard !name.utf8.elementsEqual(text.utf8) || name.utf8.count > 64 else { return name }
         return self.safeName(text.utf8.prefix(35)) + "-" + SHA256.text(SHA256.hash(text))
     }

@@ -2,22 +2,23 @@ public import Foundation
 
 /// An error of a store.
 ///
-/// Contains no path, key or value, so it can be logged.
+/// Contains no path, key or value, so the error can be logged.
 @nonexhaustive
 public enum MuxStoreError: Error, Sendable, Hashable {
     /// The file system failed `operation` with the POSIX error number `code`.
     case fileSystem(_ operation: MuxStoreError.FileOperation, code: Int32)
 
-    /// The payload contains a line break, which would end its line on disk; JSON can be written without.
+    /// The payload contains a line break, which would end the payload's line on disk; JSON needs no raw line
+    /// break.
     case lineBreakInPayload
 
-    /// The entry exceeds the size limit of a record; `bytes` is the size of the part that does.
+    /// The entry exceeds the size limit of a record; `bytes` is the size of the oversized part.
     case entryTooLarge(bytes: Int)
 
-    /// The entry's date is not finite, or one of its durations is negative.
+    /// The entry's date is not finite, or a duration of the entry is negative.
     case timeOutOfRange
 
-    /// The folder belongs to a newer version of the library, whose data must not be lost.
+    /// The folder belongs to a newer version of the library; the data must not be lost.
     case newerFormat
 
     /// The store is full: newer entries of the same save took the space.
@@ -26,20 +27,24 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// Another process saved a newer value of the entry.
     case newerValue
 
-    /// The URL has no usable file path: it is not an absolute `file` URL in UTF-8, or has a host, a query or a fragment, or names
-    /// the root.
+    /// The URL has no usable file path.
+    ///
+    /// The URL is not an absolute `file` URL in UTF-8, or has a host, a query or a fragment, or names the
+    /// root.
     case unusableURL
 
-    /// There is no folder to use: neither the environment nor the password database names a home folder.
+    /// No default folder: neither the environment nor the password database names a home folder.
     case noFolder
 
-    /// A folder or file is owned by another user, or its group or others may write to it. It was not used.
+    /// Another user owns the folder or file, or the group or others have write permission; the library did
+    /// not use the folder or file.
     case notPrivate
 
-    /// A file or folder stores another full name than the one it was opened by. It was neither used nor removed.
+    /// The full name that the file or folder stores differs from the requested name; the library neither used
+    /// nor removed the file or folder.
     case otherName
 
-    /// Whether a retry cannot succeed, because the entry is the cause and not the store.
+    /// Whether the entry is the cause, so a retry cannot succeed.
     var isPermanent: Bool {
         switch self {
         case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange: true
@@ -58,7 +63,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
             """
     }
 
-    /// Whether the store is the cause, so that other entries fail as well.
+    /// Whether the store is the cause, so other entries fail as well.
     var concernsAll: Bool {
         switch self {
         case .fileSystem, .newerFormat, .unusableURL, .noFolder, .notPrivate, .otherName: true
@@ -68,9 +73,9 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 }
 
 extension MuxStoreError {
-    /// Thrown by ``MuxStore/save(_:durability:)`` if it saved all entries except some.
+    /// Thrown by ``MuxStore/save(_:durability:)`` if some entries were not saved, and the others were.
     ///
-    /// A store that saves entries one by one, or has a limit, throws it so that the others count as saved:
+    /// For stores that save entries separately, or have a limit: the other entries count as saved.
     ///
     /// ```swift
     /// func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
@@ -96,30 +101,30 @@ extension MuxStoreError {
             }
         }
 
-        /// The entries that were not saved; all others of the call were.
+        /// The unsaved entries; all other entries of the call were saved.
         public var failures: [MuxStoreError.PartialSave.Failure]
 
-        /// Makes the error of a save that did not save these entries.
+        /// Makes the error of a save without these entries.
         public init(_ failures: [MuxStoreError.PartialSave.Failure]) { self.failures = failures }
     }
 }
 
 extension MuxStoreError.PartialSave.Failure: CustomStringConvertible, CustomReflectable {
-    /// Shows what ``description`` shows and nothing more: neither the key nor the value.
+    /// Shows the ``description`` only: neither the key nor the value.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
-    /// What is wrong, in a sentence, without the entry's name.
+    /// The error as a sentence, without the entry's name.
     public var description: String { self.error.sentence }
 }
 
 extension MuxStoreError.PartialSave: LocalizedError, CustomStringConvertible, CustomReflectable {
-    /// Shows what ``description`` shows and nothing more: keys may be names of people.
+    /// Shows the ``description`` only: keys may be names of people.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// The number of entries that were not saved, and the error of the first one.
+    /// The number of unsaved entries, and the error of the first.
     public var errorDescription: String? {
         let count = self.failures.count
         let first = self.failures.first.map { " " + $0.error.sentence } ?? ""
@@ -156,7 +161,7 @@ extension MuxStoreError: LocalizedError, CustomStringConvertible {
 }
 
 extension MuxStoreError {
-    /// The file operation that failed.
+    /// A failed file operation.
     @nonexhaustive
     public enum FileOperation: String, Sendable, Hashable {
         /// Opening or creating a file.
@@ -185,7 +190,7 @@ extension MuxStoreError {
         case makeFolder
         /// Taking the lock that excludes other processes.
         case lock
-        /// Releasing that lock.
+        /// Releasing the lock that excludes other processes.
         case unlock
         /// Setting a folder's attributes, such as its exclusion from backups.
         case mark
@@ -194,7 +199,7 @@ extension MuxStoreError {
         /// Reading the free space.
         case freeSpace
 
-        /// What could not be done.
+        /// A verb phrase for the failed operation.
         var words: String {
             switch self {
             case .open: "open or create a file"

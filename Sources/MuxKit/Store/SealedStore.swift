@@ -2,9 +2,9 @@ public import Foundation
 
 /// Encrypts the entries of another store.
 ///
-/// The other store receives values and validators only as `seal` returns them. Names and times stay readable, because
-/// the store finds and dates entries without a key. If names are secret, use a `cacheKey` and map keys that reveal
-/// nothing.
+/// The other store receives values and validators in encrypted form only. Names and times stay readable,
+/// because the other store finds and dates entries without a key. If names are secret, use a `cacheKey` and
+/// map keys that reveal nothing.
 ///
 /// ```swift
 /// let store = SealedStore(
@@ -14,14 +14,16 @@ public import Foundation
 /// )
 /// ```
 ///
-/// **Concurrent calls.** As the other store; the closures are called concurrently, never on the cooperative pool.
+/// **Concurrent calls.** As with the other store; the closures are called concurrently, never on the
+/// cooperative pool.
 ///
-/// **Cancellation.** As the other store; a closure that was called runs to its end.
+/// **Cancellation.** As with the other store; a closure that was called runs to the end.
 ///
-/// **On disk.** As the other store; a sealed value is one JSON string of base64, so it has no line break.
+/// **On disk.** As with the other store; a sealed value is a JSON string of base64, without a line break.
 ///
-/// **After a failure.** An entry that does not open, because of another key or tampering, is a miss, counted in
-/// ``MuxStoreStatistics/unopened``; it stays until an entry is saved in its place.
+/// **After a failure.** An entry that cannot be decrypted, because of another key or tampering, is a miss,
+/// counted in ``MuxStoreStatistics/unopened``. The entry stays until another entry with the same name is
+/// saved.
 public struct SealedStore: MuxStore {
     private let base: any MuxStore
     private let sealData: @Sendable (Data) throws -> Data
@@ -31,9 +33,9 @@ public struct SealedStore: MuxStore {
     /// Makes a store that seals the entries of `base`.
     ///
     /// - Parameters:
-    ///   - base: Stores the sealed entries; used by this store only.
-    ///   - seal: Encrypts; an entry for which it throws is not saved, the others are.
-    ///   - open: Decrypts the result of `seal`; throws if that was tampered with or sealed with another key.
+    ///   - base: Stores the sealed entries; must have no other user.
+    ///   - seal: Encrypts. If `seal` throws for an entry, the entry is not saved; the others are.
+    ///   - open: Decrypts the result of `seal`; throws after tampering or with another key.
     public init(
         _ base: some MuxStore,
         seal: @escaping @Sendable (Data) throws -> Data,
@@ -49,39 +51,40 @@ public struct SealedStore: MuxStore {
     /// - Throws: The other store's error.
     public func sessionEpoch() async throws -> UInt64 { try await self.base.sessionEpoch() }
 
-    /// The number of the current session if the other store can read it synchronously.
+    /// The number of the current session; `nil` if the other store cannot read the number synchronously.
     public func peekSessionEpoch() -> UInt64? { self.base.peekSessionEpoch() }
 
-    /// Waits for sign-outs by other processes, if the other store can report them.
+    /// Waits for sign-outs by other processes; `nil` if the other store cannot report sign-outs.
     public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { self.base.sessionWatch }
 
-    /// Durably raises the session number to `epoch`; entries of earlier sessions cease to exist.
+    /// Durably raises the session number to `epoch`, which invalidates entries of earlier sessions.
     ///
     /// - Throws: The other store's error.
     public func raiseSessionEpoch(to epoch: UInt64) async throws {
         try await self.base.raiseSessionEpoch(to: epoch)
     }
 
-    /// Returns the decrypted entry with that name; `nil` if it is missing or does not open.
+    /// Returns the decrypted entry with the name; `nil` for a missing entry, or after a failed decryption.
     ///
-    /// - Throws: The other store's error; an entry that does not open is not an error.
+    /// - Throws: The other store's error; a failed decryption is not an error.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         try await self.load([name]).first ?? nil
     }
 
-    /// Returns the decrypted entries with those names, in their order; `nil` for one that is missing or does not open.
+    /// Returns the decrypted entries in the order of `names`; `nil` for a missing entry, or after a failed
+    /// decryption.
     ///
-    /// - Throws: The other store's error; an entry that does not open is not an error.
+    /// - Throws: The other store's error; a failed decryption is not an error.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let sealed = try await self.base.load(names)
         guard sealed.contains(where: { $0 != nil }) else { return sealed }
         return await BlockingWork.map(sealed, for: .userInitiated) { $0.flatMap(self.openedOrCounted) }
     }
 
-    /// Seals and saves `entries`, replacing those with the same names.
+    /// Seals and saves `entries`, and replaces entries with the same names.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` for the entries that cannot be sealed or that the other store does not
-    ///   save, if the others are saved; any other error of the other store if none was saved.
+    /// - Throws: ``MuxStoreError/PartialSave`` with the entries that cannot be sealed or that the other store
+    ///   does not save, if the others are saved; any other error of the other store if no entry was saved.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []
@@ -100,14 +103,14 @@ public struct SealedStore: MuxStore {
         if !failures.isEmpty { throw MuxStoreError.PartialSave(failures) }
     }
 
-    /// Removes the entries with those names; returns when that is as safe as `durability` says.
+    /// Removes the entries with the names; returns after the removal has the given durability.
     ///
     /// - Throws: The other store's error.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {
         try await self.base.remove(names, durability: durability)
     }
 
-    /// Removes every entry of `domain`; returns when that is as safe as `durability` says.
+    /// Removes every entry of `domain`; returns after the removal has the given durability.
     ///
     /// - Throws: The other store's error.
     public func removeAll(domain: String, durability: MuxDurability) async throws {
@@ -119,14 +122,14 @@ public struct SealedStore: MuxStore {
     /// - Throws: The other store's error.
     public func removeEverything() async throws { try await self.base.removeEverything() }
 
-    /// The other store's counters, and the number of entries that did not open.
+    /// The other store's counters, and the number of failed decryptions.
     public func statistics() async -> MuxStoreStatistics {
         var statistics = await self.base.statistics()
         statistics.unopened += self.unopened.withLock { $0 }
         return statistics
     }
 
-    /// Seals name, validator and value together, so that parts of different entries cannot be combined.
+    /// Seals name, validator and value together, so parts of different entries cannot be combined.
     private func sealed(_ entry: MuxStoredEntry) throws -> MuxStoredEntry {
         var content = Array("{\"domain\":".utf8)
         JSONText.append(entry.name.domain, to: &content)

@@ -1,7 +1,7 @@
 import Foundation
 import Synchronization
 
-/// The sessions of a service's many users: a token and cached values for each, in a few hundred bytes.
+/// The sessions of many users of a service: a token and cached values for each user, in a few hundred bytes.
 ///
 /// ```swift
 /// let sessions = MuxSessions<String, AccessToken> { user, _ in .updatedDependency(try await backend.token(of: user)) }
@@ -13,31 +13,40 @@ import Synchronization
 /// await sessions.signOut("alice")
 /// ```
 ///
-/// Where one person uses one device, a ``DependentRunner`` or an ``OAuthDependentRunner`` and a ``MuxRepository`` are the session. Here
-/// one object has all of them: tokens are values of a map, whose keys are the users.
+/// An app with one user per device needs a ``DependentRunner`` or an ``OAuthDependentRunner``, and a
+/// ``MuxRepository``, for its session. A ``MuxSessions`` manages the sessions of all users: the tokens are
+/// values of a map, and the keys of the map are the users.
 ///
-/// **Concurrent calls.** All calls that need a user's token wait for one update, and users do not wait for each other. An update that runs
-/// while a token is set runs on to its end, and another one may begin beside it.
+/// **Concurrent calls.** All calls that need a user's token wait for the same update; users do not wait for
+/// each other. If a token is set during an update, the update runs to its end, and a second update may run at
+/// the same time.
 ///
-/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; the update goes on, as the policy ``MuxPolicy/tokens`` says.
-/// A sign-out cancels the user's update.
+/// **Cancellation.** A cancelled caller returns at once with `CancellationError`; the update continues, as
+/// the policy ``MuxPolicy/tokens`` requires. A sign-out cancels the user's update.
 ///
-/// **After a failure.** A token that has not ended is used for the rest of its life if its renewal fails. Where there is none, a thrown error
-/// goes to all calls that wait for the update, and the next call tries again. A refusal (``UpdateResult/updateFailed``) is remembered for a
-/// minute, in which calls that need an update fail with ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is
-/// signed out.
+/// **After a failure.** If a renewal fails, the present token is used until its end. Without a present token,
+/// all calls that wait for the update get the thrown error, and the next call tries again. A refused update
+/// (``UpdateResult/updateFailed``) is remembered for one minute: in that minute, calls that need an update
+/// fail with ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is signed out.
 ///
-/// **In memory.** There are at most ``MuxPolicy/maximumCount`` tokens, and as many values in a map as its policy says; those of idle users go
-/// first. So an update has to be able to make a token from the user alone.
+/// **In memory.** ``MuxPolicy/maximumCount`` limits the number of tokens, and the policy of a map limits its
+/// values; tokens and values of idle users are evicted first. So an update must be able to make a token
+/// without a previous token.
 ///
-/// **Sign-outs.** ``signOut(_:)`` ends the session of one user, ``MuxRepository/clearAll()`` those of all.
+/// **Sign-outs.** ``signOut(_:)`` ends the session of one user, and ``MuxRepository/clearAll()`` ends the
+/// sessions of all users.
 public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// A token in memory.
     private struct Grant: Sendable {
         let token: Token
-        /// Distinguishes equal tokens; 0 for a refused one, which is kept for the update that replaces it.
+        /// Distinguishes grants with equal tokens; 0 for a refused token.
+        ///
+        /// A refused token is kept as the argument of the next update.
         let number: UInt64
-        /// Until when it is not replaced for a refusal, because it replaced a refused one and no task has accepted it yet.
+        /// The time until which a refusal does not replace the token.
+        ///
+        /// `.distantPast`, unless the token replaced a refused token and no task has accepted the new token
+        /// yet.
         let unprovenUntil: Moment
     }
 
@@ -47,7 +56,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     private let calls = UserCalls<UserID>()
     private let grants: GrantFactory
 
-    /// Counts grants.
+    /// Numbers the grants.
     private final class Numbers: Sendable {
         private let last = Atomic<UInt64>(0)
 
@@ -62,10 +71,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
         var name: String { self.policy.name ?? "\(Token.self)" }
 
-        /// The renewal of tokens that say when they end, before that.
+        /// The time between the renewal and the end of a token with a known end.
         var leeway: Duration { self.policy.refreshAhead ?? .zero }
 
-        /// How the map keeps tokens: fresh until they are to be renewed, and from then on to their end as stale ones are.
+        /// The policy of the token map.
+        ///
+        /// A token is fresh until its renewal time, and then stale until its end.
         var mapPolicy: MuxPolicy {
             let policy = self.policy
             var own = policy
@@ -91,7 +102,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let lifetime = Duration(lifetimeOf: token, at: self.repository.wallTime())
             let renewal = EarlyRenewal(lifetime: lifetime, isNew: isNew, leeway: self.leeway, at: now)
             guard let lifetime, let renewal else {
-                // The usual limits take no memory, and have no effect on what is always fresh.
+                // The default limits need no memory, and have no effect on a value that is always fresh.
                 guard self.policy.timeToLive < .longest else { return Fetched(grant) }
                 return Fetched(grant, staleWhileRevalidate: .zero, staleIfError: .zero)
             }
@@ -102,7 +113,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             return Fetched(
                 grant,
                 timeToLive: timeToLive,
-                // One that seems to have ended is renewed first, and used if that fails: the time of day may be wrong.
+                // A token that seems to have ended is renewed first, and used if the renewal fails: the time
+                // of day may be wrong.
                 staleWhileRevalidate: lifetime > .zero ? rest : .zero,
                 staleIfError: rest
             )
@@ -112,14 +124,20 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// Makes sessions.
     ///
     /// - Parameters:
-    ///   - policy: How tokens are fetched, and how many are kept; start from ``MuxPolicy/tokens``. A token that says when it ends
-    ///     (``ExpiringDependency``, ``PerishableDependency``) is good until then, and is renewed behind a call from ``MuxPolicy/refreshAhead``
-    ///     before its end, at most half its life; others, and new ones that seem to have ended because the clocks disagree, are good for
-    ///     ``MuxPolicy/timeToLive``. The policy's limits for stale values and ``MuxPolicy/isSilenceable`` have no effect. Two objects with one
-    ///     repository or one shared store need a ``MuxPolicy/name`` each; that of the type of token if there is none.
-    ///   - repository: Where tokens and values take part in sign-outs. With a ``MuxSharedStore`` values are shared with other machines;
-    ///     tokens are not, and nothing is written to a disk.
-    ///   - update: Makes a user's token; receives the one to replace, `nil` if there is none in memory.
+    ///   - policy: The policy of token fetches, and the maximum number of tokens; start from
+    ///     ``MuxPolicy/tokens``.
+    ///     - A token with a known end (``ExpiringDependency``, ``PerishableDependency``) is used until its
+    ///       end. A call in the last ``MuxPolicy/refreshAhead`` before the end, at most half the life of a
+    ///       new token, starts a renewal in the background.
+    ///     - A token without a known end, or a new token that seems to have ended because the clocks
+    ///       disagree, is used for ``MuxPolicy/timeToLive``.
+    ///     - The policy's limits for stale values and ``MuxPolicy/isSilenceable`` have no effect.
+    ///     - Two objects with the same repository or the same shared store need different names
+    ///       (``MuxPolicy/name``); the default name is the type of the token.
+    ///   - repository: The repository whose sign-outs end the sessions. With a ``MuxSharedStore`` values are
+    ///     shared with other machines, and tokens are not. No token and no value is written to disk.
+    ///   - update: Makes a token for a user. The second argument is the token to replace; `nil` without a
+    ///     token in memory.
     public init(
         policy: MuxPolicy = .tokens,
         repository: MuxRepository = .shared,
@@ -145,7 +163,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Makes a token.
     ///
-    /// - Throws: What `update` threw; ``RunnerError/updateFailed(underlying:)`` for a refusal.
+    /// - Throws: The error of `update`; ``RunnerError/updateFailed(underlying:)`` for a refusal.
     @concurrent
     private static func updated(
         _ user: UserID,
@@ -162,17 +180,23 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     // MARK: - Tokens
 
-    /// Runs `task` with the user's token, and once more with a new one if the task refuses it.
+    /// Runs `task` with the user's token; after a refusal, once more with a new token.
     ///
     /// - Parameters:
     ///   - user: The user.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
-    /// - Returns: What the task returned, also if the session of the user has ended meanwhile.
-    /// - Throws: What the task or the update threw; ``RunnerError/updateFailed(underlying:)`` if the update was refused;
-    ///   ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the task refuses the new token as well, or one that has just replaced a
-    ///   refused one and that no task has accepted yet; ``MuxError/sessionEnded`` if the session of the user ended while the call waited,
-    ///   or before the task refused the token; ``MuxError/timedOut(after:)``, or `CancellationError`.
-    /// - Complexity: O(1), and no suspension of its own, if there is a good token.
+    /// - Returns: The output of the task, even if the user's session has ended in the meantime.
+    /// - Throws:
+    ///   - The error of the task or of the update.
+    ///   - ``RunnerError/updateFailed(underlying:)`` if the update was refused.
+    ///   - ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the task refuses the new token as
+    ///     well, or refuses a token that has just replaced a refused token and has not been accepted by any
+    ///     task yet.
+    ///   - ``MuxError/sessionEnded`` if the user's session ended while the call waited, or before the task
+    ///     refused the token.
+    ///   - ``MuxError/unusableKey`` if `user` is not equal to itself.
+    ///   - ``MuxError/timedOut(after:)``, or `CancellationError`.
+    /// - Complexity: O(1), without an additional suspension, if a good token is in memory.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ user: UserID,
         _ task: (Token) async throws -> RunResult<Output>
@@ -180,7 +204,10 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         try await self.run(ExactKey(user), endsWithSession: false, task)
     }
 
-    /// Does what ``run(_:_:)`` does; `endsWithSession` makes it throw ``MuxError/sessionEnded`` in place of an output that came too late.
+    /// Runs `task` as ``run(_:_:)`` does.
+    ///
+    /// With `endsWithSession`, the function throws ``MuxError/sessionEnded`` instead of returning an output
+    /// after the end of the session.
     private nonisolated(nonsending) func run<Output: Sendable>(
         _ user: ExactKey<UserID>,
         endsWithSession: Bool,
@@ -206,7 +233,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         }
     }
 
-    /// What has happened to one call.
+    /// The state of one call.
     private struct Call {
         let start: Moment
         var refusals = 0
@@ -229,18 +256,19 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
                 return grant
             } catch {
                 try session.check()
-                // A token that was set while the call waited for an update.
+                // A token that was set while the call waited for an update replaces the error.
                 let present = self.tokens.core.cachedEntry(user)?.value.number
                 guard let present, present != before, present != 0 else { throw error }
             }
         }
     }
 
-    /// A task has refused a token: the next request makes another one, unless there is another one already.
+    /// Handles the refusal of a token by a task.
     ///
-    /// A running update goes on: its token is newer than the refused one.
+    /// The next request makes a new token, unless the token was already replaced. A running update continues:
+    /// its token is newer than the refused token.
     ///
-    /// - Throws: Why the call does not ask again.
+    /// - Throws: ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the call must not try again.
     private func refused(_ grant: Grant, by user: ExactKey<UserID>, _ call: inout Call) throws {
         let now = self.repository.time.now
         let present = self.tokens.core.cachedEntry(user)?.value
@@ -256,7 +284,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let isRefused = self.tokens.core.amend(user) { entry in
             guard entry.value.number == grant.number else { return false }
             entry.value = Grant(token: grant.token, number: 0, unprovenUntil: .distantPast)
-            // Less than zero, as the clock of hits may lag.
+            // Negative, because the clock of hits may lag.
             entry.timeToLive = .seconds(-1)
             entry.stale = StaleLimits(whileRevalidate: .zero, ifError: .zero)
             return true
@@ -264,10 +292,10 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         if isRefused || present == nil { call.updates += 1 }
     }
 
-    /// For a task that refuses what others renew all the time.
+    /// A bound for a task that refuses each token while other calls keep renewing the token.
     private static var maximumRefusalsPerCall: Int { 10 }
 
-    /// A task has accepted a token that replaced a refused one.
+    /// Records that a task has accepted a token that replaced a refused token.
     private func accepted(_ grant: Grant, _ user: ExactKey<UserID>) {
         _ = self.tokens.core.amend(user) { entry in
             guard entry.value.number == grant.number else { return false }
@@ -276,7 +304,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         }
     }
 
-    /// The user's token in memory, however old; `nil` if there is none, or if a task has refused it.
+    /// The user's token in memory, fresh or stale; `nil` without a token, or if a task has refused the token.
     ///
     /// - Parameter user: The user.
     /// - Returns: The token.
@@ -284,10 +312,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         self.tokens.cachedValue(key: user).flatMap { $0.number == 0 ? nil : $0.token }
     }
 
-    /// Replaces the user's token on this machine, as after a sign-in; a running update cannot overwrite it.
+    /// Replaces the user's token on this machine, such as after a sign-in.
     ///
-    /// Calls that wait for that update use what it brings, or this token if it fails. One that seems to have ended is renewed first, and used
-    /// if that throws, as the time of day may be wrong. Other machines know nothing of it: where they may have one of a former session, sign out
+    /// A running update cannot overwrite the token. Calls that wait for the running update use the update's
+    /// token, or `token` if the update fails. A token that seems to have ended is renewed first, and used if
+    /// the renewal fails, because the time of day may be wrong. Other machines do not get the token: if
+    /// another machine may have a token of an earlier session, sign out first.
     /// first.
     ///
     /// - Parameters:
@@ -297,10 +327,11 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         self.tokens.core.store(self.grants.fetched(token, isNew: false), ExactKey(user), ifRevision: nil)
     }
 
-    /// The number of users with a token in memory, good or not.
+    /// The number of users with a token in memory, usable or not.
     public var count: Int { self.tokens.core.engine.withState { $0.slots.entryCount } }
 
-    /// The numbers of calls that wait for a token, of running updates, and of users with one: zero at rest.
+    /// The numbers of calls waiting for a token, of running updates, and of users with an update: zero at
+    /// rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.tokens.occupancy }
 
     /// The number of users with a call: zero at rest.
@@ -310,12 +341,13 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Makes a map with one value for each user, fetched with the user's token.
     ///
-    /// The fetch reports a token that is no good by throwing a ``BadDependencyError``; it then runs once more, with a new one.
+    /// If the token is bad, the fetch throws a ``BadDependencyError``; the fetch then runs once more, with a
+    /// new token.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values in a store that several machines share; `nil`, the default, to keep them in memory. Nothing is
-    ///     written to a disk.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - cacheKey: The name of the values in a store that several machines share; `nil`, the default, for
+    ///     values in memory only. No value is written to disk.
+    ///   - policy: The lifetime of a value, and the behaviour around a fetch.
     ///   - onFetch: Fetches the value of a user.
     /// - Returns: The map; its keys are the users.
     public func makeMap<Value: Sendable>(
@@ -336,14 +368,15 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Makes a map with many values for each user, fetched with the user's token.
     ///
-    /// The fetch reports a token that is no good by throwing a ``BadDependencyError``; it then runs once more, with a new one.
+    /// If the token is bad, the fetch throws a ``BadDependencyError``; the fetch then runs once more, with a
+    /// new token.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values in a store that several machines share; `nil`, the default, to keep them in memory. Nothing is
-    ///     written to a disk.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - cacheKey: The name of the values in a store that several machines share; `nil`, the default, for
+    ///     values in memory only. No value is written to disk.
+    ///   - policy: The lifetime of a value, and the behaviour around a fetch.
     ///   - onFetch: Fetches the value of a key of a user.
-    /// - Returns: The map; its keys are a user and a key each.
+    /// - Returns: The map; each key consists of a user and a key.
     public func makeMap<Key: MuxKey, Value: Sendable>(
         cacheKey: MultiplexerMap<UserKey<UserID, Key>, Value>.CacheKey? = nil,
         policy: MuxPolicy = .init(),
@@ -363,7 +396,9 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         )
     }
 
-    /// Adds a tag of the user to what names the values, so that one invalidation concerns all of them on all machines.
+    /// Adds the user's tag to the tags of a value.
+    ///
+    /// One invalidation of the tag removes all values of the user on all machines.
     private func tagged<Key, Value>(
         _ persistence: Persistence<Key, Value>?,
         _ user: @escaping @Sendable (Key) -> UserID
@@ -377,17 +412,21 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     // MARK: - Sign-out
 
-    /// Ends the session of one user: the token and all values of the user are forgotten, and nothing that began before brings them back.
+    /// Ends the session of one user.
     ///
-    /// Calls that wait for a token of the user, and requests that wait for a value, throw ``MuxError/sessionEnded`` at once, in every map;
-    /// their fetches are cancelled. Other users are not affected. Other machines that share the store do the same as soon as they are told;
-    /// if that is after the user has signed in again, it ends the new session there. See <doc:SeveralMachines>.
+    /// The token and all values of the user are removed, and work that began earlier cannot restore them. In
+    /// every map, calls that wait for a token of the user, and requests that wait for a value of the user,
+    /// throw ``MuxError/sessionEnded`` at once; their fetches are cancelled. Other users are not affected.
+    /// Other machines that share the store also end the session, after the message of the store has arrived.
+    /// If the user has signed in again before the arrival, the message ends the new session on the other
+    /// machine. See <doc:SeveralMachines>.
     ///
     /// - Parameter user: The user.
-    /// - Returns: The failure of the shared store. This machine has ended the session nevertheless, and the store is asked again until
-    ///   it has been told.
-    /// - Complexity: O(*n*) in the number of the user's own values in memory and of the fetches that are running, and O(1) in the store.
-    ///   Another machine looks at all keys in memory if the identifier is neither a `LosslessStringConvertible` nor a `UUID`.
+    /// - Returns: The failure of the shared store. This machine always ends the session, and repeats the call
+    ///   to the store until the store has confirmed the sign-out.
+    /// - Complexity: O(*n*) in the number of the user's values in memory and of all running fetches, and O(1)
+    ///   in the store. Another machine searches all keys in memory if `UserID` is neither a
+    ///   `LosslessStringConvertible` nor a `UUID`.
     @discardableResult
     public func signOut(_ user: UserID) async -> MuxRepository.ClearReport {
         guard let sharedStore = self.repository.sharedStore else {
@@ -399,7 +438,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     private func end(_ user: ExactKey<UserID>) { self.repository.end(EndedUser(user, of: self.group)) }
 
-    /// What the tags of these sessions begin with, and those of no others.
+    /// The prefix of all tags of these sessions; tags of sessions with another name never have this prefix.
     private var tagPrefix: String {
         let name = self.grants.name
         return "mux.user.\(name.utf8.count):\(name)/"
@@ -408,14 +447,14 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// The tag of a user in the shared store.
     private var tag: @Sendable (UserID) -> String { { [prefix = self.tagPrefix] in prefix + $0.keyText } }
 
-    /// The text of the user whose tag this is, if it is one of these.
+    /// The text of the user with this tag; `nil` if the tag is not a tag of these sessions.
     private func userText(ofTag tag: String) -> String? {
         let prefix = self.tagPrefix.utf8
         return tag.utf8.starts(with: prefix) ? String(tag.utf8.dropFirst(prefix.count)) : nil
     }
 }
 
-/// The calls under way; tokens and values are participants themselves.
+/// Ends the running calls; the maps of tokens and values are separate participants.
 extension MuxSessions: SessionParticipant {
     package var handsOutTokens: Bool { true }
 
@@ -443,15 +482,17 @@ extension MuxSessions: SessionParticipant {
             let answerWaiters = self.tokens.core.sessionEnded(isTold: false)
             self.calls.endAll()
             answerWaiters()
-        // Sign-outs may have been missed.
+        // The machine may have missed sign-outs.
         case .unknown, .emptied: self.tokens.core.forgetAll()
         case .invalidated, .stored, .released: break
         }
     }
 
-    /// The user with that text, if this machine may have anything of one.
+    /// The user with this text; `nil` if no such user is found.
+    ///
+    /// If `UserID` has no initialiser for a text, the function only finds users with data on this machine.
     private func user(withText text: String) -> EndedUser? {
-        // Its initialiser stops the process on other texts.
+        // The initialiser of `Character` stops the process if the text is not exactly one character.
         guard UserID.self != Character.self || text.count == 1 else { return nil }
         let read = (UserID.self as? any LosslessStringConvertible.Type)?.init(text) as? UserID
         if let user = (read ?? UUID(uuidString: text) as? UserID).map(ExactKey.init), user.hasText(text) {
@@ -462,8 +503,12 @@ extension MuxSessions: SessionParticipant {
 }
 
 extension MuxPolicy {
-    /// How a ``MuxSessions`` fetches tokens: one that does not say when it ends is good until a task refuses it, others are renewed half a
-    /// minute before their end, an update goes on without callers, and there are at most 100,000 tokens.
+    /// The policy of token fetches of a ``MuxSessions``.
+    ///
+    /// - A token without a known end is used until a task refuses the token; other tokens are renewed 30
+    ///   seconds before their end.
+    /// - An update continues without callers.
+    /// - At most 100,000 tokens are in memory.
     public static let tokens = MuxPolicy(
         timeToLive: .longest,
         refreshAhead: .seconds(30),
@@ -473,7 +518,7 @@ extension MuxPolicy {
 }
 
 extension Error {
-    /// Whether an update was refused, and would be again.
+    /// Whether the error is a refused update, which another attempt would not change.
     fileprivate var isRefusedUpdate: Bool {
         if case .updateFailed? = self as? RunnerError { return true }
         return false

@@ -1,16 +1,16 @@
 import Synchronization
 
-/// The calls that are under way for each user of a ``MuxSessions``, so that the end of a user's session ends them.
+/// The running calls of each user of a ``MuxSessions``, which end with the user's session.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 final class UserCalls<UserID: MuxKey>: Sendable {
-    /// One session of one user, for as long as it has calls.
+    /// A session of one user, which exists while the user has calls.
     final class Session: Sendable {
         private let hasEnded = Atomic(false)
 
         fileprivate func end() { self.hasEnded.store(true, ordering: .releasing) }
 
-        /// - Throws: ``MuxError/sessionEnded`` if it has ended.
+        /// - Throws: ``MuxError/sessionEnded`` if the session has ended.
         func check() throws {
             if self.hasEnded.load(ordering: .acquiring) { throw MuxError.sessionEnded }
         }
@@ -27,7 +27,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
 
     var users: Set<ExactKey<UserID>> { self.calls.withLock { Set($0.keys) } }
 
-    /// A call begins; ``ended(of:_:)`` has to follow.
+    /// Begins a call; ``ended(of:_:)`` must follow.
     ///
     /// - Throws: ``MuxError/unusableKey`` if the user is not equal to itself.
     func begins(of user: ExactKey<UserID>) throws -> Session {
@@ -43,7 +43,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
         }
     }
 
-    /// A call of a session has ended.
+    /// Ends a call of a session.
     func ended(of user: ExactKey<UserID>, _ session: Session) {
         let removed = self.calls.withLock { calls -> (ExactKey<UserID>, Calls)? in
             guard let place = calls.index(forKey: user), calls.values[place].session === session else { return nil }
@@ -53,13 +53,13 @@ final class UserCalls<UserID: MuxKey>: Sendable {
         _ = removed  // released outside the lock: the deinit of a key may make calls
     }
 
-    /// The session of a user ends; calls that begin from now on are of the next one.
+    /// Ends the session of a user; later calls belong to the next session.
     func end(of user: ExactKey<UserID>) {
         let removed = self.calls.withLock { calls in calls.index(forKey: user).map { calls.remove(at: $0) } }
         removed?.value.session.end()
     }
 
-    /// The sessions of all users end.
+    /// Ends the sessions of all users.
     func endAll() {
         let former = self.calls.withLock { calls in
             defer { calls = [:] }

@@ -1,4 +1,4 @@
-/// A key within what belongs to one user of a ``MuxSessions``, such as a page of their orders.
+/// A key among the values of one user of a ``MuxSessions``, such as a page of the user's orders.
 ///
 /// ```swift
 /// let order = try await orders.request(key: .init(alice, id))
@@ -17,10 +17,12 @@ public struct UserKey<UserID: MuxKey, Key: MuxKey>: MuxKey {
     /// The user.
     public var user: UserID { self.exactUser.key }
 
-    /// The key within what belongs to the user.
+    /// The key among the user's values.
     public var key: Key { self.exactKey.key }
 
-    /// Both texts, with the length of the first, so that different keys have different texts.
+    /// The length of the user's text, the user's text, and the text of the key.
+    ///
+    /// Different keys have different texts.
     public var keyText: String {
         let user = self.user.keyText
         return "\(user.utf8.count):\(user)\(self.key.keyText)"

@@ -1,30 +1,31 @@
 import Foundation
 import MuxKit
 
-/// The folder of bodies that are too long to be kept in memory, bounded by bytes.
+/// The folder of bodies that are too long for memory, with a size limit in bytes.
 ///
-/// Members block, and are called on threads that may. A file that no stored answer names any more is removed when the space is needed,
-/// the least recently used first; an answer whose file is gone is a miss.
+/// Members block, and are called on threads for blocking work. Above the limit, the least recently used files
+/// are removed, even if a stored response names such a file. A response without its file is a miss.
 ///
-/// **On disk.** A folder for each session, `bodies-` and the session's epoch; that of an earlier session is removed when the next begins.
-/// A folder that is named by a digest also has a file `owner` with its full name.
+/// **On disk.** One folder per session, named `bodies-` and the session's epoch. The start of a session
+/// removes the folders of earlier sessions. A folder with a digest as its name also has a file `owner` with
+/// the full name.
 final class BodyFolder: Sendable {
-    /// A file of another session, or one that another process removed.
+    /// The file is of another session, missing, or unreadable.
     struct Gone: Error {}
 
     private struct Use: Sendable {
         var size: Int64
-        /// The number of its last use.
+        /// The number of the last use.
         var place: UInt64
     }
 
     private struct State: Sendable {
-        /// The folder of the session; `nil` while there is none.
+        /// The folder of the session; `nil` until the folder is opened.
         var path: String?
         var files: [String: Use] = [:]
         var used: Int64 = 0
         var lastPlace: UInt64 = 0
-        /// Whether nothing that is in the folder may stay.
+        /// Whether the next opening removes all files.
         var isAbandoned = false
 
         mutating func use(_ name: String, size: Int64) {
@@ -41,12 +42,12 @@ final class BodyFolder: Sendable {
     private static let prefix = "bodies-"
     private static let pieceSize = 256 << 10
 
-    /// The number of bytes that all files may have together.
+    /// The maximum size of all files, in bytes.
     let limit: Int64
     private let folder: StoreFolder
     private let fileSystem: CheckedFileSystem
     private let state = Locked(State())
-    /// The greatest epoch that was opened; held while folders are made and removed.
+    /// The highest epoch that was opened; held while folders are created and removed.
     private let lastEpoch = Locked(UInt64(0))
 
     /// Whether `text` can be the name of a file of this folder.
@@ -64,9 +65,9 @@ final class BodyFolder: Sendable {
 
     // MARK: - Sessions
 
-    /// Prepares the folder for the session of `epoch`, unless it is; removes the files of any other.
+    /// Prepares the folder for the session of `epoch`, unless prepared; removes the files of other sessions.
     ///
-    /// - Throws: ``Gone`` if a later session was opened.
+    /// - Throws: ``Gone`` if a later session was opened; `MuxStoreError` for a failure of the file system.
     func open(epoch: UInt64) throws {
         try self.lastEpoch.withLock { last throws in
             guard epoch >= last else { throw Gone() }
@@ -97,7 +98,7 @@ final class BodyFolder: Sendable {
         }
     }
 
-    /// Has all files removed when the folder is opened again; does not block.
+    /// Marks all files for removal at the next opening; does not block.
     func abandon() {
         self.state.withLock { state in
             state = State()
@@ -105,10 +106,10 @@ final class BodyFolder: Sendable {
         }
     }
 
-    /// Removes the files of a session that has ended.
+    /// Removes the files of an ended session.
     func end() throws(MuxStoreError) {
         try self.lastEpoch.withLock { _ throws(MuxStoreError) in
-            // What cannot be removed now is when the folder is opened again.
+            // After a failure, the next opening removes the files.
             self.abandon()
             guard try self.folder.isPresent(self.fileSystem) else { return }
             try self.removeSessions { _ in true }
@@ -131,7 +132,7 @@ final class BodyFolder: Sendable {
 
     // MARK: - Files
 
-    /// A body that is being written.
+    /// The file of an incomplete body.
     struct Growing: Sendable {
         fileprivate let file: OpenFile
         fileprivate let name: String
@@ -139,7 +140,7 @@ final class BodyFolder: Sendable {
         fileprivate(set) var count: Int64 = 0
     }
 
-    /// Begins a file; ``open(epoch:)`` has to have been called for the session.
+    /// Begins a file; requires an earlier call of ``open(epoch:)`` for the session.
     func begin() throws -> Growing {
         guard let folder = self.state.withLock({ $0.path }) else { throw Gone() }
         let name = Hex.text(of: .random(in: .min ... .max))
@@ -147,7 +148,7 @@ final class BodyFolder: Sendable {
         return Growing(file: file, name: name, folder: folder)
     }
 
-    /// Opens a new file; the system may have removed the folder since it was opened.
+    /// Creates a file, and the folder if the system has removed the folder.
     private func create(_ name: String, in folder: String) throws -> OpenFile {
         for _ in 1..<Self.maximumAttempts {
             do {
@@ -162,7 +163,7 @@ final class BodyFolder: Sendable {
 
     private static let maximumAttempts = 3
 
-    /// Makes the folder of the session again, in which no file is left.
+    /// Creates the folder of the session again, without files.
     ///
     /// - Throws: ``Gone`` if the session has ended.
     private func recreate(_ folder: String) throws {
@@ -175,7 +176,8 @@ final class BodyFolder: Sendable {
         }.get()
     }
 
-    /// Copies a body whose file the system has removed to a new file of the same name; the open file has its bytes still.
+    /// Copies a body to a new file of the same name, after the system has removed the file; the open file
+    /// still has the bytes.
     private func restore(_ growing: Growing) throws {
         let file = try self.create(growing.name, in: growing.folder)
         var offset: Int64 = 0
@@ -197,9 +199,10 @@ final class BodyFolder: Sendable {
         growing.count += Int64(bytes.count)
     }
 
-    /// Counts the file as used, and removes others if there is too much.
+    /// Counts the complete file as used, and removes the least recently used files above the limit.
     ///
-    /// - Returns: The name by which it is found; `nil` if its session has ended, or it cannot be kept, and it is removed.
+    /// - Returns: The name of the file; `nil` if the session has ended or the file cannot be kept, and is
+    ///   removed.
     func finish(_ growing: Growing) -> String? {
         do {
             if try !self.isPresent(growing) { try self.restore(growing) }
@@ -226,12 +229,12 @@ final class BodyFolder: Sendable {
         return gone.contains(growing.name) ? nil : growing.name
     }
 
-    /// Removes a file that is not complete.
+    /// Removes an incomplete file.
     func discard(_ growing: Growing) {
         try? self.fileSystem.removeFile(FilePath.join(growing.folder, growing.name))
     }
 
-    /// Removes a file that no answer names any more.
+    /// Removes a file without a stored response.
     func remove(_ name: String) {
         let path = self.state.withLock { state -> String? in
             state.forget(name)
@@ -240,9 +243,11 @@ final class BodyFolder: Sendable {
         if let path, Self.isName(name) { try? self.fileSystem.removeFile(FilePath.join(path, name)) }
     }
 
-    /// Opens a file for reading, which may then be removed meanwhile, and reads its first piece at `places`.
+    /// Opens a file for reading, and reads its first piece at `places`.
     ///
-    /// - Throws: ``Gone`` if there is none of that name and length, or it cannot be read.
+    /// The file may be removed afterwards: an open file remains readable.
+    ///
+    /// - Throws: ``Gone`` without a file of this name and length, or if the file is unreadable.
     func read(_ name: String, count: Int, piece places: Range<Int>) throws -> (OpenFile, Data) {
         guard let path = self.state.withLock({ $0.path }), Self.isName(name) else { throw Gone() }
         do {
@@ -256,7 +261,7 @@ final class BodyFolder: Sendable {
         }
     }
 
-    /// The next bytes of an open file at `places`; a file that cannot be read is removed.
+    /// The next bytes of an open file at `places`; an unreadable file is removed.
     func piece(of file: OpenFile, _ name: String, at places: Range<Int>) throws -> Data {
         guard !places.isEmpty else { return Data() }
         let count = min(Self.pieceSize, places.count)
@@ -269,7 +274,7 @@ final class BodyFolder: Sendable {
     }
 }
 
-/// Collects the body of an answer: in memory, then in a file if it is long.
+/// Collects the body of a response: in memory, and a long body in a file.
 struct BodySpool: Sendable {
     private let folder: BodyFolder?
     private let memoryLimit: Int
@@ -278,36 +283,39 @@ struct BodySpool: Sendable {
     private var growing: BodyFolder.Growing?
     private(set) var count = 0
 
-    /// The body has become too long, or could not be written.
+    /// The body is too long.
     struct Failed: Error {}
 
     /// Makes a spool.
     ///
     /// - Parameters:
-    ///   - folder: Takes what is longer than `memoryLimit`; `nil` for nothing.
-    ///   - memoryLimit: The most that is kept in memory, in bytes.
-    ///   - limit: The most that is kept at all, in bytes.
+    ///   - folder: The folder for bodies longer than `memoryLimit`; `nil` without a folder.
+    ///   - memoryLimit: The maximum length of a body in memory, in bytes.
+    ///   - limit: The maximum length of a body, in bytes.
     init(in folder: BodyFolder?, memoryLimit: Int, limit: Int) {
         self.folder = folder
         self.memoryLimit = memoryLimit
         self.limit = min(limit, folder.map { Int(clamping: $0.limit) } ?? memoryLimit)
     }
 
-    /// Whether a body of this length will do.
+    /// Whether a body of this length is permitted.
     func fits(_ count: Int) -> Bool { count <= self.limit }
 
-    /// Begins the file of a body that will be too long for memory, so that a folder that cannot be used is noticed before the body.
+    /// Begins the file of a body that is too long for memory.
+    ///
+    /// An unusable folder is thus detected before the body arrives.
     ///
     /// - Parameter count: The expected length.
-    /// - Throws: The error of the disk, or ``BodyFolder/Gone``.
+    /// - Throws: The error of the file system, or ``BodyFolder/Gone``.
     mutating func prepare(for count: Int) async throws {
         guard count > self.memoryLimit, self.growing == nil, let folder else { return }
         self.growing = try await BlockingWork.run { Result { try folder.begin() } }.get()
     }
 
-    /// Takes a piece of the body.
+    /// Appends a piece of the body.
     ///
-    /// - Throws: ``Failed``; the spool has to be discarded then.
+    /// - Throws: ``Failed`` for a body that is too long, ``BodyFolder/Gone``, or the error of the file
+    ///   system; the caller then discards the spool.
     mutating func append(_ bytes: Data) async throws {
         guard bytes.count <= self.limit - self.count else { throw Failed() }
         self.count += bytes.count
@@ -332,7 +340,7 @@ struct BodySpool: Sendable {
         }.get()
     }
 
-    /// The complete body; `nil` if its session has ended.
+    /// The complete body; `nil` if the session has ended, or the file cannot be kept.
     func finish() async -> StoredAnswer.Body? {
         guard let growing, let folder else { return .memory(self.data) }
         return await BlockingWork.run { folder.finish(growing) }.map { .file($0) }

@@ -1,47 +1,48 @@
-/// How a stored answer is used for a request.
+/// The use of a stored response for a request.
 struct CacheHit: Sendable {
     var answer: StoredAnswer
-    /// How old it is: RFC 9111, section 4.2.3.
+    /// The current age of the response: RFC 9111, section 4.2.3.
     var age: Duration
-    /// How long it stays fresh; negative once it is stale.
+    /// The remaining lifetime; negative for a stale response.
     var timeToLive: Duration
-    /// The bytes of its body that are asked for, counted from the first that is stored; `nil` for all.
+    /// The requested bytes of the body, counted from the first stored byte; `nil` for all.
     var places: Range<Int>?
-    /// Whether it says that the version of the request is still the one.
+    /// Whether the reply is a 304, because the condition of the request matches the stored version.
     var isNotModified = false
-    /// Whether it is validated while it is used: RFC 5861, section 3.
+    /// Whether the response is used during its revalidation: RFC 5861, section 3.
     var revalidates = false
 }
 
-/// How a request goes on to the server.
+/// The parameters of a request to the server.
 struct CacheForward: Sendable {
     var reason: HTTPCacheStatus.Forward
-    /// What is validated, if the server says that it has not changed.
+    /// The stored response to validate, for a conditional request.
     var validated: StoredAnswer?
-    /// What may be used if there is no connection: RFC 9111, section 4.2.4.
+    /// The stored response to use if the server cannot be reached: RFC 9111, section 4.2.4.
     var fallback: CacheHit?
-    /// Whether what is stored may be used with the server's consent alone: RFC 9111, section 5.2.2.2.
+    /// Whether the stored response requires validation before reuse: RFC 9111, section 5.2.2.2.
     var demandsServer = false
-    /// Whether it may also be used if the server answers that it cannot: RFC 5861, section 4.
+    /// Whether ``fallback`` may also replace an error response of the server: RFC 5861, section 4.
     var toleratesFailure = false
-    /// What an answer to HEAD is compared with: RFC 9111, section 4.3.5.
+    /// The stored response to compare with the response to HEAD: RFC 9111, section 4.3.5.
     var described: StoredAnswer?
-    /// What the answer completes: RFC 9111, section 3.4.
+    /// The stored part to complete by the response: RFC 9111, section 3.4.
     var completed: StoredAnswer?
-    /// Whether requests for the same share the answer.
+    /// Whether equal requests share the response.
     var isShared = false
 
-    /// Asks for the whole, without a condition.
+    /// Requests the complete response, without a condition.
     mutating func askPlainly() {
         self.validated = nil
         self.completed = nil
     }
 }
 
-/// What a private cache does with a request: RFC 9111, section 4.
+/// The handling of a request by a private cache: RFC 9111, section 4.
 enum CacheDecision: Sendable {
     case use(CacheHit)
     case forward(CacheForward)
-    /// Status 504: the request wants a stored answer, and there is none (RFC 9111, section 5.2.1.7).
+    /// Status 504: the request accepts only a stored response, and no suitable response is stored (RFC 9111,
+    /// section 5.2.1.7).
     case refuse
 }

@@ -1,9 +1,11 @@
 import Foundation
 import MuxKit
 
-/// One request on its way to the server, and its answer on the way to the caller and into the cache.
+/// One exchange with the server: sends the request, then passes the response to the caller and into the
+/// cache.
 ///
-/// Runs on the caller's task. It ends its flight in any case: with the answer, if that is stored, or so that others ask for themselves.
+/// Runs on the caller's task. The exchange always ends its flight: with the stored response, with a failure,
+/// or without a result; then each waiter sends a separate request.
 struct CacheExchange: Sendable {
     private let cache: ResponseCache
     private let request: CacheableRequest
@@ -11,7 +13,7 @@ struct CacheExchange: Sendable {
     private let name: ResponseCache.FlightName
     private let flight: FlightID
     private let limits: HTTPExchange.Limits
-    /// Takes the outcome before the flight ends; called again if the exchange goes on after that.
+    /// Receives the outcome before the flight ends; called again if the exchange continues after the flight.
     var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
     init(
@@ -32,8 +34,8 @@ struct CacheExchange: Sendable {
 
     /// Performs the exchange.
     ///
-    /// - Returns: The head of the answer, once the body is complete.
-    /// - Throws: What the transport or the sink threw.
+    /// - Returns: The head of the response, after the end of the body.
+    /// - Throws: The error of the transport or the sink.
     func run(into sink: any HTTPSink) async throws -> HTTPReply {
         var landed = ResponseCache.Landed.again
         self.cache.commits.withLock { $0.began(self.request.name) }
@@ -104,7 +106,7 @@ struct CacheExchange: Sendable {
         }
     }
 
-    /// Whether an error says nothing to others who wait for the same.
+    /// Whether an error concerns only this caller, and not the waiters for the same response.
     private static func concernsCaller(_ error: any Error) -> Bool {
         if error.isCancellation { return true }
         switch error as? HTTPError {
@@ -114,25 +116,25 @@ struct CacheExchange: Sendable {
         }
     }
 
-    /// The exchange has failed: answers with what is stored, or throws `error`.
+    /// Handles a failed exchange: delivers a stored response, or throws `error`.
     private func failed(
         _ error: any Error,
         _ caching: CachingSink,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        // The request may have arrived: stale is the safe assumption.
+        // The server may have processed the request: the safe assumption is a changed resource.
         if !self.request.call.method.isSafe { await self.cache.invalidate(self.request.name, by: self.name) }
         guard !caching.sinkFailed, !caching.hasForwarded else { throw error }
         return try await self.cache.deliverUnreached(self.forward, error, to: self.request, into: sink)
     }
 
-    /// The request as it is sent: with a condition, or for the part that is missing.
+    /// The request to send: with a condition, or for the missing part.
     private var call: ValidatedCall {
         get throws(HTTPError) {
             var call = self.request.call.call
             if let validator = self.forward.validated?.freshness.validator {
                 call.headers[validator.condition.name] = validator.condition.value
-                // RFC 9111, section 4.3.1: both, for servers that know one of them.
+                // RFC 9111, section 4.3.1: both conditions, for servers that support only one.
                 if let time = self.forward.validated?.headers[.lastModified], HTTPGrammar.isFieldValue(time),
                     HTTPDate.parse(time, now: self.cache.now.date) != nil
                 {
@@ -150,25 +152,27 @@ struct CacheExchange: Sendable {
 
     // MARK: - For the sink
 
-    /// What the head of an answer means.
+    /// The meaning of a response's head.
     enum Meaning: Sendable {
-        /// It goes on to the caller, and is stored if there is an answer to store.
+        /// The response goes to the caller, and is stored if a response to store is given.
         case answer(StoredAnswer?)
-        /// What is stored has not changed.
+        /// The stored response has not changed.
         case notModified(StoredAnswer)
-        /// The same, but the fields of the 304 may not update it: RFC 9111, section 4.3.4.
+        /// The stored response has not changed, but the 304 may not update the stored fields: RFC 9111,
+        /// section 4.3.4.
         case confirmed(StoredAnswer)
-        /// What is stored is completed by the body: RFC 9111, section 3.4.
+        /// The body completes the stored response: RFC 9111, section 3.4.
         case rest(of: StoredAnswer, StoredAnswer)
-        /// The server cannot answer, and a stale answer will do.
+        /// The server reports an error, and a stale response is permitted.
         case failure(CacheHit)
-        /// It is about another version than the one that was asked about.
+        /// The response is not for the version in the condition or range of the request, which is sent again,
+        /// for the complete response and without a condition.
         case askAgain
     }
 
     private static let failures: Set<Int> = [500, 502, 503, 504]
 
-    /// When a request was sent, by the clock and among the other requests.
+    /// The time of sending a request, and the request's number in the order of sending.
     struct Sending: Sendable {
         let moment: Moment
         let number: UInt64
@@ -176,7 +180,7 @@ struct CacheExchange: Sendable {
 
     var sending: Sending { Sending(moment: self.cache.time.now, number: self.cache.engine.nextID()) }
 
-    /// The number that the cache has reached.
+    /// The next number of the cache.
     var number: UInt64 { self.cache.engine.nextID() }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
@@ -241,7 +245,7 @@ struct CacheExchange: Sendable {
     }
 
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
-    /// Whether the answer says something of one that is stored: it is one to HEAD.
+    /// Whether the response describes a stored response: a response to HEAD.
     var describes: Bool { self.forward.described != nil }
 
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
@@ -258,13 +262,13 @@ struct CacheExchange: Sendable {
         return true
     }
 
-    /// Ends the exchange with a response that cannot be stored; other waiting requests are sent separately.
+    /// Ends the flight with a response that cannot be stored; waiters send separate requests.
     func endUnstored(_ reply: HTTPReply) {
         self.ended(.success(reply))
         self.cache.land(.alone, self.flight, of: self.name)
     }
 
-    /// The body is of no use.
+    /// Removes the files of a response that cannot be stored.
     nonisolated(nonsending) func drop(_ answer: StoredAnswer) async { await self.cache.removeFiles(of: [answer]) }
 
     nonisolated(nonsending) func store(_ answer: StoredAnswer) async -> Bool {
@@ -273,7 +277,7 @@ struct CacheExchange: Sendable {
         return await self.cache.store(answer, for: self.request, self.flight, of: self.name, self.limits)
     }
 
-    /// The response is not stored: what it replaces is removed.
+    /// Removes the stored responses that this response, which is not stored, replaces.
     nonisolated(nonsending) func supersede(by reply: HTTPReply, _ sent: Sending) async {
         let now = self.cache.now.date
         let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }
@@ -282,7 +286,7 @@ struct CacheExchange: Sendable {
         await self.cache.supersede(by: response, self.request, self.limits)
     }
 
-    /// Stores what a 304 has made of the answer that was validated.
+    /// Stores the validated response with the updates of a 304.
     nonisolated(nonsending) func storeValidated(_ answer: StoredAnswer) async -> Bool {
         guard let former = self.forward.validated else { return false }
         var answer = answer
@@ -301,7 +305,7 @@ struct CacheExchange: Sendable {
         )
     }
 
-    /// Notes what an answer says of other answers: RFC 9111, sections 4.3.5 and 4.4.
+    /// Applies the effects of a response on stored responses: RFC 9111, sections 4.3.5 and 4.4.
     nonisolated(nonsending) func noted(_ reply: HTTPReply, _ sent: Sending) async {
         let call = self.request.call
         guard call.method.isSafe else {
@@ -322,7 +326,8 @@ struct CacheExchange: Sendable {
             heuristicLimit: self.cache.heuristicLimit
         )
         (validated.sent, validated.completed) = (sent.number, self.number)
-        // RFC 9111, section 5.2.2.5: nothing of the response to HEAD is stored, so the stored response is out of date.
+        // RFC 9111, section 5.2.2.5: the response to HEAD may not be stored, so the stored response is out of
+        // date.
         guard validated.freshness.isKept else {
             let response = SupersedingResponse(validated, to: self.request)
             return await self.cache.supersede(by: response, self.request, self.limits)

@@ -1,20 +1,21 @@
 import Foundation
 import MuxKit
 
-/// What counts of a request for a private cache.
+/// The properties of a request that a private cache uses.
 struct CacheableRequest: Sendable {
-    /// What the request asks for.
+    /// The content that the request asks for.
     enum Kind: Sendable, Equatable {
         case whole
         case range(HTTPByteRange)
-        /// Asks whether a version that it has is still the one: RFC 9110, sections 13.1.2 and 13.1.3.
+        /// The caller has a version, and asks whether the version is current: RFC 9110, sections 13.1.2 and
+        /// 13.1.3.
         case validation
-        /// Only the server can answer it.
+        /// The request needs the server.
         case other
     }
 
     let call: ValidatedCall
-    /// The primary key: RFC 9111, section 2.
+    /// The primary key of the cache: RFC 9111, section 2.
     let name: String
     let control: HTTPRequestCacheControl
     let kind: Kind
@@ -38,7 +39,7 @@ struct CacheableRequest: Sendable {
         } else if !names.isDisjoint(with: [.ifNoneMatch, .ifModifiedSince]) {
             self.kind = names.contains(.range) ? .other : .validation
         } else if let range = headers[.range] {
-            // RFC 9110, section 14.2: of all methods, GET alone has ranges.
+            // RFC 9110, section 14.2: only GET has ranges.
             guard call.method == .get else {
                 self.kind = .whole
                 return
@@ -53,20 +54,20 @@ struct CacheableRequest: Sendable {
 }
 
 extension CacheableRequest {
-    /// What to do with the request, given what is stored for its URL.
+    /// The handling of the request, with the stored responses of its URL.
     ///
     /// - Parameters:
-    ///   - stored: The answers that are stored for the URL, the newest first.
+    ///   - stored: The stored responses of the URL, newest first.
     ///   - now: The time.
-    ///   - staleLimit: For how long after its freshness an answer may be used without a connection.
-    /// - Returns: What to do.
+    ///   - staleLimit: The time after the lifetime in which a response may be used without a connection.
+    /// - Returns: The decision.
     func decision(
         _ stored: [StoredAnswer],
         at now: StoredAnswer.Now,
         staleLimit: Duration = .zero
     ) -> CacheDecision {
         guard self.call.method == .get || self.call.method == .head else {
-            // RFC 9111, section 5.2.1.7: nothing that is stored answers another method.
+            // RFC 9111, section 5.2.1.7: no stored response is for another method.
             return self.control.onlyIfCached ? .refuse : .forward(CacheForward(reason: .method))
         }
         let decision = self.unrestrictedDecision(stored, at: now, staleLimit)
@@ -120,10 +121,10 @@ extension CacheableRequest {
         return .forward(self.forward(.stale, validating: hit, staleLimit: staleLimit))
     }
 
-    /// Whether the request takes a stored answer of this age: RFC 9111, sections 4.2 and 5.2.1.
+    /// Whether the request accepts a stored response of this age: RFC 9111, sections 4.2 and 5.2.1.
     private func permits(_ hit: CacheHit) -> Bool {
         if let limit = self.control.maxAge, hit.age > limit {
-            // RFC 8246, section 2: a reload is no reason to ask for what never changes.
+            // RFC 8246, section 2: a reload does not validate a fresh immutable response.
             guard limit == .zero, hit.answer.isImmutable, hit.timeToLive > .zero else { return false }
         }
         if hit.timeToLive > (self.control.minFresh ?? .zero) { return true }
@@ -138,7 +139,7 @@ extension CacheableRequest {
             && (answer.residentTime(at: now).map { $0 < answer.freshness.timeToLive ?? .zero } ?? false)
     }
 
-    /// How `answer` answers the request, whatever its age; `nil` if it does not hold what is asked for.
+    /// The use of `answer` for the request, fresh or stale; `nil` without the requested content.
     private func hit(_ answer: StoredAnswer, at now: StoredAnswer.Now) -> CacheHit? {
         guard answer.body != .none else { return nil }
         let resident = answer.residentTime(at: now)
@@ -158,7 +159,7 @@ extension CacheableRequest {
         case .range(let range):
             guard answer.status == 200 || answer.status == 206 else { return answer.part == nil ? hit : nil }
             let first = answer.part?.first ?? 0
-            // Bytes of a content that was decoded are not those that the server counts.
+            // The byte positions of a decoded body differ from the server's byte positions.
             guard ["", "identity"].contains(answer.headers[.contentEncoding]?.lowercased() ?? "") else { return nil }
             let total = answer.part == nil ? answer.count : answer.part?.total
             guard let places = range.places(in: total), places.lowerBound >= first,
@@ -169,7 +170,7 @@ extension CacheableRequest {
         }
     }
 
-    /// Whether the version that the request has is that of `answer`: RFC 9111, section 4.3.2.
+    /// Whether the caller's version is the version of `answer`: RFC 9111, section 4.3.2.
     private func isMet(by answer: StoredAnswer) -> Bool {
         if let tags = self.headers[.ifNoneMatch] {
             let own = answer.headers[.eTag].map { HTTPGrammar.trimmed($0) }
@@ -184,16 +185,16 @@ extension CacheableRequest {
         return (changed.flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt) <= since
     }
 
-    /// How a request goes on that nothing stored can answer.
+    /// The request to the server, without a usable stored response.
     private func forward(_ reason: HTTPCacheStatus.Forward) -> CacheForward {
-        // An answer to a request with conditions or a range is for that request alone.
+        // The response to a conditional or range request is for this request only.
         let isShared = self.kind == .whole && self.call.method == .get
         let control = self.control
         let isRestricted = control.noStore || control.noCache || control.maxAge != nil || control.minFresh != nil
         return CacheForward(reason: reason, isShared: isShared && !isRestricted)
     }
 
-    /// How a request goes on that `hit` may answer once it is validated.
+    /// The request to the server that validates the stored response of `hit`.
     private func forward(
         _ reason: HTTPCacheStatus.Forward,
         validating hit: CacheHit,
@@ -201,7 +202,7 @@ extension CacheableRequest {
     ) -> CacheForward {
         var forward = self.forward(reason)
         let answer = hit.answer
-        // The request's own condition goes to the server as it is; so does a range, for a part is not validated.
+        // The caller's condition is sent unchanged. So is a range, because a part is not validated.
         if self.kind == .whole, !self.control.noStore, answer.freshness.validator != nil { forward.validated = answer }
         if self.call.method == .head, !self.control.noStore { forward.described = answer }
         forward.demandsServer = answer.freshness.mustRevalidate
@@ -217,10 +218,10 @@ extension CacheableRequest {
         return forward
     }
 
-    /// Whether an answer is one that GET would get.
+    /// Whether `reply` may be stored as the response to GET.
     func isAnswered(by reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }
-        // RFC 9110, section 9.3.3: with a lifetime of its own and the same URL in Content-Location.
+        // RFC 9110, section 9.3.3: with an explicit lifetime, and the same URL in Content-Location.
         guard self.call.method == .post, (200...299).contains(reply.status) else { return false }
         guard HTTPCacheControl(reply.headers[.cacheControl]).maxAge != nil || reply.headers[.expires] != nil,
             let location = reply.headers[.contentLocation],
@@ -229,7 +230,9 @@ extension CacheableRequest {
         return HTTPResourceName(url)?.text == self.name
     }
 
-    /// Which requests share an exchange: those for the same URL with the same values of the fields that its answers depend on.
+    /// The variant of a flight name: the values of the fields that the stored responses depend on.
+    ///
+    /// Requests for the same URL with equal values share an exchange.
     func flightName(_ stored: [StoredAnswer]) -> String {
         guard let names = stored.first.map({ Array($0.selecting.keys) }), !names.isEmpty else { return "" }
         return StoredAnswer.selecting(names, in: self.headers)

@@ -1,29 +1,30 @@
 import Foundation
 import MuxKit
 
-/// Passes an answer on to the caller, and keeps a copy.
+/// Passes a response to the caller, and stores a copy.
 final class CachingSink: HTTPSink {
     enum End: Sendable {
-        /// The caller has the answer, whose head this is; it is stored, or not.
+        /// The caller has received the response. The values are its head, and the stored response, or `nil`
+        /// if not stored.
         case answered(HTTPReply, StoredAnswer?)
-        /// The caller is to get what is stored.
+        /// The caller gets the stored response, which the server has validated.
         case validated(StoredAnswer, HTTPCacheStatus)
-        /// The same, since the server answered with this status.
+        /// The caller gets the stored response, because the server responded with this error status.
         case failed(CacheHit, Int)
         case askAgain
     }
 
-    /// Ends an exchange whose answer is of no use.
+    /// Ends an exchange whose response is not usable.
     private struct OfNoUse: Error {}
 
     private struct State: Sendable {
         var meaning: CacheExchange.Meaning?
-        /// The head of the answer, without the member of `Cache-Status` that follows.
+        /// The head of the response, without this cache's member of `Cache-Status`.
         var head: HTTPReply?
         var status: HTTPCacheStatus?
         var spool: BodySpool?
         var hasForwarded = false
-        /// Whether the response has had the stored responses of its origin removed.
+        /// Whether the response has removed the stored responses of its origin.
         var hasCleared = false
         var sinkFailed = false
     }
@@ -109,7 +110,8 @@ final class CachingSink: HTTPSink {
         return reply
     }
 
-    /// The end of an exchange whose answer has passed on: its head says whether the answer is stored now.
+    /// The end of an exchange after the response was passed on; the head reports whether the response is
+    /// stored.
     private static func answered(_ state: State, _ head: HTTPReply, _ answer: StoredAnswer?) -> End {
         var status = state.status
         if answer == nil { status?.isStored = false }
@@ -127,9 +129,9 @@ final class CachingSink: HTTPSink {
         }
     }
 
-    /// Keeps a copy of a piece; without room, the answer is passed on and not stored.
+    /// Stores a copy of a piece; without room, the response is only passed on.
     private func keep(_ bytes: Data) async {
-        // Taken out, so that its bytes are not copied.
+        // Moved out of the state, to avoid a copy of the bytes.
         let taken = self.state.withLock { state in
             defer { state.spool = nil }
             return state.spool
@@ -155,12 +157,12 @@ final class CachingSink: HTTPSink {
         await spool?.discard()
     }
 
-    /// The exchange is complete, and its answer stored if it may be.
+    /// Completes the exchange, and stores the response if permitted.
     func finish(_ head: HTTPReply) async throws -> End {
         let state = self.state.withLock { $0 }
         switch state.meaning {
         case .askAgain: return .askAgain
-        // A transport that hands no head on.
+        // The transport has not called `receive(head:)`.
         case nil:
             await self.exchange.supersede(by: head, self.sent)
             return Self.answered(state, head, nil)
@@ -175,7 +177,7 @@ final class CachingSink: HTTPSink {
             status.forwardStatus = 304
             return .validated(answer, status)
         case .answer(let answer):
-            // A response to HEAD that clears the cache updates no stored response.
+            // A response to HEAD that clears the cache does not update a stored response.
             if !(state.hasCleared && self.exchange.describes) { await self.exchange.noted(head, self.sent) }
             return Self.answered(state, head, await self.complete(answer, state.spool, head))
         case .rest(let stored, let rest):
@@ -197,7 +199,7 @@ final class CachingSink: HTTPSink {
         return await self.exchange.store(complete) ? complete : nil
     }
 
-    /// The answer with its body.
+    /// The response with its body.
     private func completed(_ answer: StoredAnswer, _ spool: BodySpool?) async -> StoredAnswer? {
         guard let spool, let body = await spool.finish() else { return nil }
         var answer = answer
@@ -207,8 +209,8 @@ final class CachingSink: HTTPSink {
             await self.exchange.drop(answer)
             return nil
         }
-        // A part with every byte is a complete response. The transport decodes complete responses only, so a part with a content
-        // coding stays a part.
+        // A part with every byte is a complete response. The transport decodes only complete responses, so a
+        // part with a content coding stays a part.
         if let part = answer.part, part.first == 0, part.total == answer.count, !answer.isEncoded {
             (answer.part, answer.status) = (nil, 200)
             answer.headers[.contentRange] = nil
@@ -219,7 +221,7 @@ final class CachingSink: HTTPSink {
 }
 
 extension StoredAnswer {
-    /// Whether a part has as many bytes as it says.
+    /// Whether a part has the length of its `Content-Range`.
     var isWholePart: Bool {
         guard let range = self.headers[.contentRange].flatMap({ HTTPContentRange($0) }) else { return false }
         return range.places.count == self.count

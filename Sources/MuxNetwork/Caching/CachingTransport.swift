@@ -1,66 +1,78 @@
 public import Foundation
 public import MuxKit
 
-/// Keeps the answers of another transport, and uses them again as HTTP permits: a private cache (RFC 9111).
+/// Stores the responses of another transport and reuses them as HTTP permits: a private cache (RFC 9111).
 ///
 /// ```swift
 /// let client = HTTPClient(transport: .caching())
 /// ```
 ///
-/// Whole answers are kept, with their header fields: a fresh one is returned without a request, a stale one is validated with the
-/// server (`ETag`, `Last-Modified`) and returned if it has not changed. `Vary` keeps variants apart, a range is cut from a whole
-/// answer, a change (POST, PUT, PATCH, DELETE) makes the answers of its URL stale, and RFC 5861 says when a stale answer is used while
-/// it is renewed, or in place of an error. The directives of a request's own `Cache-Control` are obeyed. What happened is said by
-/// ``HTTPResponse/cacheStatus``.
+/// Complete responses are stored with their header fields:
 ///
-/// A newer response replaces the stored one even if the newer response is not stored. The more recent response by `Date`, then by the start of the
-/// request, counts, whichever arrives last (RFC 9111, section 4).
+/// - A fresh response is returned without a request.
+/// - A stale response is validated with the server (`ETag`, `Last-Modified`), and returned if unchanged.
+/// - `Vary` separates variants.
+/// - A range is cut from a complete response.
+/// - A change (POST, PUT, PATCH, DELETE) makes the stored responses of its URL stale.
+/// - RFC 5861 defines the use of a stale response during its revalidation, or in place of an error.
+/// - The directives of a request's own `Cache-Control` are obeyed.
 ///
-/// For values of one type, `client.multiplexer` is simpler: it caches what was decoded.
+/// ``HTTPResponse/cacheStatus`` reports the cache's handling of a request.
 ///
-/// **Concurrent calls.** Requests for one URL share an exchange: the first one's task performs it, and the others wait for the stored
-/// answer, but no longer than the silence that the transport permits a server.
+/// A newer response replaces the stored response even if the newer response is not stored. The newer response
+/// is the response with the later `Date`, otherwise the response to the later request, in any order of
+/// arrival (RFC 9111, section 4).
 ///
-/// **Accounts.** A cache belongs to one account at a time, that of its client's authenticator, also inside another transport:
-/// `MuxRepository/clearAll()` removes what is stored. For several accounts at once, make one for each. If nothing says to which repository a
-/// request with credentials belongs, its response is not stored: a transport that makes a new call in a detached task hides the
-/// account.
+/// For values of one type, `client.multiplexer` is simpler: a multiplexer caches decoded values.
 ///
-/// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"` removes the responses of the origin
-/// that sent it.
+/// **Concurrent calls.** Requests for one URL share an exchange. The task of the first request performs the
+/// exchange. Other requests wait for the stored response, no longer than the time-out for a silent server.
 ///
-/// **A failing server.** Background revalidations pause after a failure (``Options/errorBackoff``). After a 403, 429 or 503 with `Retry-After`, no
-/// request goes to that origin until the time has passed: a stored response is used where a stale one is permitted, and otherwise the
-/// request fails with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+/// **Accounts.** A cache belongs to one account at a time: the account of its client's authenticator, even if
+/// the cache is inside another transport. `MuxRepository/clearAll()` removes the stored responses. Several
+/// simultaneous accounts need separate caches. If the repository for a request with credentials is unknown,
+/// its response is not stored: a transport that makes a new call in a detached task hides the account.
 ///
-/// **On disk.** With a ``Options/cacheKey`` answers are written when the repository saves; long bodies go to files at once. A header field
-/// `Set-Cookie` stays in memory. Otherwise everything stays in memory.
+/// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
+/// removes the stored responses of the origin of the response.
 ///
-/// **After a failure.** Storing never fails a request: what cannot be stored is not. Where the server cannot be reached, a stale answer is
-/// used (``Options/staleLimit``); if the stored one may be used with the server's consent alone, the answer has status 504 (RFC 9111,
-/// section 5.2.2.2), and if there is none, the error of the transport is thrown.
+/// **A failing server.** Background revalidations pause after a failure (``Options/errorBackoff``). After a
+/// 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the pause: a
+/// stored response is used if a stale response is permitted; otherwise the request fails with
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+///
+/// **On disk.** With a ``Options/cacheKey``, each save of the repository writes the responses; long bodies
+/// are written to files at once. Without a key, all responses stay in memory. A header field `Set-Cookie`
+/// always stays in memory.
+///
+/// **After a failure.** A failure to store a response never fails the request. If the server cannot be
+/// reached, a stale response is used (``Options/staleLimit``). If the stored response requires validation
+/// before reuse, the response has status 504 (RFC 9111, section 5.2.2.2). Without a usable stored response,
+/// the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
-    /// The cache; `nil` until it is known in which repository.
+    /// The cache; `nil` until its repository is known.
     private let made: Locked<ResponseCache?>
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
-    /// What sends, if it is of this library.
+    /// The wrapped transport, if the transport is a ``ValidatedTransport``.
     private let base: (any ValidatedTransport)?
     private let sender: any HTTPTransport
-    /// Whether the repository was given.
+    /// Whether the initialiser received a repository.
     private let isGiven: Bool
-    /// Reports once that calls of another repository's session are refused.
+    /// The refusal of calls for another repository's session, kept for a single report.
     private let mismatch = Locked<RepositoryChoice?>(nil)
     package let options: HTTPTransportOptions
 
     /// Makes a cache.
     ///
     /// - Parameters:
-    ///   - base: Sends what the cache cannot answer.
-    ///   - options: Its limits, and where it keeps answers.
-    ///   - repository: The repository whose saves write the responses, and whose sign-out removes them. `nil`, the default, for that of the
-    ///     authenticator of the first ``HTTPClient``, or of the first ``AsyncMedia``, that is made with this cache or sends a request through
-    ///     it, however many transports are between; or else the shared one, from the first request or use of another member. Requests for
-    ///     an account in another repository fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///   - base: The transport for requests that need the server.
+    ///   - options: The limits and locations of the stored responses.
+    ///   - repository: The repository whose saves write the responses, and whose sign-out removes the
+    ///     responses. `nil`, the default, for the repository of the authenticator of the first ``HTTPClient``
+    ///     or ``AsyncMedia`` with this cache: made with the cache, or sending a request through the cache,
+    ///     even through other transports. Otherwise the shared repository, from the first request or use of
+    ///     another member. Requests for an account in another repository fail with
+    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Options = .init(),
@@ -86,16 +98,17 @@ public final class CachingTransport: HTTPTransport {
         self.made = Locked(repository.map(self.makeCache))
     }
 
-    /// The cache; made in the shared repository if no client has settled it in another one.
+    /// The cache; made in the shared repository if no client has chosen another repository.
     var cache: ResponseCache { self.made.withLock { $0 } ?? self.make(in: nil) }
 
-    /// The repository of the cache, which is made in `session` unless it was made before.
+    /// The repository of the cache; a new cache is made in `session`.
     func settled(in session: MuxRepository) -> MuxRepository {
         self.made.withLock { $0?.repository } ?? self.make(in: session).repository
     }
 
     private func make(in session: MuxRepository?) -> ResponseCache {
-        // Outside the lock, for it tells observers; of two made at the same time, one is dropped before it is used.
+        // Outside the lock, because the initialiser calls observers. Of two simultaneous caches, one is
+        // dropped before its first use.
         let cache = self.makeCache(session ?? .shared)
         return self.made.withLock { made in
             let chosen = made ?? cache
@@ -104,21 +117,26 @@ public final class CachingTransport: HTTPTransport {
         }
     }
 
-    /// What was counted since the cache was made: hits, requests that went to the server, and those that shared an exchange.
+    /// The counts since the cache was made: hits, requests to the server, and requests that shared an
+    /// exchange.
     public var statistics: MuxRepository.Statistics { self.cache.statistics }
 
-    /// Forgets what is stored for a URL, in all its variants; running requests get their answers, which are not stored.
+    /// Removes all variants of the stored response of a URL.
     ///
-    /// - Parameter url: The URL; its fragment does not count.
+    /// Running requests get their responses, which are not stored.
+    ///
+    /// - Parameter url: The URL; the fragment is ignored.
     public func remove(_ url: URL) async {
         guard let name = HTTPResourceName(url) else { return }
         await self.cache.remove(name.text)
     }
 
-    /// Forgets everything; running requests get their answers, which are not stored.
+    /// Removes all stored responses.
     ///
-    /// - Returns: What could not be removed from disk. It is not used any more, and is removed by the next save, or when the next long body is
-    ///   stored.
+    /// Running requests get their responses, which are not stored.
+    ///
+    /// - Returns: The failures. The remaining files are no longer used; the next save, or the next long body
+    ///   to be stored, removes the files.
     @discardableResult
     public func removeAll() async -> MuxRepository.ClearReport { await self.cache.removeAll() }
 }
@@ -135,7 +153,7 @@ extension CachingTransport: ValidatedTransport {
     package var time: TimeSource { self.base?.time ?? self.known?.time ?? TimeSource(ContinuousClock()) }
     package var pendingCount: Int { self.base?.pendingCount ?? 0 }
 
-    /// That of a new cache is 0.
+    /// The number of ended sessions; 0 for a new cache.
     package var session: UInt64 { self.known?.session ?? 0 }
 
     package func prepare(for call: ValidatedCall) throws {
@@ -171,25 +189,25 @@ extension CachingTransport: ValidatedTransport {
             return try await base.perform(call, HTTPExchange(call, exchange.limits, base.time), into: sink)
         }
         var limits = exchange.limits
-        // A call of a session that has ended has nothing to do with what is stored since, and is not stored.
+        // A call of an ended session gets no stored response, and its response is not stored.
         if let session, !session.isCurrent { limits.session = .max }
         return try await cache.perform(call, limits, into: sink)
     }
 
     private var known: ResponseCache? { self.made.withLock(\.self) }
 
-    /// The cache for a call, made in the repository of the call's session unless it was made before.
+    /// The cache for a call; a new cache is made in the repository of the call's session.
     ///
-    /// - Returns: The cache; `nil` if the call has credentials and nothing says to which repository they belong, so that no sign-out would
-    ///   reach its response.
+    /// - Returns: The cache; `nil` for a call with credentials and an unknown repository, whose sign-out
+    ///   would not remove the response.
     private func cache(for call: ValidatedCall, in session: CallSession?) -> ResponseCache? {
         if let session { return self.known ?? self.make(in: session.repository) }
         return self.hidesAccount(call) ? nil : self.cache
     }
 
-    /// Whether a call without a session has credentials, and nothing says to which repository they belong.
+    /// Whether a call without a session has credentials of an unknown repository.
     private func hidesAccount(_ call: ValidatedCall) -> Bool {
-        // Any client has noted a session.
+        // A call from a client has a session number.
         guard call.session == nil, !self.isGiven else { return false }
         let names = HTTPTransportOptions().credentialHeaders.union(self.options.credentialHeaders)
             .union(call.call.credentialHeaders)
@@ -197,7 +215,9 @@ extension CachingTransport: ValidatedTransport {
         return call.call.headers.fields.contains { credentials.contains($0.name) }
     }
 
-    /// Whether no cache is behind `transport` that a client cannot see, and that would have to ask for a repository.
+    /// Whether `transport` is the system transport, perhaps inside visible caches.
+    ///
+    /// Otherwise a hidden cache inside `transport` may need the session of a call.
     static func isKnown(_ transport: any HTTPTransport) -> Bool {
         switch transport {
         case is SystemTransport: true
@@ -208,40 +228,46 @@ extension CachingTransport: ValidatedTransport {
 }
 
 extension CachingTransport {
-    /// What a cache keeps, where, and how much.
+    /// The locations and limits of a cache.
     public struct Options: Sendable, Hashable {
-        /// Names the answers on disk; `nil`, the default, to keep them in memory.
+        /// The name of the responses on disk; `nil`, the default, for responses in memory only.
         public var cacheKey: String?
 
-        /// What the answers in memory may take together, in bytes.
+        /// The maximum size of all responses in memory, in bytes.
         public var memoryLimit: Int
 
-        /// The longest body that is kept in memory, in bytes; with a ``cacheKey``, longer ones are kept in files.
+        /// The maximum length of a body in memory, in bytes.
+        ///
+        /// Longer bodies are stored in files with a ``cacheKey``, and not stored otherwise.
         public var memoryBodyLimit: Int
 
-        /// What the files of long bodies may take together, in bytes.
+        /// The maximum size of all files of long bodies, in bytes.
         public var diskLimit: Int
 
-        /// The longest body that is kept at all, in bytes.
+        /// The maximum length of a stored body, in bytes.
         public var bodyLimit: Int
 
-        /// The folder of long bodies, used by this cache alone; `nil` for one in the app's caches folder, another for each folder of a
-        /// repository.
+        /// The folder of long bodies, which no other cache may use.
+        ///
+        /// `nil` for a folder in the app's caches folder, separate for each folder of a repository.
         public var directory: URL?
 
-        /// The longest freshness that is derived from the last change alone: a tenth of the time since then (RFC 9111, section 4.2.2).
+        /// The maximum heuristic lifetime, derived from `Last-Modified` alone.
+        ///
+        /// The heuristic lifetime is a tenth of the time since the last change (RFC 9111, section 4.2.2).
         public var heuristicLimit: Duration
 
-        /// For how long after its freshness an answer is used where the server cannot be reached (RFC 9111, section 4.2.4).
+        /// The time after the lifetime in which a response is used if the server cannot be reached.
         ///
-        /// An answer that must be validated, by `no-cache` or `must-revalidate`, never is. A response that arrives stale and has no validator is not
-        /// stored.
+        /// See RFC 9111, section 4.2.4. A response that requires validation, by `no-cache` or
+        /// `must-revalidate`, is never used without the server. A response that arrives stale and without a
+        /// validator is not stored.
         public var staleLimit: Duration
 
-        /// How long after a failed background revalidation the stale response is used without another one; 1 second.
+        /// The pause between a failed background revalidation and the next revalidation; 1 second.
         ///
-        /// The pause doubles with each further failure of the same response, up to a minute. A server that asks for more with `Retry-After` gets
-        /// up to an hour.
+        /// During the pause the stale response is used. The pause doubles with each further failure of the
+        /// same response, up to a minute. A longer `Retry-After` of the server is obeyed, up to an hour.
         public var errorBackoff: Duration
 
         /// The parameters have the names of the properties.
@@ -273,10 +299,11 @@ extension HTTPTransport where Self == CachingTransport {
     /// A private cache in front of another transport.
     ///
     /// - Parameters:
-    ///   - base: Sends what the cache cannot answer.
-    ///   - options: Its limits, and where it keeps answers.
-    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them; `nil`, the default, for that of
-    ///     the client's authenticator, or the shared one: see ``CachingTransport/init(_:options:repository:)``.
+    ///   - base: The transport for requests that need the server.
+    ///   - options: The limits and locations of the stored responses.
+    ///   - repository: The repository whose saves write the responses, and whose sign-out removes the
+    ///     responses; `nil`, the default, for the repository of the client's authenticator, or the shared
+    ///     repository: see ``CachingTransport/init(_:options:repository:)``.
     /// - Returns: The cache.
     public static func caching(
         _ base: any HTTPTransport = .system,

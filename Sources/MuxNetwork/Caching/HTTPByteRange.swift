@@ -1,10 +1,10 @@
-/// A range of bytes that a request asks for: RFC 9110, section 14.1.2.
+/// The range of bytes in a request: RFC 9110, section 14.1.2.
 enum HTTPByteRange: Sendable, Equatable {
     case from(Int)
     case within(ClosedRange<Int>)
     case last(Int)
 
-    /// Reads the field `Range`; `nil` unless it is one range of bytes.
+    /// Reads the field `Range`; `nil` unless the field is one range of bytes.
     init?(_ text: String) {
         let parts = HTTPGrammar.trimmed(text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
         guard parts.count == 2, parts[0].lowercased() == "bytes" else { return nil }
@@ -19,7 +19,8 @@ enum HTTPByteRange: Sendable, Equatable {
         }
     }
 
-    /// The places of the bytes in a content of this length; `nil` if it has none of them, or that is not known.
+    /// The byte positions in a content of length `total`; `nil` if no byte is in the range, or the positions
+    /// are unknown.
     func places(in total: Int?) -> Range<Int>? {
         switch self {
         case .from(let first):
@@ -36,13 +37,13 @@ enum HTTPByteRange: Sendable, Equatable {
     }
 }
 
-/// The part that an answer says it is: RFC 9110, section 14.4.
+/// The range of a partial response: RFC 9110, section 14.4.
 struct HTTPContentRange: Sendable, Equatable {
     let places: ClosedRange<Int>
-    /// `nil` if the server does not say.
+    /// The length of the complete content; `nil` if unknown.
     let total: Int?
 
-    /// Reads the field `Content-Range`; `nil` unless it is one valid range of bytes.
+    /// Reads the field `Content-Range`; `nil` unless the field is one valid range of bytes.
     init?(_ text: String) {
         let words = HTTPGrammar.trimmed(text).split(separator: " ")
         guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
@@ -60,7 +61,7 @@ struct HTTPContentRange: Sendable, Equatable {
 }
 
 extension HTTPGrammar {
-    /// The number of `text`, which is digits alone; `nil` for any other, and for one that is no `Int`.
+    /// The number in `text`; `nil` unless `text` is digits only, and the number is an `Int`.
     fileprivate static func place(_ text: some StringProtocol) -> Int? {
         self.number(text).flatMap { Int(exactly: $0) }
     }

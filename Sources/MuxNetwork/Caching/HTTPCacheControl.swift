@@ -1,27 +1,30 @@
 import MuxKit
 
-/// The directives of a response's `Cache-Control` field that a private cache obeys: RFC 9111, section 5.2.2, and RFC 5861.
+/// The `Cache-Control` directives of a response for a private cache.
+///
+/// RFC 9111, section 5.2.2, and RFC 5861.
 package struct HTTPCacheControl: Sendable, Equatable {
     /// The response may not be cached (5.2.2.5).
     package var noStore = false
-    /// Every use needs validation (5.2.2.4), also where the directive names fields.
+    /// Every use requires validation (5.2.2.4), even if the directive names fields.
     package var noCache = false
-    /// No use once it is stale (5.2.2.2).
+    /// A stale response requires validation before reuse (5.2.2.2).
     package var mustRevalidate = false
-    /// Only caches that know the status may cache it, even with `no-store` (5.2.2.3).
+    /// Only caches that know the status may cache the response, even with `no-store` (5.2.2.3).
     package var mustUnderstand = false
-    /// It does not change while it is fresh (RFC 8246).
+    /// The response does not change during its lifetime (RFC 8246).
     package var isImmutable = false
     /// The response may be cached explicitly (5.2.2.7, 5.2.2.9).
     package var isPublicOrPrivate = false
-    /// Seconds for which it is fresh (5.2.2.1); zero if the value is invalid (4.2.1).
+    /// The lifetime in seconds (5.2.2.1); zero for an invalid value (4.2.1).
     package var maxAge: Int64?
-    /// Seconds for which it may be used while it is renewed (RFC 5861, section 3).
+    /// The seconds after the lifetime in which the response may be used during a revalidation (RFC 5861,
+    /// section 3).
     package var staleWhileRevalidate: Int64?
-    /// Seconds for which it may be used in place of an error (RFC 5861, section 4).
+    /// The seconds after the lifetime in which the response may replace an error (RFC 5861, section 4).
     package var staleIfError: Int64?
 
-    /// Reads a field, or several that were joined by commas; unknown directives are ignored (5.2.3).
+    /// Reads a field, or several fields joined by commas; unknown directives are ignored (5.2.3).
     package init(_ text: String?) {
         guard let text else { return }
         for directive in HTTPDirective.list(text) {
@@ -32,7 +35,7 @@ package struct HTTPCacheControl: Sendable, Equatable {
             case "must-understand": self.mustUnderstand = true
             case "immutable": self.isImmutable = true
             case "public", "private": self.isPublicOrPrivate = true
-            // The first of two counts (4.2.1).
+            // The first of several values counts (4.2.1).
             case "max-age": self.maxAge = self.maxAge ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
             case "stale-while-revalidate":
                 let seconds = HTTPDeltaSeconds.parse(directive.argument) ?? 0
@@ -47,33 +50,35 @@ package struct HTTPCacheControl: Sendable, Equatable {
 
 /// The directives of a request's `Cache-Control` field: RFC 9111, section 5.2.1, and RFC 5861, section 4.
 struct HTTPRequestCacheControl: Sendable, Equatable {
-    /// The age up to which a stored answer will do (5.2.1.1).
+    /// The maximum age of a stored response (5.2.1.1).
     var maxAge: Duration?
-    /// For how long it must stay fresh (5.2.1.3).
+    /// The minimum remaining lifetime (5.2.1.3).
     var minFresh: Duration?
-    /// For how long it may have been stale (5.2.1.2); without an argument, for any time.
+    /// The maximum time since the end of the lifetime (5.2.1.2); `Duration.longest` without an argument.
     var maxStale: Duration?
-    /// For how long it may have been stale, where the server cannot answer.
+    /// The maximum time since the end of the lifetime, for a response in place of an error.
     var staleIfError: Duration?
-    /// Only an answer that the server has validated (5.2.1.4).
+    /// A stored response requires validation before use (5.2.1.4).
     var noCache = false
-    /// Neither request nor answer may be stored (5.2.1.5).
+    /// Neither the request nor the response may be stored (5.2.1.5).
     var noStore = false
-    /// Only a stored answer, or else status 504 (5.2.1.7).
+    /// Only a stored response is accepted, otherwise status 504 (5.2.1.7).
     var onlyIfCached = false
 
-    /// Reads a field, or several that were joined by commas; an argument that is no number counts as the strictest one.
+    /// Reads a field, or several fields joined by commas.
+    ///
+    /// An invalid number counts as the strictest argument.
     init(_ text: String?) {
         guard let text else { return }
         for directive in HTTPDirective.list(text) {
             let seconds = HTTPDeltaSeconds.parse(directive.argument).map { Duration.seconds($0) }
             switch directive.name {
             case "max-age":
-                // Two that differ say nothing but that the server is to be asked.
+                // Different values: only a response of the server is certain to be accepted.
                 if let maxAge, maxAge != seconds ?? .zero { self.noCache = true }
                 self.maxAge = min(self.maxAge ?? .longest, seconds ?? .zero)
             case "min-fresh": self.minFresh = max(self.minFresh ?? .zero, seconds ?? .longest)
-            // The strictest of several counts.
+            // The strictest of several values counts.
             case "max-stale":
                 let tolerated = directive.argument == nil ? .longest : seconds ?? .zero
                 self.maxStale = min(self.maxStale ?? .longest, tolerated)
@@ -88,24 +93,26 @@ struct HTTPRequestCacheControl: Sendable, Equatable {
 }
 
 extension Duration {
-    /// Longer than any time that a header field can say.
+    /// Longer than any duration in a header field.
     static let longest = Duration.seconds(HTTPDeltaSeconds.greatest)
 }
 
-/// One element of a list whose elements are names, with or without an argument.
+/// One element of a list: a name with an optional argument.
 struct HTTPDirective: Sendable, Equatable {
-    /// In lower case.
+    /// The name, in lower case.
     var name: String
-    /// Without its quotation marks.
+    /// The argument, without quotation marks.
     var argument: String?
 
-    /// The elements of a list; separators within quotation marks do not separate: RFC 9110, sections 5.6.1 and 5.6.4.
+    /// The elements of a list; separators inside quotation marks do not count: RFC 9110, sections 5.6.1 and
+    /// 5.6.4.
     ///
-    /// Without a mark for each there are none, so that a lost one does not hide what follows, perhaps on another line.
+    /// If a closing quotation mark is missing, all quotation marks are read as plain characters. A missing
+    /// mark therefore does not hide later elements, even of another header line.
     ///
     /// - Parameters:
     ///   - text: The list.
-    ///   - separator: What stands between two elements.
+    ///   - separator: The character between two elements.
     /// - Returns: The elements.
     /// - Complexity: O(*n*).
     static func list(_ text: String, separatedBy separator: Unicode.Scalar = ",") -> [HTTPDirective] {
@@ -151,7 +158,8 @@ struct HTTPDirective: Sendable, Equatable {
 }
 
 extension HTTPDirective {
-    /// The elements of a list as they are, separated by commas that are not within quotation marks: RFC 9110, section 5.6.1.
+    /// The unparsed elements of a list with commas; commas inside quotation marks do not count: RFC 9110,
+    /// section 5.6.1.
     ///
     /// - Complexity: O(*n*).
     static func elements(of text: String) -> [String] {

@@ -1,57 +1,57 @@
-/// What a cache did with a request: one member of the field `Cache-Status`, RFC 9211.
+/// The handling of a request by a cache: one member of the field `Cache-Status`, RFC 9211.
 ///
 /// ```swift
 /// if response.cacheStatus?.isHit == true { … }
 /// ```
 public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
-    /// Why a request went on to the server: RFC 9211, section 2.2.
+    /// The reason for forwarding a request to the server: RFC 9211, section 2.2.
     ///
     /// An open set.
     public struct Forward: RawRepresentable, Sendable, Hashable {
-        /// The reason as the field says it.
+        /// The reason as in the field.
         public let rawValue: String
 
-        /// The reason of this name.
+        /// Makes a reason from its name in the field.
         public init(rawValue: String) { self.rawValue = rawValue }
 
-        /// The request is none that the cache handles.
+        /// The cache does not handle such requests.
         public static let bypass = Self(rawValue: "bypass")
-        /// The method requires it.
+        /// The request method requires a request to the server.
         public static let method = Self(rawValue: "method")
-        /// Nothing is stored for the URL.
+        /// No response is stored for the URL.
         public static let uriMiss = Self(rawValue: "uri-miss")
-        /// What is stored for the URL is for requests with other header fields (`Vary`).
+        /// The stored responses of the URL are for requests with other header fields (`Vary`).
         public static let varyMiss = Self(rawValue: "vary-miss")
-        /// The request asks for it.
+        /// The request does not permit the stored response, such as with `Cache-Control: no-cache`.
         public static let request = Self(rawValue: "request")
-        /// What is stored is stale.
+        /// The stored response is stale.
         public static let stale = Self(rawValue: "stale")
-        /// What is stored is a part that does not suffice.
+        /// The stored part does not contain all requested bytes.
         public static let partial = Self(rawValue: "partial")
     }
 
-    /// The name of the cache; that of this library is ``ownName``.
+    /// The name of the cache; ``ownName`` for this library's cache.
     public var cache: String
 
-    /// Whether the answer came from the cache, without a request to the server.
+    /// Whether the response came from the cache, without a request to the server.
     public var isHit = false
 
-    /// Why the request went on to the server; `nil` for a hit.
+    /// The reason for forwarding the request to the server; `nil` for a hit.
     public var forward: Forward?
 
-    /// The status with which the server answered, where it is another than that of the answer, such as 304.
+    /// The status of the server's response, such as 304, if different from the status of this response.
     public var forwardStatus: Int?
 
-    /// Whether the server's answer is stored, if its body arrives whole and is not too long.
+    /// Whether the server's response is stored, provided the body arrives completely and is not too long.
     public var isStored = false
 
-    /// Whether the request was answered with what another one fetched at the same time.
+    /// Whether the response came from a concurrent exchange of another request.
     public var isCollapsed = false
 
-    /// How long the answer stays fresh; negative once it is stale.
+    /// The remaining lifetime of the response; negative for a stale response.
     public var timeToLive: Duration?
 
-    /// What else the cache says.
+    /// Additional information from the cache.
     public var detail: String?
 
     /// The name of this library's cache.
@@ -63,11 +63,11 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
         self.isHit = forward == nil
     }
 
-    /// Reads one member of the field; `nil` if it names no cache.
+    /// Reads one member of the field; `nil` without the name of a cache.
     ///
-    /// Parameters that are not known, or have values that are not valid, are left out.
+    /// Unknown parameters, and parameters with invalid values, are ignored.
     public init?(_ text: String) {
-        // As an argument, so that a quoted name is read as any quoted text.
+        // As an argument, because the parser reads quoted text only in arguments.
         let parts = HTTPDirective.list("name=\(text)", separatedBy: ";")
         guard let name = parts.first?.argument, !name.isEmpty else { return nil }
         self.cache = name
@@ -87,7 +87,7 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The member as it stands in the field: RFC 9211, section 2.
+    /// The member as in the field: RFC 9211, section 2.
     public var description: String {
         var text = HTTPGrammar.quotedIfNeeded(self.cache)
         if self.isHit { text += "; hit" }
@@ -102,21 +102,22 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
 }
 
 extension HTTPHeaders {
-    /// What the caches on the way did, that nearest to the server first: RFC 9211.
+    /// The handling by all caches between server and client, starting with the cache nearest to the server:
+    /// RFC 9211.
     public var cacheStatuses: [HTTPCacheStatus] {
         self.values(of: .cacheStatus).flatMap { HTTPDirective.elements(of: $0) }.compactMap { HTTPCacheStatus($0) }
     }
 }
 
 extension HTTPHeaders.Name {
-    /// What the caches on the way did: RFC 9211.
+    /// The handling of the request by caches: RFC 9211.
     public static let cacheStatus: Self = "Cache-Status"
 }
 
 extension HTTPResponse {
-    /// What the cache of this library did with the request; `nil` where the client's transport has none.
+    /// The handling of the request by this library's cache; `nil` if the client's transport has no cache.
     ///
-    /// For those of others on the way, see ``HTTPHeaders/cacheStatuses``.
+    /// For other caches between server and client, see ``HTTPHeaders/cacheStatuses``.
     public var cacheStatus: HTTPCacheStatus? {
         self.headers.cacheStatuses.last { $0.cache == HTTPCacheStatus.ownName }
     }

@@ -1,46 +1,51 @@
 package import Foundation
 
-/// How long the value of an answer may be used: RFC 9111 for a private cache, and RFC 5861.
+/// The lifetime and reuse rules of a response's value: RFC 9111 for a private cache, and RFC 5861.
 package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// Whether the value may be cached.
     package var isKept = true
-    /// How old the value was when it arrived (RFC 9111, section 4.2.3).
+    /// The age of the value at its arrival (RFC 9111, section 4.2.3).
     package var age = Duration.zero
-    /// Whether a stale value may never be used without the server's consent, not even to answer an error.
+    /// Whether a stale value requires validation before reuse, even in place of an error.
     package var mustRevalidate = false
-    /// For how long it is fresh from now on; `nil` if the server does not say.
+    /// The remaining lifetime at the arrival; `nil` without information from the server.
     package var timeToLive: Duration?
-    /// For how long it had been stale when it arrived.
+    /// The time since the end of the lifetime, for a value that arrives stale; otherwise zero.
     package var overdue = Duration.zero
-    /// How long after that it may be served while it is renewed; `nil` if the server does not say.
+    /// The time after ``timeToLive`` in which the value may be used during a revalidation; `nil` without
+    /// information from the server.
     package var staleWhileRevalidate: Duration?
-    /// How long after that it may be served in place of an error; `nil` if the server does not say.
+    /// The time after ``timeToLive`` in which the value may replace an error; `nil` without information from
+    /// the server.
     package var staleIfError: Duration?
     /// The validator for a conditional request.
     package var validator: HTTPValidator?
 
-    /// The server does not say anything.
+    /// Makes a freshness without information from the server.
     package init() {}
 
-    /// A limit for the time since its lifetime ended, of one for the time since it arrived; `nil` if there is none.
+    /// Converts a stale limit that counts from the arrival to a limit that counts from the end of the
+    /// lifetime.
+    ///
+    /// `nil` without a limit, or for zero.
     func granted(_ limit: Duration?) -> Duration? {
         limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
     }
 
-    /// Whether the times are possible ones, in what was read from disk.
+    /// Whether the durations, read from disk, are in the possible range.
     var isSound: Bool {
         [self.age, self.overdue, self.timeToLive, self.staleWhileRevalidate, self.staleIfError].compactMap(\.self)
             .allSatisfy { (.zero ... .longest).contains($0) }
     }
 
-    /// An answer with the times that count for its age.
+    /// A response with the times for the calculation of its age.
     package struct Answer: Sendable {
         package var method: HTTPMethod
         package var status: HTTPStatus
         package var headers: HTTPHeaders
-        /// When it arrived, by the wall clock.
+        /// The wall-clock time of the arrival.
         package var receivedAt: Date
-        /// The time from the request to the answer.
+        /// The time from the request to the response.
         package var delay: Duration
 
         package init(
@@ -64,11 +69,12 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         return freshness
     }()
 
-    /// The freshness of an answer.
+    /// The freshness of a response.
     ///
     /// - Parameters:
-    ///   - answer: A complete answer to a request that had no cached value, or a 304 that may lack what has not changed.
-    ///   - heuristicLimit: The longest freshness that is derived from the last change alone.
+    ///   - answer: A complete response to an unconditional request, or a 304, which may lack unchanged
+    ///     fields.
+    ///   - heuristicLimit: The maximum heuristic lifetime, derived from `Last-Modified` alone.
     /// - Returns: The freshness.
     package static func of(_ answer: Answer, heuristicLimit: Duration) -> HTTPFreshness {
         let control = HTTPCacheControl(answer.headers[.cacheControl])
@@ -86,7 +92,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         }
         let lifetime = self.lifetime(answer, control, heuristicLimit)
         freshness.timeToLive = lifetime.map { max($0 - freshness.age, .zero) }
-        // An answer that arrives stale has used up a part of what is granted beyond its lifetime.
+        // For a response that arrives stale, a part of the stale limits is already over.
         let overdue = max(freshness.age - (lifetime ?? .zero), .zero)
         freshness.overdue = overdue
         func granted(_ seconds: Int64?) -> Duration? { seconds.map { max(.seconds($0) - overdue, .zero) } }
@@ -97,12 +103,12 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
 
     // MARK: - Keeping
 
-    /// RFC 9110, section 15.1, without 206: a part is not the whole.
+    /// The cacheable statuses of RFC 9110, section 15.1, without 206: a part is not the complete content.
     private static let heuristicallyCacheable: Set<HTTPStatus> = [
         200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501,
     ]
 
-    /// RFC 9111, section 3.
+    /// Whether a response may be cached: RFC 9111, section 3.
     private static func mayBeKept(_ answer: Answer, _ control: HTTPCacheControl) -> Bool {
         guard answer.method == .get || answer.method == .head, answer.status != .partialContent else { return false }
         let isUnderstood = self.heuristicallyCacheable.contains(answer.status) || answer.status == .notModified
@@ -114,7 +120,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
 
     // MARK: - Freshness
 
-    /// RFC 9111, section 4.2.1; `nil` without a lifetime and a last change.
+    /// The lifetime: RFC 9111, section 4.2.1; `nil` without a lifetime and `Last-Modified`.
     private static func lifetime(_ answer: Answer, _ control: HTTPCacheControl, _ limit: Duration) -> Duration? {
         if let maxAge = control.maxAge { return .seconds(maxAge) }
         let date = self.date(answer)
@@ -130,10 +136,10 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         return min(HTTPDeltaSeconds.duration(date.timeIntervalSince(changed) / 10), limit)
     }
 
-    /// RFC 9111, section 4.2.3.
+    /// The age at the arrival: RFC 9111, section 4.2.3.
     private static func age(_ answer: Answer) -> Duration {
         let apparent = HTTPDeltaSeconds.duration(answer.receivedAt.timeIntervalSince(self.date(answer)))
-        // 5.1: the first of a list counts, unless it is no number.
+        // 5.1: the first value of a list counts, unless the value is invalid.
         let first = answer.headers[.age].flatMap { $0.split(separator: ",").first }.map { HTTPGrammar.trimmed($0) }
         let said =
             Duration.seconds(HTTPDeltaSeconds.parse(first) ?? 0)
@@ -141,7 +147,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         return max(apparent, said)
     }
 
-    /// When the answer was generated; without a `Date` (RFC 9110, section 6.6.1), when it arrived.
+    /// The field `Date`; without a valid field (RFC 9110, section 6.6.1), the time of the arrival.
     private static func date(_ answer: Answer) -> Date {
         answer.headers[.date].flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt
     }

@@ -2,12 +2,12 @@ package import Foundation
 
 /// Identifies one version of a resource: RFC 9110, section 8.8.
 package enum HTTPValidator: Sendable, Hashable, Codable {
-    /// An entity tag as it was sent, with its quotation marks, if it has any.
+    /// The unchanged entity tag, including quotation marks, if any.
     case entityTag(String)
-    /// The time of the last change as it was sent.
+    /// The unchanged text of `Last-Modified`.
     case lastModified(String)
 
-    /// The validator in an answer's fields: the tag, or else the time; `nil` if there is neither.
+    /// The validator of a response: the entity tag, otherwise `Last-Modified`; `nil` without both.
     package init?(_ headers: HTTPHeaders, receivedAt: Date) {
         if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) || Self.isBareTag(tag) {
             self = .entityTag(tag)
@@ -18,7 +18,7 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
         }
     }
 
-    /// The validator that was stored as ``text``; `nil` if it is not one.
+    /// Makes a validator from its stored ``text``; `nil` for an invalid text.
     package init?(_ text: String) {
         if Self.isEntityTag(text) {
             self = .entityTag(text)
@@ -31,7 +31,7 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
         }
     }
 
-    /// The validator as text, to be stored.
+    /// The validator as a string for storage.
     package var text: String {
         switch self {
         case .entityTag(let text), .lastModified(let text): text
@@ -46,10 +46,11 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
         }
     }
 
-    /// Whether a 304 with `headers` is about this version: RFC 9111, section 4.3.4.
+    /// Whether a 304 with `headers` is for this version: RFC 9111, section 4.3.4.
     ///
-    /// One without a validator is. Tags are compared as for `If-None-Match`, weakly; times byte for byte, for a server that has
-    /// gone back to an older version also answers 304.
+    /// A 304 without a validator is for this version. Entity tags are compared weakly, as for
+    /// `If-None-Match`. Times are compared byte for byte, because a server that has returned to an older
+    /// version also sends a 304.
     package func isMet(by headers: HTTPHeaders) -> Bool {
         switch self {
         case .entityTag(let own):
@@ -63,7 +64,7 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
 
     /// Whether a 304 with `headers` may update a stored response of this version: RFC 9111, section 4.3.4.
     ///
-    /// One with a strong tag updates responses with the same strong tag alone.
+    /// A 304 with a strong tag updates only responses with the same strong tag.
     package func isUpdated(by headers: HTTPHeaders) -> Bool {
         guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
             return true
@@ -71,7 +72,7 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
         return Self.isStrongTag(own) || !Self.isStrongTag(other)
     }
 
-    /// Whether two tags are the same but for their strength: RFC 9110, section 8.8.3.2.
+    /// Whether two entity tags are equal apart from their strength: RFC 9110, section 8.8.3.2.
     static func isWeaklyEqual(_ a: String, _ b: String) -> Bool {
         let tag = self.opaque(a)
         return !tag.isEmpty && tag == self.opaque(b)
@@ -82,15 +83,16 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     /// Whether `text` is a strong entity tag: RFC 9110, section 8.8.1.
     package static func isStrongTag(_ text: String) -> Bool { !text.hasPrefix("W/") && self.isEntityTag(text) }
 
-    /// Whether `text` is a tag without quotation marks, as some servers send it: not valid, but sent back to them unchanged, it works.
+    /// Whether `text` is a tag without quotation marks, as from some servers: invalid, but accepted by these
+    /// servers if sent back unchanged.
     ///
-    /// It is no strong tag: no range is asked for by it.
+    /// Not a strong tag: range requests do not use the tag.
     private static func isBareTag(_ text: String) -> Bool {
         !text.isEmpty && text != "*" && text != "W/"
             && text.utf8.allSatisfy { $0 != 0x22 && $0 != 0x2c && ((0x21...0x7e).contains($0) || $0 >= 0x80) }
     }
 
-    /// RFC 9110, section 8.8.3.
+    /// Whether `text` is a valid entity tag: RFC 9110, section 8.8.3.
     private static func isEntityTag(_ text: String) -> Bool {
         let bytes = Array(self.opaque(text).utf8)
         guard bytes.count >= 2, bytes.first == UInt8(ascii: "\""), bytes.last == UInt8(ascii: "\"") else {

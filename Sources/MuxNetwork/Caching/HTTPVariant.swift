@@ -1,29 +1,29 @@
 import Foundation
 import MuxKit
 
-/// For which requests a cached value is, and how it is validated, as one text to be stored: RFC 9111, section 4.1.
+/// The `Vary` fields and the validator of a cached value, encoded as a string: RFC 9111, section 4.1.
 ///
-/// The fields that its answer depends on are noted by name, and their values as a digest.
+/// The string contains the names of the request fields in `Vary`, and a digest of their values.
 struct HTTPVariant: Sendable, Equatable {
     let validator: HTTPValidator?
-    /// The fields that `Vary` names, but for those that are the same in all requests of a client.
+    /// The fields in `Vary`, without `Accept-Encoding` unless the request sets the field.
     let names: [HTTPHeaders.Name]
     private let digest: String
 
-    /// The variant of an answer.
+    /// Makes the variant of a response.
     ///
     /// - Parameters:
-    ///   - validator: Its validator.
-    ///   - names: The fields that `Vary` names.
-    ///   - fields: The fields of the request, without those of a token: whose answers those are says the session.
+    ///   - validator: The validator of the response.
+    ///   - names: The fields in `Vary`.
+    ///   - fields: The fields of the request, without the fields of a token: the session separates accounts.
     init(_ validator: HTTPValidator?, varying names: [HTTPHeaders.Name], in fields: HTTPHeaders) {
         self.validator = validator
-        // The transport sets it, and undoes the coding.
+        // Otherwise the transport sets the same `Accept-Encoding` for all requests, and decodes the body.
         self.names = names.filter { $0 != .acceptEncoding || fields[$0] != nil }
         self.digest = Self.digest(self.names, in: fields)
     }
 
-    /// The variant that was stored as ``text``.
+    /// Makes a variant from its stored ``text``.
     init(_ text: String) {
         let parts = text.split(separator: Self.separator, maxSplits: 2, omittingEmptySubsequences: false)
         self.validator = HTTPValidator(String(parts[0]))
@@ -31,23 +31,23 @@ struct HTTPVariant: Sendable, Equatable {
         self.digest = parts.count < 3 ? "" : String(parts[2])
     }
 
-    /// The variant as text; `nil` if there is nothing to store.
+    /// The variant as a string for storage; `nil` without a validator and `Vary`.
     var text: String? {
         guard !self.names.isEmpty else { return self.validator?.text }
         let names = self.names.map(\.canonical).joined(separator: ",")
         return [self.validator?.text ?? "", names, self.digest].joined(separator: String(Self.separator))
     }
 
-    /// Whether it is for a request with these fields.
+    /// Whether the variant matches a request with `fields`.
     func isSelected(by fields: HTTPHeaders) -> Bool { self.digest == Self.digest(self.names, in: fields) }
 
-    /// Whether the variant that was stored as `text` depends on more than the URL.
+    /// Whether the variant stored as `text` depends on more than the URL.
     static func isVarying(_ text: String) -> Bool { text.utf8.contains(Self.separator.asciiValue ?? 0) }
 
-    /// No byte of a validator, and of no name.
+    /// A byte that neither a validator nor a field name contains.
     private static let separator: Character = "\u{1f}"
 
-    /// Whether it depends on credentials among these fields, of which nothing may be stored, not even a digest.
+    /// Whether the variant depends on credentials in `fields`, which may not be stored, not even as a digest.
     func dependsOnCredentials(in fields: HTTPHeaders) -> Bool {
         let credentials = HTTPTransportOptions().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
         return self.names.contains { credentials.contains($0) && fields[$0] != nil }

@@ -1,14 +1,14 @@
 import Foundation
 import MuxKit
 
-/// The times at which origins had their stored responses removed: W3C Clear Site Data.
+/// The times of removals of all stored responses of an origin: W3C Clear Site Data.
 ///
-/// Responses in memory are removed at once. A response that is only on disk is found by its URL alone, so the time of the removal is kept, and
-/// an older response is removed when its URL is next used.
+/// Responses in memory are removed at once. A response that is only on disk can only be found by its URL.
+/// Therefore the time of the removal is kept, and an older response is removed at the next use of its URL.
 final class ClearedOrigins: Sendable {
-    /// By origin; `distantPast` if the disk has no time.
+    /// By origin; `distantPast` without a time on disk.
     private let times = Locked<[String: Date]>([:])
-    /// `nil` if the cache keeps nothing on disk.
+    /// The times on disk; `nil` if the cache stores no responses on disk.
     private let saved: MultiplexerMap<String, Date>?
 
     init(_ cacheKey: String?, _ repository: MuxRepository) {
@@ -22,50 +22,52 @@ final class ClearedOrigins: Sendable {
         }
     }
 
-    /// The origin of a URL that is written as ``HTTPResourceName/text``.
+    /// The origin of a URL in the form of ``HTTPResourceName/text``.
     static func origin(of resource: String) -> String {
         resource.split(separator: "/", maxSplits: 3, omittingEmptySubsequences: false).prefix(3).joined(separator: "/")
     }
 
-    /// Whether the field asks for the removal of stored responses.
+    /// Whether the field `Clear-Site-Data` requests the removal of stored responses.
     static func isAsked(by headers: HTTPHeaders) -> Bool {
         headers.values(of: "Clear-Site-Data").flatMap { HTTPDirective.elements(of: $0) }
             .contains { $0 == #""cache""# || $0 == #""*""# }
     }
 
-    /// Reads the time of an origin from disk, before responses of the origin are.
+    /// Reads the time of an origin from disk; called before a read of the origin's responses.
     nonisolated(nonsending) func load(_ origin: String) async {
         guard let saved, self.times.withLock({ $0[origin] }) == nil else { return }
         let time = await saved.loadCachedValue(key: origin) ?? .distantPast
         self.times.withLock { $0[origin] = max($0[origin] ?? .distantPast, time) }
     }
 
-    /// When the responses of an origin were removed; `nil` if they never were.
+    /// The time of the last removal for an origin; `nil` without a removal.
     func time(of origin: String) -> Date? {
         self.times.withLock { $0[origin] }.flatMap { $0 > .distantPast ? $0 : nil }
     }
 
-    /// Notes a removal.
+    /// Records a removal.
     func note(_ origin: String, at now: Date) { self.times.withLock { $0[origin] = now } }
 
-    /// Writes the time of an origin.
+    /// Writes the time of an origin to disk.
     nonisolated(nonsending) func save(_ origin: String, at now: Date) async {
         guard let saved else { return }
         saved.store(now, key: origin)
         await saved.save(key: origin)
     }
 
-    /// The session has ended, and with it all stored responses.
+    /// Removes all times, because the end of a session also removes all stored responses.
     func sessionEnded() { self.times.withLock { $0 = [:] } }
 }
 
 extension ResponseCache {
-    /// Removes all stored responses of an origin, in memory and on disk, and keeps running exchanges from storing theirs.
+    /// Removes all stored responses of an origin, in memory and on disk.
+    ///
+    /// Running exchanges of the origin cannot store their responses.
     ///
     /// - Parameters:
     ///   - resource: A URL of the origin.
-    ///   - own: The flight whose response asks for the removal, and may itself be stored.
-    ///   - limits: Those of the call.
+    ///   - own: The flight of the response with `Clear-Site-Data`, which may itself be stored.
+    ///   - limits: The limits of the call.
     nonisolated(nonsending) func clearOrigin(
         of resource: String,
         by own: FlightName,
@@ -76,7 +78,7 @@ extension ResponseCache {
         self.cleared.note(origin, at: now)
         let prefix = origin + "/"
         for _ in 0..<2 {
-            // Twice: an exchange that began since the first time may have validated what is removed.
+            // Twice: an exchange that began after the first pass may have validated a removed response.
             self.commits.withLock { _ in
                 for name in self.engine.keysInFlight where name.resource.hasPrefix(prefix) && name != own {
                     self.engine.fence(name) { _ in }

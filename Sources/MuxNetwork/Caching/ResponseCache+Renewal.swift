@@ -2,7 +2,7 @@ import MuxKit
 
 /// Revalidation in the background: RFC 5861, section 3.
 extension ResponseCache {
-    /// Starts an exchange that no caller waits for: RFC 5861, section 3.
+    /// Starts a revalidation without a waiting caller, unless a revalidation is running or paused.
     nonisolated(nonsending) func startRenewal(
         of hit: CacheHit,
         for request: CacheableRequest,
@@ -53,7 +53,7 @@ extension ResponseCache {
         _ = try? await exchange.run(into: DroppingSink())
     }
 
-    /// A renewal has ended, before its flight does: notes a failure, after which the next renewal waits.
+    /// Handles the end of a renewal, before the end of its flight: a failure delays the next renewal.
     private func renewed(_ name: FlightName, _ result: Result<HTTPReply, any Error>) {
         let retryAfter: Duration?
         switch result {
@@ -72,6 +72,6 @@ extension ResponseCache {
         }
     }
 
-    /// The number of pauses beyond which those that are over are forgotten.
+    /// The number of pauses above which finished pauses are removed.
     private static let maximumPauses = 1_000
 }

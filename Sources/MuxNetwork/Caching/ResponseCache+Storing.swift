@@ -2,20 +2,20 @@ import Foundation
 import MuxKit
 
 extension ResponseCache {
-    /// What is stored for a URL, in memory or on disk.
+    /// The stored responses of a URL, from memory or disk.
     nonisolated(nonsending) func stored(_ resource: String) async -> [StoredAnswer] {
         if let entry = self.answers.cachedEntry(key: resource), entry.timeToLive > .zero { return entry.value.answers }
         guard self.options.cacheKey != nil else { return [] }
         await self.cleared.load(ClearedOrigins.origin(of: resource))
         guard let entry = await self.answers.loadCachedEntry(key: resource) else { return [] }
         guard entry.timeToLive <= .zero else { return entry.value.answers }
-        // Its origin has been cleared since.
+        // The origin was cleared after the response was stored.
         await self.answers.clear(key: resource)
         await self.removeFiles(of: entry.value.answers)
         return []
     }
 
-    /// A spool for the body of an answer; `nil` if it cannot be kept.
+    /// A spool for the body of a response; `nil` if the body cannot be kept.
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         var folder = self.folder
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
@@ -34,16 +34,16 @@ extension ResponseCache {
         try await BlockingWork.run { Result { try folder.open(epoch: epoch) } }.get()
     }
 
-    /// Stores an answer, unless a fence has passed its exchange, or a session has ended since its call began.
+    /// Stores a response, unless a fence has invalidated its exchange, or the session of its call has ended.
     ///
     /// - Parameters:
-    ///   - answer: The answer.
-    ///   - former: What it is a newer state of.
+    ///   - answer: The response.
+    ///   - former: The stored response that a validation has updated to `answer`; `nil` for a new response.
     ///   - request: The request.
-    ///   - flight: The exchange.
-    ///   - name: Its name.
-    ///   - limits: Those of the call.
-    /// - Returns: Whether it is stored.
+    ///   - flight: The flight of the exchange.
+    ///   - name: The name of the flight.
+    ///   - limits: The limits of the call.
+    /// - Returns: Whether the response is stored.
     nonisolated(nonsending) func store(
         _ answer: StoredAnswer,
         replacing former: StoredAnswer? = nil,
@@ -52,7 +52,7 @@ extension ResponseCache {
         of name: FlightName,
         _ limits: HTTPExchange.Limits
     ) async -> Bool {
-        // The other variants may be on disk alone.
+        // Loads the other variants, which may be on disk only.
         _ = await self.stored(request.name)
         let (partLimit, now) = (self.options.memoryBodyLimit, self.now.date)
         let change = self.commits.withLock { running -> (gone: [StoredAnswer], isStored: Bool)? in
@@ -81,7 +81,7 @@ extension ResponseCache {
             return false
         }
         await self.removeFiles(of: change.gone, except: change.isStored ? answer : nil)
-        // Nothing of the replaced response may be found by the next process.
+        // The next process must not find the replaced response on disk.
         if change.isStored, answer.body == .none { await self.save(request.name) }
         return change.isStored
     }
@@ -90,8 +90,8 @@ extension ResponseCache {
     ///
     /// - Parameters:
     ///   - response: The newer response, which is not stored.
-    ///   - request: Its request.
-    ///   - limits: Those of the call.
+    ///   - request: The request of `response`.
+    ///   - limits: The limits of the call.
     nonisolated(nonsending) func supersede(
         by response: SupersedingResponse,
         _ request: CacheableRequest,
@@ -115,7 +115,7 @@ extension ResponseCache {
                 await self.save(request.name)
             }
         } else if self.session == limits.session, self.answers.cachedValue(key: request.name) == nil {
-            // Memory has no room for what is on disk.
+            // The stored responses are on disk, without room in memory.
             var stored = StoredAnswers(known)
             guard stored.remove(supersededBy: response, at: now).isChanged else { return }
             await self.answers.clear(key: request.name)
@@ -127,12 +127,12 @@ extension ResponseCache {
         if self.options.cacheKey != nil { await self.answers.save(key: resource) }
     }
 
-    /// Changes what is stored for a URL, in one step; ``commits`` is held.
+    /// Changes the stored responses of a URL atomically; the caller holds ``commits``.
     ///
     /// - Parameters:
     ///   - resource: The URL.
-    ///   - body: Changes it, perhaps several times; returns `nil` to leave it as it is.
-    /// - Returns: What `body` returned at last.
+    ///   - body: Changes the stored responses; may be called several times. Returns `nil` for no change.
+    /// - Returns: The result of the last call of `body`.
     private func change<R>(_ resource: String, _ body: (inout StoredAnswers) -> R?) -> R? {
         while true {
             let entry = self.answers.cachedEntry(key: resource)
@@ -142,7 +142,8 @@ extension ResponseCache {
                 self.answers.store(stored, key: resource)
                 return result
             }
-            // What was cleared meanwhile stays cleared.
+            // The store fails if the entry was cleared in the meantime: the cleared responses must not
+            // return. The loop tries again.
             if self.answers.store(stored, key: resource, ifUnchangedSince: entry) { return result }
         }
     }
@@ -153,7 +154,7 @@ extension ResponseCache {
         if !names.isEmpty { await BlockingWork.run { for name in names { folder.remove(name) } } }
     }
 
-    /// Forgets an answer whose body is gone, or that may not be stored any more.
+    /// Removes a stored response whose body is gone, or whose storage is no longer permitted.
     func forget(_ answer: StoredAnswer, of resource: String) {
         self.commits.withLock { _ in
             _ = self.change(resource) { stored -> Void? in
@@ -164,11 +165,11 @@ extension ResponseCache {
         }
     }
 
-    /// Makes the answers of a URL stale, whatever they say: RFC 9111, section 4.4.
+    /// Makes the stored responses of a URL stale, even within their lifetime: RFC 9111, section 4.4.
     ///
     /// - Parameters:
     ///   - resource: The URL.
-    ///   - own: The flight that has learned of the change, which is not fenced.
+    ///   - own: The flight of the request that changed the resource; no fence for this flight.
     nonisolated(nonsending) func invalidate(_ resource: String, by own: FlightName? = nil) async {
         self.commits.withLock { _ in self.fence(resource, except: own) }
         let known = await self.stored(resource)
@@ -181,13 +182,13 @@ extension ResponseCache {
             }
             return change != nil
         }
-        // What memory has no room for is on disk, or cannot be read now.
+        // Without room in memory, the stored responses are on disk, or cannot be read now.
         guard !isMarked, self.options.cacheKey != nil else { return }
         await self.answers.clear(key: resource)
         await self.removeFiles(of: known)
     }
 
-    /// Keeps running exchanges for a URL from storing their answers.
+    /// Prevents running exchanges for a URL from storing their responses.
     private func fence(_ resource: String, except own: FlightName? = nil) {
         for name in self.engine.keysInFlight where name.resource == resource && name != own {
             self.engine.fence(name) { _ in }
@@ -198,7 +199,7 @@ extension ResponseCache {
         let stored = await self.stored(resource)
         self.commits.withLock { _ in self.fence(resource) }
         await self.answers.clear(key: resource)
-        // An exchange that began since the first time may have validated what is removed.
+        // Again: an exchange that began after the first fence may have validated a removed response.
         self.commits.withLock { _ in self.fence(resource) }
         await self.removeFiles(of: stored)
     }
@@ -206,7 +207,7 @@ extension ResponseCache {
     func removeAll() async -> MuxRepository.ClearReport {
         self.commits.withLock { _ in self.engine.fenceAll { _ in } }
         var report = await self.answers.clear()
-        // An exchange that began since the first time may have validated what is removed.
+        // Again: an exchange that began after the first fence may have validated a removed response.
         self.commits.withLock { _ in self.engine.fenceAll { _ in } }
         guard let folder else { return report }
         if case .failure(let error) = await BlockingWork.run({ Result { try folder.end() } }) {
@@ -222,14 +223,14 @@ extension ResponseCache: SessionParticipant {
             self.engine.dismissed(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])
                 state.session &+= 1
-                // Those who wait ask for themselves, with what their callers have now.
+                // Waiters send separate requests, with the credentials that their callers have now.
                 return (.success(.alone), ())
             }.answerWaiters
         }
     }
 
     func signOutCompleted() {
-        // A call that began while the session ended may have the credentials of the former one.
+        // A call that began during the end of the session may have credentials of the ended session.
         self.commits.withLock { _ in
             self.engine.fenceAll { $0.session &+= 1 }
             self.cleared.sessionEnded()

@@ -1,38 +1,38 @@
 import Foundation
 import MuxKit
 
-/// The parts of a ``CachingTransport``: what is stored, flights, and the exchanges with the server.
+/// The implementation of ``CachingTransport``: stored responses, flights, and exchanges with the server.
 final class ResponseCache: SessionCounter {
     typealias Engine = FlightEngine<FlightName, Landed, State>
     typealias Now = StoredAnswer.Now
 
-    /// Which requests share an exchange.
+    /// The name of a flight: requests with equal names share an exchange.
     struct FlightName: Hashable, Sendable {
         /// The URL.
         let resource: String
-        /// The values of the fields that its answers depend on.
+        /// The values of the request fields that the stored responses depend on.
         let variant: String
-        /// A number of its own for an exchange that is not shared; otherwise 0.
+        /// A unique number for an exchange that is not shared; otherwise 0.
         let own: UInt64
         /// The number of the session in which the calls began.
         let session: UInt64
     }
 
-    /// What an exchange has for those who wait for it.
+    /// The result of an exchange for its waiters.
     enum Landed: Sendable {
-        /// The answer, which is stored.
+        /// The response, which is stored.
         case stored(StoredAnswer)
-        /// There was no answer.
+        /// The exchange failed without a response.
         case unavailable(any Error)
-        /// The server answered that it cannot, and a stale answer was used.
+        /// The server responded with an error, and a stale response was used.
         case failed
-        /// Each has to ask for itself.
+        /// The response cannot be shared; each waiter sends a request.
         case alone
-        /// The one who performed it has left.
+        /// The exchange ended early, such as by cancellation of its caller; each waiter tries again.
         case again
     }
 
-    /// An answer to renew while it is used.
+    /// A stored response to revalidate during its use.
     struct Renewal: Sendable {
         let request: CacheableRequest
         let stale: StoredAnswer
@@ -51,7 +51,7 @@ final class ResponseCache: SessionCounter {
 
     let time: TimeSource
     let heuristicLimit: Duration
-    /// Whether the observer wants to be told of hits.
+    /// Whether the observer receives hits.
     private let tellsHits: Bool
     let engine: Engine
     let base: any HTTPTransport
@@ -61,7 +61,7 @@ final class ResponseCache: SessionCounter {
     let answers: MultiplexerMap<String, StoredAnswers>
     let folder: BodyFolder?
     let cleared: ClearedOrigins
-    /// Held while an answer is stored, so that it cannot come after a fence that has passed its exchange.
+    /// Held during the storing of a response, so that no response is stored after a fence of its exchange.
     let commits = Locked(RunningExchanges())
 
     init(
@@ -110,7 +110,7 @@ final class ResponseCache: SessionCounter {
         repository.attach(self)
     }
 
-    /// Measures the limits of calls.
+    /// The clock for the limits of calls.
     var transportTime: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.time }
 
     /// The number of ended sessions.
@@ -120,7 +120,9 @@ final class ResponseCache: SessionCounter {
 
     // MARK: - Requests
 
-    /// The answer to a call, if it is stored, fresh and in memory.
+    /// The response to a call from memory, if usable without a request to the server; otherwise `nil`.
+    ///
+    /// `nil` for a stored redirection (300 to 399).
     func fresh(_ call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
         guard request.kind != .other, call.session.map({ $0 == self.session }) ?? true,
@@ -136,7 +138,7 @@ final class ResponseCache: SessionCounter {
         return reply
     }
 
-    /// Answers a call from what is stored, or performs the exchange and stores the answer.
+    /// Responds to a call with a stored response, or performs the exchange and stores the response.
     @concurrent
     func perform(
         _ call: ValidatedCall,
@@ -146,12 +148,12 @@ final class ResponseCache: SessionCounter {
         let request = CacheableRequest(call)
         var waits = 0
         var hasFiles = true
-        // Each request counts once, however often it asks.
+        // Each request counts once, even if the loop repeats.
         var isCounted = request.kind == .other
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.name)
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
-            // A call of a session that has ended has nothing to do with what is stored since.
+            // A call of an ended session gets no stored response.
             if self.session != limits.session { stored = [] }
             switch request.decision(stored, at: self.now, staleLimit: self.options.staleLimit) {
             case .refuse:
@@ -171,7 +173,7 @@ final class ResponseCache: SessionCounter {
                     throw error
                 }
             case .forward(var forward):
-                // Parts are put together in memory.
+                // Parts are combined in memory.
                 let total = forward.completed?.part?.total ?? .max
                 if total > self.options.memoryBodyLimit { forward.completed = nil }
                 let isShared = forward.isShared && forward.completed == nil && waits < 3
@@ -192,7 +194,7 @@ final class ResponseCache: SessionCounter {
                 case .output(let landed):
                     waits += 1
                     if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
-                    // Another exchange would bring the same.
+                    // Another shared exchange would have the same result: this request is sent separately.
                     switch landed {
                     case .alone: waits = .max - 1
                     case .stored(let answer) where answer.isSelected(by: request.headers): waits = .max - 1
@@ -203,7 +205,7 @@ final class ResponseCache: SessionCounter {
         }
     }
 
-    /// Waits for the exchange of `name`, or leads it; no longer than the limits of the call.
+    /// Waits for the flight `name`, no longer than the limits of the call, or leads the flight.
     private nonisolated(nonsending) func enter(
         _ name: FlightName,
         _ limits: HTTPExchange.Limits,
@@ -223,8 +225,10 @@ final class ResponseCache: SessionCounter {
         return landing
     }
 
-    /// Answers with what another request's exchange has brought; `nil` if the request has to go on, as it has where the answer needs
-    /// the server's consent for each use (RFC 9111, section 4).
+    /// Responds to a request with the result of another request's exchange.
+    ///
+    /// - Returns: The head of the response; `nil` if the request must continue, for example because each use
+    ///   of the response requires validation (RFC 9111, section 4).
     private nonisolated(nonsending) func share(
         _ landed: Landed,
         _ request: CacheableRequest,
@@ -256,9 +260,9 @@ final class ResponseCache: SessionCounter {
         }
     }
 
-    // MARK: - Answers from the cache
+    // MARK: - Responses from the cache
 
-    /// The head of an answer from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and 15.4.5.
+    /// The head of a response from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and 15.4.5.
     private func reply(_ hit: CacheHit, _ status: HTTPCacheStatus) -> HTTPReply {
         let answer = hit.answer
         var reply = HTTPReply(status: answer.status, headers: answer.headers(age: hit.age), url: answer.url)
@@ -279,9 +283,10 @@ final class ResponseCache: SessionCounter {
         return reply
     }
 
-    /// Hands a stored answer to `sink`.
+    /// Passes a stored response to `sink`.
     ///
-    /// - Throws: ``BodyFolder/Gone`` if its file is gone, before anything is handed on; what the sink threw.
+    /// - Throws: ``BodyFolder/Gone`` if the file of the body is missing, before any call of `sink`; the error
+    ///   of the sink.
     nonisolated(nonsending) func deliver(
         _ hit: CacheHit,
         _ status: HTTPCacheStatus,
@@ -320,16 +325,17 @@ final class ResponseCache: SessionCounter {
         return reply
     }
 
-    /// Answers without the server, which could not be reached: RFC 9111, sections 4.2.4 and 5.2.2.2.
+    /// Responds without the server, which could not be reached: RFC 9111, sections 4.2.4 and 5.2.2.2.
     ///
-    /// - Throws: `error` if nothing is stored that says what to do.
+    /// - Throws: `error`, unless a stored response is usable, or requires validation before reuse (status
+    ///   504); the error of the sink.
     nonisolated(nonsending) func deliverUnreached(
         _ forward: CacheForward,
         _ error: any Error,
         to request: CacheableRequest,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        // A transport of an app's own may throw errors of its own.
+        // A custom transport may throw custom errors.
         let isUnreached = (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure ?? false
         guard isUnreached else { throw error }
         if let fallback = forward.fallback {
@@ -343,7 +349,8 @@ final class ResponseCache: SessionCounter {
         return try await self.refuse(.stale, into: sink)
     }
 
-    /// Answers with a stale answer, for the server cannot: RFC 5861, section 4.
+    /// Responds with a stale response in place of an error of the server or the connection: RFC 5861, section
+    /// 4.
     nonisolated(nonsending) func deliverStale(
         _ hit: CacheHit,
         to request: CacheableRequest,
@@ -355,7 +362,7 @@ final class ResponseCache: SessionCounter {
         return reply
     }
 
-    /// Status 504: RFC 9111, sections 5.2.1.7 and 5.2.2.2.
+    /// Responds with status 504: RFC 9111, sections 5.2.1.7 and 5.2.2.2.
     private nonisolated(nonsending) func refuse(
         _ reason: HTTPCacheStatus.Forward,
         into sink: any HTTPSink
@@ -384,7 +391,7 @@ final class ResponseCache: SessionCounter {
         if let base = self.base as? any ValidatedTransport, CachingTransport.isKnown(base) {
             return try await base.perform(call, HTTPExchange(call, limits, base.time), into: sink)
         }
-        // Another cache may be on the way.
+        // The transport may contain another cache, which needs the session of the call.
         let known = CallSession.of(call)
         let session = known ?? CallSession(self.repository, isOfAccount: false, self, number: limits.session)
         let sent = call.sent(for: session)
@@ -397,12 +404,12 @@ final class ResponseCache: SessionCounter {
         }
     }
 
-    /// Ends the exchange of a flight.
+    /// Ends the flight of an exchange.
     func land(_ landed: Landed, _ flight: FlightID, of name: FlightName) {
         self.engine.land(flight, of: name, failed: false) { _, _ in
             .success(landed)
         } always: { state in
-            // One that was noted while another renewal ran.
+            // Removes a renewal that was requested while another renewal ran.
             state.renewals[name] = nil
         }
     }
@@ -413,7 +420,7 @@ final class ResponseCache: SessionCounter {
 
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
-    /// A request was answered without waiting for the server.
+    /// Reports a response without a wait for the server.
     private func answered(by hit: CacheHit) {
         self.tell(.hit)
         self.toldIfStale(hit)
@@ -423,7 +430,7 @@ final class ResponseCache: SessionCounter {
         if hit.timeToLive < .zero { self.tell(.servedStale) }
     }
 
-    /// Counts, and tells the observer.
+    /// Counts an event, and reports the event to the observer.
     func tell(_ kind: MuxEvent.Kind, because reason: MuxEvent.Reason? = nil) {
         self.engine.withState { state in
             switch kind {
@@ -444,13 +451,13 @@ final class ResponseCache: SessionCounter {
 }
 
 extension Data {
-    /// The bytes at `places`, counted from the first.
+    /// The bytes at `places`, counted from the first byte.
     fileprivate func piece(_ places: Range<Int>) -> Data {
         Data(self.dropFirst(places.lowerBound).prefix(places.count))
     }
 }
 
-/// Drops an answer that no caller waits for.
+/// Discards a response without a waiting caller.
 struct DroppingSink: HTTPSink {
     func receive(head: HTTPReply) {}
     func receive(_ bytes: Data) {}

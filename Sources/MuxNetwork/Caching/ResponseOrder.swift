@@ -1,39 +1,39 @@
 package import Foundation
 
-/// The place of a response among the responses to one request: RFC 9111, section 4.
+/// The order of a response among the responses to one request: RFC 9111, section 4.
 ///
-/// The response with the later `Date` is the more recent one. If the dates are equal, or one of them is missing or impossible, the response
-/// to the later request is.
+/// The response with the later `Date` is newer. If the dates are equal, or one date is missing or impossible,
+/// the response to the later request is newer.
 package struct ResponseOrder: Sendable, Equatable {
-    /// How a response relates to a stored one.
+    /// The relation of a response to a stored response.
     package enum Relation: Sendable {
-        /// The response replaces the stored one.
+        /// The response replaces the stored response.
         case newer
-        /// The stored response stays.
+        /// The stored response remains.
         case older
-        /// The request was sent after the stored response was complete, and its response has an earlier `Date`. Only the server can tell
-        /// which one is current.
+        /// The response has an earlier `Date`, but its request was sent after the stored response was
+        /// complete. Only the server can decide between the two responses.
         case disputed
     }
 
-    /// The field `Date`; `nil` without one.
+    /// The field `Date`; `nil` without a valid field.
     package var date: Date?
     /// The number of the request, in the order of sending; 0 if another process sent the request.
     package var sent: UInt64
-    /// The number that the cache had reached when the response was complete; 0 if another process received the response.
+    /// The number of the cache when the response was complete; 0 if another process received the response.
     package var completed: UInt64
 
     package init(date: Date?, sent: UInt64, completed: UInt64) {
         (self.date, self.sent, self.completed) = (date, sent, completed)
     }
 
-    /// How far a `Date` may be ahead of this machine's clock.
+    /// The maximum time by which a possible `Date` is ahead of this machine's clock: an hour.
     private static let tolerance: TimeInterval = 60 * 60
 
-    /// How this response relates to the stored one of `other`.
+    /// The relation of this response to the stored response of `other`.
     ///
     /// - Parameters:
-    ///   - other: The place of the stored response.
+    ///   - other: The order of the stored response.
     ///   - now: The time of day.
     /// - Returns: The relation.
     package func relation(to other: ResponseOrder, at now: Date) -> Relation {
@@ -48,31 +48,33 @@ package struct ResponseOrder: Sendable, Equatable {
     }
 }
 
-/// A response that replaces stored ones without being stored itself: RFC 9111, sections 4 and 4.3.3.
+/// A response that replaces stored responses, usually without being stored: RFC 9111, sections 4 and 4.3.3.
 struct SupersedingResponse: Sendable {
     let order: ResponseOrder
-    /// The values of the request's fields that the response depends on, normalized; `nil` if it depends on anything.
+    /// The values of the request fields in `Vary`, normalized; `nil` if any field may be significant.
     let selecting: [HTTPHeaders.Name: String?]?
-    /// The fields of its request.
+    /// The fields of the request.
     let headers: HTTPHeaders
-    /// Whether the response is stored: it is compared with the next ones while it is in memory.
+    /// Whether the response is stored; then later responses are also compared with the response in memory.
     let isStored: Bool
     private let reply: HTTPReply?
     private let validator: HTTPValidator?
     private let isStorable: Bool
 
-    /// Statuses of 400 to 499 about the request, the connection or the moment rather than the resource.
+    /// Statuses 400 to 499 about the request, the connection or a temporary condition, not about the
+    /// resource.
     private static let neutralStatuses: Set<Int> = [407, 408, 411, 412, 413, 415, 416, 417, 421, 425, 428, 429, 431]
 
-    /// Makes the response of a reply; `nil` if the reply says nothing about stored responses.
+    /// Makes a superseding response from a reply; `nil` for a reply without an effect on stored responses.
     ///
-    /// An error of the server (500 to 599) replaces nothing: it may be answered with the stored response (RFC 9111, section 4.3.3).
+    /// A server error (500 to 599) replaces no stored response, because a stored response may be used in
+    /// place of the error (RFC 9111, section 4.3.3).
     ///
     /// - Parameters:
-    ///   - reply: The head of the reply.
-    ///   - request: Its request.
-    ///   - order: Its place.
-    ///   - now: When it arrived.
+    ///   - reply: The head of the response.
+    ///   - request: The request.
+    ///   - order: The order of the response.
+    ///   - now: The time of the arrival.
     init?(_ reply: HTTPReply, to request: CacheableRequest, _ order: ResponseOrder, at now: Date) {
         guard request.call.method == .get, request.call.call.body == nil, (200...499).contains(reply.status),
             !Self.neutralStatuses.contains(reply.status), reply.status != 403 || reply.headers[.retryAfter] == nil
@@ -93,7 +95,8 @@ struct SupersedingResponse: Sendable {
         self.isStorable = self.selecting != nil && HTTPFreshness.of(answer, heuristicLimit: .zero).isKept
     }
 
-    /// Makes the response that a validation has made of a stored one, which may not be stored any more, or one that is stored.
+    /// Makes a superseding response from a validated response that may no longer be stored, or from a stored
+    /// response.
     init(_ validated: StoredAnswer, to request: CacheableRequest, isStored: Bool = false) {
         self.order = validated.order
         self.headers = request.headers
@@ -102,7 +105,7 @@ struct SupersedingResponse: Sendable {
         (self.reply, self.validator, self.isStorable) = (nil, nil, false)
     }
 
-    /// Whether `stored` may stay, as the same version of the resource.
+    /// Whether `stored` may remain, as the same version of the resource.
     func confirms(_ stored: StoredAnswer) -> Bool {
         guard let reply else { return false }
         if reply.status == 304 { return !self.isAboutAnother(stored, reply) }
@@ -110,7 +113,7 @@ struct SupersedingResponse: Sendable {
             && self.validator != nil && self.validator == stored.freshness.validator
     }
 
-    /// Whether a 304 to the condition of the caller's request is about another version than `stored`.
+    /// Whether a 304 to the condition of the caller's request is for another version than `stored`.
     private func isAboutAnother(_ stored: StoredAnswer, _ reply: HTTPReply) -> Bool {
         switch stored.freshness.validator {
         case .entityTag(let own):
@@ -124,16 +127,17 @@ struct SupersedingResponse: Sendable {
         }
     }
 
-    /// Whether a request with these fields would get the response.
+    /// Whether the response matches a request with `headers`.
     func isSelected(by headers: HTTPHeaders) -> Bool {
         guard let selecting else { return true }
         return StoredAnswer.selecting(Array(selecting.keys), in: headers) == selecting
     }
 }
 
-/// The running exchanges of each URL, and the responses that arrived while others were running.
+/// The running exchanges of each URL, and the responses that arrived during other exchanges.
 ///
-/// An exchange that ends later than a newer one finds the newer response here, although nothing is stored, or not in memory any more.
+/// An exchange that ends after a newer exchange finds the newer response here, even if the newer response is
+/// not stored, or no longer in memory.
 struct RunningExchanges: Sendable {
     private var counts: [String: Int] = [:]
     private var superseding: [String: [SupersedingResponse]] = [:]
@@ -146,7 +150,7 @@ struct RunningExchanges: Sendable {
         if count <= 0 { self.superseding[resource] = nil }
     }
 
-    /// Notes a response for the other running exchanges of its URL, if there are any.
+    /// Records a response for the other running exchanges of its URL, if any.
     mutating func note(_ response: SupersedingResponse, of resource: String, at now: Date) {
         guard (self.counts[resource] ?? 0) > 1 else { return }
         var noted = self.superseding[resource] ?? []
@@ -159,7 +163,9 @@ struct RunningExchanges: Sendable {
         self.superseding[resource] = noted
     }
 
-    /// Whether a newer response than `answer` has arrived, which is not stored, or may have left memory.
+    /// Whether a newer response than `answer` has arrived, which is not stored or may no longer be in memory.
+    ///
+    /// For a response that is not stored, a disputed order counts as newer.
     func supersede(_ answer: StoredAnswer, to headers: HTTPHeaders, of resource: String, at now: Date) -> Bool {
         self.superseding[resource]?.contains { newer in
             guard newer.isSelected(by: headers) else { return false }

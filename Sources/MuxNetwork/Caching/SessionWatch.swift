@@ -1,12 +1,12 @@
 import MuxKit
 
-/// Counts the ended sessions of the repository for which a client or media send calls.
+/// Counts the ended sessions of the repository of a client or media.
 final class SessionWatch: SessionCounter {
     private let repository: MuxRepository
     private let isOfAccount: Bool
     private let ended = Locked<UInt64>(0)
 
-    /// Makes a watch; `nil` if no cache that would ask is on the way of `transport`.
+    /// Makes a watch; `nil` if `transport` cannot contain a hidden cache (``CachingTransport/isKnown(_:)``).
     init?(_ repository: MuxRepository, isOfAccount: Bool, for transport: (any HTTPTransport)?) {
         guard let transport, !CachingTransport.isKnown(transport) else { return nil }
         self.repository = repository
@@ -16,7 +16,7 @@ final class SessionWatch: SessionCounter {
 
     var session: UInt64 { self.ended.withLock(\.self) }
 
-    /// The session of a call that begins now: before it has a token, which belongs to that session.
+    /// The session of a call that begins now. Read before the call has a token, which belongs to the session.
     var current: CallSession { CallSession(self.repository, isOfAccount: self.isOfAccount, self) }
 }
 
@@ -26,6 +26,6 @@ extension SessionWatch: SessionParticipant {
         return {}
     }
 
-    /// A call that began while the session ended may have the credentials of the former one.
+    /// A call that began during the end of the session may have credentials of the ended session.
     func signOutCompleted() { self.ended.withLock { $0 &+= 1 } }
 }

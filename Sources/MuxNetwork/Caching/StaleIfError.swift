@@ -1,13 +1,14 @@
 import MuxKit
 
-/// Serves a stale value when the server answers with an error: RFC 5861, section 4.
+/// Serves a stale value in place of an error response: RFC 5861, section 4.
 ///
-/// For how long is said by the answer's `stale-if-error` (``HTTPFreshness/staleIfError``), or else by `MuxPolicy/staleIfError`.
+/// The time limit is the response's `stale-if-error` (``HTTPFreshness/staleIfError``), otherwise
+/// `MuxPolicy/staleIfError`.
 enum StaleIfError {
-    /// The statuses that count as a server that cannot be reached.
+    /// The statuses of a server that counts as unreachable.
     private static let statuses: Set<HTTPStatus> = [500, 502, 503, 504]
 
-    /// `policy`, with these statuses among the errors that permit to answer with an older value.
+    /// `policy`, extended: a stale value may also replace an error with one of these statuses.
     static func applied(to policy: MuxPolicy) -> MuxPolicy {
         var tolerant = policy
         tolerant.isSilenceable = { error in

@@ -2,10 +2,11 @@ import Foundation
 import MuxKit
 
 extension StoredAnswer {
-    /// RFC 8246.
+    /// Whether the response has the directive `immutable`: RFC 8246.
     var isImmutable: Bool { HTTPCacheControl(self.headers[.cacheControl]).isImmutable }
 
-    /// The tag that identifies the bytes of the body; `nil` without one: RFC 9110, section 8.8.1.
+    /// The strong entity tag, which identifies the bytes of the body; `nil` without a strong tag: RFC 9110,
+    /// section 8.8.1.
     var strongTag: String? {
         guard case .entityTag(let tag)? = self.freshness.validator, HTTPValidator.isStrongTag(tag) else { return nil }
         return tag
@@ -14,14 +15,14 @@ extension StoredAnswer {
     /// Whether the body has a content coding: RFC 9110, section 8.4.
     var isEncoded: Bool { self.headers[.contentEncoding].map { $0.lowercased() != "identity" } ?? false }
 
-    /// The answer to store, whose body has yet to arrive; `nil` if it may not be stored.
+    /// The response to store, before its body arrives; `nil` if the response may not be stored.
     ///
     /// - Parameters:
-    ///   - reply: The head of the answer.
+    ///   - reply: The head of the response.
     ///   - request: The request.
-    ///   - arrival: When the answer arrived.
-    ///   - delay: The time from the request to the answer.
-    ///   - heuristicLimit: The longest freshness that is derived from the last change alone.
+    ///   - arrival: The time of the response's arrival.
+    ///   - delay: The time from the request to the response.
+    ///   - heuristicLimit: The maximum heuristic lifetime, derived from `Last-Modified`.
     init?(
         _ reply: HTTPReply,
         to request: CacheableRequest,
@@ -30,9 +31,9 @@ extension StoredAnswer {
         heuristicLimit: Duration
     ) {
         guard !request.control.noStore, request.isAnswered(by: reply) else { return nil }
-        // A transport that follows redirections by itself: the answer is that of another URL.
+        // After a redirection inside the transport, the response is of another URL.
         guard (reply.url.flatMap { HTTPResourceName($0)?.text } ?? request.name) == request.name else { return nil }
-        // About the request rather than the resource, whatever they say of their lifetime.
+        // These responses are about the request, not the resource: not stored, even with a lifetime.
         guard ![401, 407, 412, 416].contains(reply.status) else { return nil }
         var part: Part?
         if reply.status == 206 {
@@ -45,7 +46,7 @@ extension StoredAnswer {
             part,
             request,
             HTTPFreshness.Answer(
-                // A part is as fresh as the whole.
+                // A part has the lifetime of the complete response.
                 status: part == nil ? HTTPStatus(reply.status) : .ok,
                 headers: reply.headers,
                 receivedAt: arrival.date,
@@ -84,7 +85,7 @@ extension StoredAnswer {
         self.count = 0
     }
 
-    /// The answer after the server has said with a 304 that it has not changed: RFC 9111, sections 3.2 and 4.3.4.
+    /// The stored response, updated by a 304: RFC 9111, sections 3.2 and 4.3.4.
     func validated(
         by reply: HTTPReply,
         for request: CacheableRequest,
@@ -94,9 +95,9 @@ extension StoredAnswer {
     ) -> StoredAnswer {
         var updated = self
         updated.headers = Self.updated(self.headers, by: reply.headers)
-        // The fields of the time are those of the 304: an age of before is over.
+        // The fields for the age come from the 304: the previous `Age` is no longer valid.
         if reply.headers[.age] == nil { updated.headers[.age] = nil }
-        // RFC 9110, section 6.6.1: one without a date is of the time of its arrival.
+        // RFC 9110, section 6.6.1: the date of a response without `Date` is the time of the arrival.
         if reply.headers[.date] == nil { updated.headers[.date] = nil }
         updated.freshness = .of(
             HTTPFreshness.Answer(
@@ -119,7 +120,7 @@ extension StoredAnswer {
         return updated
     }
 
-    /// Whether an answer to HEAD describes this content: RFC 9111, section 4.3.5.
+    /// Whether a response to HEAD describes this content: RFC 9111, section 4.3.5.
     func isDescribed(by reply: HTTPReply) -> Bool {
         guard reply.status == (self.part == nil ? self.status : 200) else { return false }
         if let part, let total = part.total,
@@ -136,17 +137,19 @@ extension StoredAnswer {
         }
     }
 
-    /// The fields of an answer from the cache: RFC 9111, section 5.1.
+    /// The header fields of a response from the cache: RFC 9111, section 5.1.
     func headers(age: Duration) -> HTTPHeaders {
         var headers = self.headers
         headers[.age] = String(max(0, age.components.seconds))
         return headers
     }
 
-    /// This part and `other` as one answer of no more than `limit` bytes; `nil` if they are not neighbours of one content: RFC 9111,
-    /// section 3.4.
+    /// Combines this part and `other` to one response: RFC 9111, section 3.4.
     ///
-    /// The fields are those of `other`, which is the newer one, where both have them.
+    /// If both have a field, the combined response has the field of `other`, which is the newer part.
+    ///
+    /// - Returns: The response; `nil` if the parts cannot be combined: another strong tag or total length, a
+    ///   gap, a content coding, a body in a file, or more than `limit` bytes.
     func combined(with other: StoredAnswer, limit: Int) -> StoredAnswer? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
             tag == other.strongTag, !self.isEncoded, !other.isEncoded,

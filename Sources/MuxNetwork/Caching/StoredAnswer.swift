@@ -1,94 +1,98 @@
 import Foundation
 import MuxKit
 
-/// An answer as a private cache keeps it: RFC 9111, section 3.
+/// A stored response of a private cache: RFC 9111, section 3.
 struct StoredAnswer: Sendable, Equatable {
-    /// Where the content is.
+    /// The location of the body.
     enum Body: Sendable, Equatable {
         case memory(Data)
         /// In a file of ``BodyFolder``.
         case file(String)
-        /// Nowhere: all that is known is that the server has to be asked.
+        /// Not stored: the entry only records that each use needs a request to the server.
         case none
     }
 
-    /// The bytes that a part holds: RFC 9110, section 14.4.
+    /// The stored range of a partial response: RFC 9110, section 14.4.
     struct Part: Sendable, Equatable, Codable {
-        /// The place of the first byte.
+        /// The position of the first byte.
         var first: Int
-        /// The length of the whole content; `nil` if the server did not say.
+        /// The length of the complete content; `nil` if the server did not send the length.
         var total: Int?
     }
 
     var status: Int
-    /// The fields, without those that are for one connection (RFC 9111, section 3.1).
+    /// The header fields, without fields for one connection (RFC 9111, section 3.1).
     var headers: HTTPHeaders
-    /// The URL that answered.
+    /// The URL of the response.
     var url: URL?
-    /// The values of the request's fields that the answer depends on, normalized; `nil` where the request had none.
+    /// The values of the request fields in `Vary`, normalized; `nil` for a field that the request did not
+    /// have.
     var selecting: [HTTPHeaders.Name: String?]
-    /// Whether it depends on credentials of the request, which are not written to disk; so neither is the answer.
+    /// Whether the response depends on credentials of the request. Neither the credentials nor the response
+    /// are written to disk.
     var isTransient: Bool
     var freshness: HTTPFreshness
-    /// When it arrived, or was last validated, by the wall clock.
+    /// The wall-clock time of the arrival, or of the last validation.
     var receivedAt: Date
-    /// The same by the clock of the process; `nil` if another process received it.
+    /// The same time by the clock of the process; `nil` if another process received the response.
     var received: Moment?
-    /// The number of the request of the response, or of its last validation; 0 if another process sent it.
+    /// The number of the request, or of the last validation; 0 if another process sent the request.
     var sent: UInt64 = 0
-    /// The number that the cache had reached when the response was complete; 0 if another process received it.
+    /// The number of the cache when the response was complete; 0 if another process received the response.
     var completed: UInt64 = 0
-    /// Whether its resource has changed since, so that it needs the server's consent: RFC 9111, section 4.4.
+    /// Whether the resource has changed in the meantime, so the response requires validation: RFC 9111,
+    /// section 4.4.
     var isInvalidated: Bool
-    /// `nil` for the whole content.
+    /// The stored range; `nil` for the complete content.
     var part: Part?
     var body: Body
-    /// The length of the body.
+    /// The length of the stored body.
     var count: Int
 
-    /// The times at which an answer is looked at.
+    /// The current time by the clock of the process and by the wall clock.
     struct Now: Sendable {
         var moment: Moment
         var date: Date
     }
 
-    /// How long ago the answer arrived; `nil` if the wall clock has gone back since.
+    /// The time since the arrival; `nil` if the wall clock is earlier than the arrival.
     func residentTime(at now: Now) -> Duration? {
         if let received { return max(now.moment.duration(since: received), .zero) }
         let seconds = now.date.timeIntervalSince(self.receivedAt)
         return seconds >= 0 ? .milliseconds(Int64(min(seconds, 1e12) * 1000)) : nil
     }
 
-    /// The place of the response among the others.
+    /// The order of the response among the responses to one request.
     var order: ResponseOrder {
         let date = self.headers[.date].flatMap { HTTPDate.parse($0, now: self.receivedAt) }
         return ResponseOrder(date: date, sent: self.sent, completed: self.completed)
     }
 
-    /// The file of the body, if it is in one.
+    /// The name of the body's file; `nil` without a file.
     var fileName: String? {
         guard case .file(let name) = self.body else { return nil }
         return name
     }
 
-    /// What the answer costs in memory, roughly, in bytes.
+    /// The approximate cost in memory, in bytes.
     var memoryCost: Int {
         let fields = self.headers.fields.reduce(0) { $0 + $1.name.rawValue.utf8.count + $1.value.utf8.count + 64 }
         guard case .memory(let data) = self.body else { return fields + 512 }
         return fields + 512 + data.count
     }
 
-    /// The names of the fields that the answer depends on, in lower case: RFC 9110, section 12.5.5; `nil` if on anything.
+    /// The names of the request fields in `Vary`; `nil` for `*` or an invalid name: RFC 9110, section 12.5.5.
     static func selectingNames(_ headers: HTTPHeaders) -> [HTTPHeaders.Name]? {
         let elements = headers.values(of: .vary).flatMap { $0.split(separator: ",") }.map { HTTPGrammar.trimmed($0) }
-        // What is no name may be any.
+        // An invalid name may mean any field.
         guard elements.allSatisfy({ $0.isEmpty || ($0 != "*" && HTTPGrammar.isToken($0)) }) else { return nil }
         return elements.filter { !$0.isEmpty }.map { HTTPHeaders.Name(stringLiteral: $0) }
     }
 
-    /// The names of the fields that a stored body depends on.
+    /// The names of the request fields that a stored body depends on.
     ///
-    /// Whether a body was decoded depends on the codings that its request asked for, even if the server does not say so in `Vary`.
+    /// For an encoded body, `Accept-Encoding` is always a dependency, even without `Vary`: the transport
+    /// decodes a body only if the request asked for the coding.
     static func storedNames(_ headers: HTTPHeaders) -> [HTTPHeaders.Name]? {
         let isPlain = ["", "identity"].contains(headers[.contentEncoding]?.lowercased() ?? "")
         return self.selectingNames(headers).map { isPlain ? $0 : $0 + [.acceptEncoding] }
@@ -106,22 +110,23 @@ struct StoredAnswer: Sendable, Equatable {
         Dictionary(names.map { ($0, self.normalized(headers, $0)) }) { first, _ in first }
     }
 
-    /// The values of the lines joined, blanks around commas left out, and in lower case where case does not count.
+    /// The joined values of the field's lines, without blanks around commas, in lower case if case is not
+    /// significant.
     private static func normalized(_ headers: HTTPHeaders, _ name: HTTPHeaders.Name) -> String? {
         guard let value = headers[name] else { return nil }
         let text = HTTPDirective.elements(of: value).joined(separator: ",")
         return Self.caseInsensitive.contains(name) ? text.lowercased() : text
     }
 
-    /// RFC 9110, sections 12.5.1, 12.5.3 and 12.5.4, whose members are compared without regard to case.
+    /// The fields with case-insensitive members: RFC 9110, sections 12.5.1, 12.5.3 and 12.5.4.
     private static let caseInsensitive: Set<HTTPHeaders.Name> = [.accept, .acceptEncoding, .acceptLanguage]
 
-    /// Whether the answer is for a request with these fields.
+    /// Whether the response matches a request with `headers`.
     func isSelected(by headers: HTTPHeaders) -> Bool {
         self.selecting.allSatisfy { Self.normalized(headers, $0.key) == $0.value }
     }
 
-    /// The fields of an answer that may be stored: RFC 9111, section 3.1.
+    /// The fields of a response without fields that may not be stored: RFC 9111, section 3.1.
     static func storable(_ headers: HTTPHeaders) -> HTTPHeaders {
         guard headers.fields.contains(where: { Self.forOneConnection.contains($0.name) }) else { return headers }
         let named = headers.values(of: .connection).flatMap { HTTPDirective.elements(of: $0) }
@@ -138,7 +143,7 @@ struct StoredAnswer: Sendable, Equatable {
 
     /// The stored fields after a validation: RFC 9111, section 3.2.
     ///
-    /// The new ones replace those of the same names, but for those that describe the stored content.
+    /// New fields replace stored fields of the same names, except fields that describe the stored content.
     static func updated(_ stored: HTTPHeaders, by new: HTTPHeaders) -> HTTPHeaders {
         var fresh = HTTPHeaders()
         for field in self.storable(new).fields where !self.describesContent(field.name) {
@@ -200,7 +205,7 @@ extension StoredAnswer: Codable {
         DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "no stored answer"))
     }
 
-    /// Writes the answer, but for `Set-Cookie`: what may be a credential stays in memory.
+    /// Writes the response without `Set-Cookie`, a possible credential, which stays in memory.
     func encode(to encoder: any Encoder) throws {
         var record = encoder.container(keyedBy: Key.self)
         try record.encode(self.status, forKey: .status)
@@ -222,27 +227,30 @@ extension StoredAnswer: Codable {
     }
 }
 
-/// The answers that are stored for one URL, the newest first: one for each variant, or several parts.
+/// The stored responses of one URL, newest first: one per variant, or several parts.
 struct StoredAnswers: Sendable {
-    /// How many are kept for one URL.
+    /// The maximum number of stored responses per URL.
     static let maximumCount = 16
 
     private(set) var answers: [StoredAnswer] = []
 
     init(_ answers: [StoredAnswer] = []) { self.answers = answers }
 
-    /// Puts `answer` in the place of the responses that would be selected by the same requests, unless one of them is newer.
+    /// Inserts `answer` in place of the responses for the same requests, unless one of these responses is
+    /// newer.
     ///
-    /// A part is combined with a stored part of the same version, where they are neighbours, and does not replace a complete response of
-    /// the same version.
+    /// A part is combined with an adjacent or overlapping stored part of the same version. A part does not
+    /// replace a complete response of the same version. If the order of two responses is disputed, the stored
+    /// response is marked for validation instead.
     ///
     /// - Parameters:
-    ///   - answer: The answer.
-    ///   - former: The stored response that `answer` is a newer state of; `nil` if there is none.
-    ///   - headers: The fields of its request.
-    ///   - partLimit: The most bytes that parts are combined to.
+    ///   - answer: The response.
+    ///   - former: The stored response that a validation has updated to `answer`; `nil` for a new response.
+    ///   - headers: The fields of the request.
+    ///   - partLimit: The maximum length of combined parts, in bytes.
     ///   - now: The time of day.
-    /// - Returns: What is not stored any more, and whether the answer is; if it is not, it is among the former.
+    /// - Returns: The responses that are not stored afterwards, and whether `answer` is stored. Without
+    ///   storage, `answer` is among the former.
     mutating func insert(
         _ answer: StoredAnswer,
         replacing former: StoredAnswer? = nil,
@@ -256,7 +264,7 @@ struct StoredAnswers: Sendable {
             let stored = self.answers[place]
             guard stored != former else { continue }
             let relation = answer.order.relation(to: stored.order, at: now)
-            // RFC 9111, section 3.4: parts of one version complete each other, in whatever order they arrive.
+            // RFC 9111, section 3.4: parts of one version are combined, in any order of arrival.
             if answer.part != nil || stored.part != nil, let tag = answer.strongTag, tag == stored.strongTag {
                 if answer.part == nil {
                     answer.sent = max(answer.sent, stored.sent)
@@ -284,12 +292,12 @@ struct StoredAnswers: Sendable {
         return (gone, true)
     }
 
-    /// Removes the responses that a newer one replaces.
+    /// Removes the responses that a newer response replaces.
     ///
     /// - Parameters:
     ///   - response: The newer response, which is not stored.
     ///   - now: The time of day.
-    /// - Returns: The removed responses, and whether any response was removed or marked as in need of validation.
+    /// - Returns: The removed responses, and whether any response was removed or marked for validation.
     mutating func remove(
         supersededBy response: SupersedingResponse,
         at now: Date
@@ -314,14 +322,14 @@ struct StoredAnswers: Sendable {
         return (gone, isMarked || !gone.isEmpty)
     }
 
-    /// Changes every answer.
+    /// Changes each stored response.
     mutating func update(_ change: (inout StoredAnswer) -> Void) {
         for index in self.answers.indices { change(&self.answers[index]) }
     }
 
     mutating func remove(_ answer: StoredAnswer) { self.answers.removeAll { $0 == answer } }
 
-    /// What they cost in memory, roughly, in bytes.
+    /// The approximate cost in memory, in bytes.
     var memoryCost: Int { self.answers.reduce(0) { $0 + $1.memoryCost } }
 }
 
@@ -330,7 +338,7 @@ extension StoredAnswers: Codable {
         self.answers = try decoder.singleValueContainer().decode([StoredAnswer].self)
     }
 
-    /// Writes the answers, but for those that depend on credentials.
+    /// Writes the responses, except responses that depend on credentials.
     func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
         try container.encode(self.answers.filter { !$0.isTransient })

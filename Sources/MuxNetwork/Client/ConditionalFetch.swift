@@ -1,11 +1,11 @@
 import Foundation
 import MuxKit
 
-/// Fetches a resource for a multiplexer, conditionally where it has a value: RFC 9111, section 4.3.
+/// Fetches a resource for a multiplexer, conditionally if a value exists: RFC 9111, section 4.3.
 struct ConditionalFetch: Sendable {
     let client: HTTPClient
 
-    /// Fetches the value, or validates `before`.
+    /// Fetches the value, or validates the previous value `before`.
     ///
     /// - Returns: The value, with its freshness.
     /// - Throws: ``HTTPError``, or `CancellationError`.
@@ -16,10 +16,11 @@ struct ConditionalFetch: Sendable {
         let isAsked = request.method == .get || request.method == .head
         let fields = self.client.configuration.fields(of: request)
         let variant = before?.validator.map { HTTPVariant($0) }
-        // What is known is for a request with other fields.
+        // A previous value for other request fields is not used.
         let before = variant?.isSelected(by: fields) ?? true ? before : nil
         var headers: HTTPHeaders = [:]
-        // Who fetches although the value is fresh wants the server's: no cache on the way may answer (RFC 9111, section 5.2.1.4).
+        // A fetch despite a fresh value must reach the server: intermediate caches must not respond without
+        // validation (RFC 9111, section 5.2.1.4).
         if isAsked, let before, before.age < before.timeToLive, fields[.cacheControl] == nil {
             headers[.cacheControl] = "no-cache"
         }
@@ -31,13 +32,13 @@ struct ConditionalFetch: Sendable {
             if validator.isMet(by: response.headers) {
                 return self.renewed(before, variant, request, fields, response, delay)
             }
-            // RFC 9111, section 4.3.4: the 304 is about another version.
+            // RFC 9111, section 4.3.4: the 304 is for another version.
         }
         let (response, delay) = try await self.response(to: request, headers)
         return try self.fetched(request, fields, response, delay)
     }
 
-    /// Whether a cached value with this validator is for `request` as it is now.
+    /// Whether a cached value with this validator matches the current `request`.
     func isSelected(_ validator: String, by request: some HTTPRequest) -> Bool {
         HTTPVariant(validator).isSelected(by: self.client.configuration.fields(of: request))
     }
@@ -63,7 +64,7 @@ struct ConditionalFetch: Sendable {
         let freshness = self.freshness(request, response, delay)
         let isAsked = freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
         let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
-        // RFC 9110, section 13.1.2: a condition would make the server refuse a POST rather than answer 304.
+        // RFC 9110, section 13.1.2: a server would refuse a conditional POST, rather than respond with a 304.
         let validator = request.method == .post ? nil : freshness.validator
         let variant = HTTPVariant(validator, varying: self.names(response), in: fields)
         return Fetched(
@@ -76,7 +77,8 @@ struct ConditionalFetch: Sendable {
         )
     }
 
-    /// RFC 9111, section 4.3.4: the fields of the 304 replace those of before; the others stay.
+    /// Renews the previous value: RFC 9111, section 4.3.4. Fields of the 304 replace previous fields; other
+    /// fields remain.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
         _ variant: HTTPVariant,
@@ -88,13 +90,13 @@ struct ConditionalFetch: Sendable {
         let saysAnything = response.headers[.cacheControl] != nil || response.headers[.expires] != nil
         var freshness = saysAnything ? self.freshness(request, response, delay) : HTTPFreshness()
         if response.headers[.cacheControl] == nil {
-            // The directives of before still hold, such as `no-cache`, whatever `Expires` says.
+            // The previous directives, such as `no-cache`, still apply, regardless of `Expires`.
             freshness.timeToLive = min(freshness.timeToLive ?? before.timeToLive, before.timeToLive)
             freshness.staleWhileRevalidate = before.stale.whileRevalidate
             freshness.staleIfError = before.stale.ifError
         }
         let names = response.headers[.vary] == nil ? variant.names : self.names(response)
-        // RFC 9111, section 4.3.4: a strong tag does not replace a weak one.
+        // RFC 9111, section 4.3.4: a strong tag does not replace a weak tag.
         let isUpdated = variant.validator?.isUpdated(by: response.headers) ?? true
         let validator = isUpdated ? freshness.validator ?? variant.validator : variant.validator
         let renewed = HTTPVariant(validator, varying: names, in: fields)
@@ -109,7 +111,7 @@ struct ConditionalFetch: Sendable {
     }
 
     private func names(_ response: HTTPResponse) -> [HTTPHeaders.Name] {
-        // With `*` each use is validated in any case.
+        // With `*` each use requires validation in any case.
         StoredAnswer.selectingNames(response.headers) ?? []
     }
 
@@ -118,7 +120,7 @@ struct ConditionalFetch: Sendable {
         _ response: HTTPResponse,
         _ delay: Duration
     ) -> HTTPFreshness {
-        // RFC 9110, section 9.3.3, permits a POST to be a query; that it is one, an app says by caching it.
+        // RFC 9110, section 9.3.3, permits a POST as a query; an app declares a query by caching the POST.
         let isQuery = request.method == .post
         let answer = HTTPFreshness.Answer(
             method: isQuery ? .get : request.method,

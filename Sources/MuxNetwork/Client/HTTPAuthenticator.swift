@@ -1,33 +1,34 @@
 public import Foundation
 public import MuxKit
 
-/// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused one once for all of them.
+/// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused token once for all requests.
 ///
-/// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``. One of your own that uses
-/// a runner returns the runner's ``sessionRepository``, so that a sign-out reaches what its clients keep.
+/// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``. A
+/// custom authenticator with a runner returns the runner's ``sessionRepository``, so that a sign-out removes
+/// the cached values of its clients.
 public protocol HTTPAuthenticator: Sendable {
-    /// The repository whose session the tokens belong to; `nil`, the default, if they belong to none.
+    /// The repository of the tokens' session; `nil`, the default, for tokens without a session.
     ///
-    /// It is the default repository of a client's multiplexers and of its ``CachingTransport``.
+    /// The default repository of a client's multiplexers and of its ``CachingTransport``.
     var sessionRepository: MuxRepository? { get }
 
-    /// Runs `send` with a token, and again with a new one if it reports the token as bad.
+    /// Runs `send` with a token, and again with a new token if `send` reports a bad token.
     ///
     /// - Parameter send: Sends a request with the token's headers.
-    /// - Returns: What `send` returned.
-    /// - Throws: Why there is no token.
+    /// - Returns: The result of `send`.
+    /// - Throws: The failure to get a token.
     nonisolated(nonsending) func authorized<Output: Sendable>(
         _ send: (any HTTPToken) async throws -> RunResult<Output>
     ) async throws -> Output
 }
 
 extension HTTPAuthenticator {
-    /// The tokens belong to no session.
+    /// `nil`: the tokens belong to no session.
     public var sessionRepository: MuxRepository? { nil }
 }
 
 extension HTTPAuthenticator where Self: DependencyRunner {
-    /// The tokens belong to no session, unless the runner says otherwise.
+    /// `nil`: the tokens belong to no session, unless the runner has another implementation.
     public var sessionRepository: MuxRepository? { nil }
 }
 
@@ -35,8 +36,8 @@ extension HTTPAuthenticator where Self: DependencyRunner, Dependency: HTTPToken 
     /// Runs `send` with the runner's dependency.
     ///
     /// - Parameter send: Sends a request with the token's headers.
-    /// - Returns: What `send` returned.
-    /// - Throws: What the runner throws.
+    /// - Returns: The result of `send`.
+    /// - Throws: The error of the runner.
     public nonisolated(nonsending) func authorized<Output: Sendable>(
         _ send: (any HTTPToken) async throws -> RunResult<Output>
     ) async throws -> Output {
@@ -50,8 +51,8 @@ extension OAuthDependentRunner: HTTPAuthenticator where AccessToken: HTTPToken {
 
 /// Credentials that authorize a request.
 ///
-/// `String` is one, sent as a bearer token; so are ``HTTPCredentials`` and ``JSONWebToken``. A type of your own returns its
-/// header fields:
+/// `String`, ``HTTPCredentials`` and ``JSONWebToken`` are tokens; a `String` is sent as a bearer token. A
+/// custom token returns its header fields:
 ///
 /// ```swift
 /// struct Key: HTTPToken {
@@ -60,10 +61,10 @@ extension OAuthDependentRunner: HTTPAuthenticator where AccessToken: HTTPToken {
 /// }
 /// ```
 public protocol HTTPToken: PerishableDependency {
-    /// Its header fields, which are not sent on when a redirection leads to another scheme, host or port.
+    /// The header fields of the token; removed on a redirection to another scheme, host or port.
     var headers: HTTPHeaders { get }
 
-    /// When it expires; `nil`, the default, if that is unknown. A runner renews it before.
+    /// The time of expiry; `nil`, the default, if unknown. A runner renews the token before this time.
     var expiry: Date? { get }
 }
 

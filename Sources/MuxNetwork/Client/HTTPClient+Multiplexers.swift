@@ -2,33 +2,39 @@ import Foundation
 public import MuxKit
 
 extension HTTPClient {
-    /// Makes a multiplexer that fetches one resource and caches it by the server's rules, in memory and on disk.
+    /// Makes a multiplexer that fetches one resource and caches the value by the server's rules, in memory
+    /// and on disk.
     ///
     /// ```swift
     /// let profile = client.multiplexer(cacheKey: "Profile", GetProfile()).register()
     /// let me = try await profile.request()
     /// ```
     ///
-    /// - `Cache-Control`, `Expires`, `Age` and `Date` determine how long the value is fresh (RFC 9111), and for how long it may
-    ///   be used when it is stale (RFC 5861). An answer with a `Last-Modified` alone is fresh for a tenth of the time since then, up to
-    ///   ``HTTPClient/Configuration/heuristicLimit``; one with an `ETag` alone is validated each time
-    ///   (``HTTPClient/Configuration/validatesWithoutLifetime``). Where the server says nothing at
-    ///   all, `policy` determines.
-    /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews it without decoding.
+    /// - `Cache-Control`, `Expires`, `Age` and `Date` determine the lifetime of the value (RFC 9111) and the
+    ///   use of a stale value (RFC 5861). With `Last-Modified` alone, the lifetime is a tenth of the time
+    ///   since the last change, up to ``HTTPClient/Configuration/heuristicLimit``. With an `ETag` alone, the
+    ///   value is validated each time (``HTTPClient/Configuration/validatesWithoutLifetime``). Without any of
+    ///   these fields, `policy` determines the lifetime.
+    /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews the
+    ///   value without decoding.
     /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale.
-    /// - A request whose method is POST, such as a GraphQL query or a search, is cached for as long as the server's fields say,
-    ///   or else `policy`. It is never validated, so one with an `ETag` alone is fetched each time. It makes no value stale.
-    ///   Other methods are not cached.
-    /// - A server that answers 500, 502, 503 or 504 counts as one that cannot be reached.
-    /// - The ``HTTPClient/Configuration/viewer`` and the session are part of the key, so accounts do not share values.
+    /// - The response to a POST request, such as a GraphQL query or a search, is cached for the lifetime of
+    ///   the server's fields, otherwise of `policy`. Such a value is never validated: with an `ETag` alone,
+    ///   the value is fetched each time. The request makes no value stale.
+    /// - Responses to methods other than GET, HEAD and POST are not cached.
+    /// - A server that responds with 500, 502, 503 or 504 counts as unreachable.
+    /// - Accounts do not share values: the ``HTTPClient/Configuration/viewer`` is part of the name on disk,
+    ///   and a value belongs to one session.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
-    ///   - policy: Applies where the server says nothing, and to the fetch itself.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for the repository of the
-    ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
-    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
-    ///   - request: Makes the request: for each fetch, and for each use of a value whose answer has `Vary`, on the caller's executor.
+    ///   - cacheKey: The name of the value on disk; `nil`, the default, for a value in memory only.
+    ///   - policy: The rules for a value without server rules, and for the fetch.
+    ///   - repository: The repository whose saves and sign-outs include the multiplexer; `nil`, the default,
+    ///     for the repository of the authenticator, otherwise the shared repository. If the authenticator has
+    ///     another repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach
+    ///     both.
+    ///   - request: Makes the request: for each fetch, and for each use of a value whose response has `Vary`,
+    ///     on the caller's executor.
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
@@ -49,22 +55,23 @@ extension HTTPClient {
         return multiplexer
     }
 
-    /// Makes a map that fetches resources by key and caches them by the server's rules, in memory and on disk.
+    /// Makes a map that fetches resources by key and caches the values by the server's rules, in memory and
+    /// on disk.
     ///
     /// ```swift
     /// let users = client.multiplexerMap(cacheKey: "Users") { id in GetUser(id: id) }.register()
     /// let user = try await users.request(key: "42")
     /// ```
     ///
-    /// Each key behaves as ``multiplexer(cacheKey:policy:repository:_:)``. It has to include everything that the request depends
-    /// on, such as a language.
+    /// Each key behaves as ``multiplexer(cacheKey:policy:repository:_:)``. The key has to include everything
+    /// that the request depends on, such as a language.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
-    ///   - policy: Applies where the server says nothing, and to the fetch itself.
-    ///   - repository: Where the map takes part in saves and sign-outs; `nil`, the default, for the repository of the
-    ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
-    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, for values in memory only.
+    ///   - policy: The rules for a value without server rules, and for the fetch.
+    ///   - repository: The repository whose saves and sign-outs include the map; `nil`, the default, for the
+    ///     repository of the authenticator, otherwise the shared repository. If the authenticator has another
+    ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
     ///   - request: Makes the request of a key.
     /// - Returns: The map.
     public func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
@@ -86,11 +93,11 @@ extension HTTPClient {
     }
 }
 
-/// The parts of a multiplexer whose values are resources of a client: its fetch, and its rules for values that changed.
+/// The parts of a multiplexer for a client's resources: the fetch, and the rules for changed values.
 private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: Sendable {
     let policy: MuxPolicy
     private let cacheKey: String?
-    /// The name on disk, of which the viewer is a part; `nil` to keep nothing there.
+    /// The name on disk, including the viewer; `nil` for values in memory only.
     private let domain: String?
     private let choice: RepositoryChoice
     private let conditionalFetch: ConditionalFetch
@@ -117,8 +124,9 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
 
     var repository: MuxRepository { self.choice.repository }
 
-    /// `persistence` under the viewer's name, where an entry is stale that was fetched before its resource was last changed by
-    /// this client; `nil` to keep nothing on disk.
+    /// `persistence` with the viewer in its name; `nil` for values in memory only.
+    ///
+    /// An entry is stale if this client changed the resource after the fetch of the entry.
     func persistence<EntryKey: Sendable>(
         like persistence: Persistence<EntryKey, Request.Output>?,
         key: @escaping @Sendable (EntryKey) -> Key
@@ -132,7 +140,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         return persistence
     }
 
-    /// A value is for the requests that its answer's `Vary` selects: RFC 9111, section 4.1.
+    /// The rule by which a value matches requests with the same `Vary` fields: RFC 9111, section 4.1.
     func selection<EntryKey: Sendable>(
         key: @escaping @Sendable (EntryKey) -> Key
     ) -> EntrySelection<EntryKey> {
@@ -156,7 +164,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         return name
     }
 
-    /// Passes changes on to `multiplexer`, as long as it lives.
+    /// Reports changes to `multiplexer`, until the multiplexer's deallocation.
     func attach(_ multiplexer: Multiplexer<Request.Output>) {
         self.index.attach(
             refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
@@ -164,7 +172,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         )
     }
 
-    /// Passes changes on to `map`, as long as it lives.
+    /// Reports changes to `map`, until the map's deallocation.
     func attach(_ map: MultiplexerMap<Key, Request.Output>) {
         self.index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },

@@ -8,16 +8,24 @@ public import MuxKit
 /// let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
 /// ```
 ///
-/// ``call(for:path:)`` returns what is sent, without the header fields of the token. An app's requests read well as an
-/// extension: `func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }`.
+/// ``call(for:path:)`` returns the request to send, without the header fields of the token. An app can define
+/// its requests in an extension:
 ///
-/// **Authentication.** A request without private headers carries the authenticator's token. A runner renews a token ahead of its
-/// end; one that the server refuses (401) is renewed, and the request is sent once more. Concurrent requests share the renewal.
+/// ```swift
+/// extension HTTPClient {
+///     func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }
+/// }
+/// ```
 ///
-/// **Cancellation.** A cancelled call leaves at once with `CancellationError`, and the transport's exchange ends.
+/// **Authentication.** A request without private headers carries the authenticator's token. A runner renews a
+/// token before its expiry. If the server refuses a token (401), the token is renewed, and the request is
+/// sent once more. Concurrent requests share the renewal.
 ///
-/// **After a failure.** With ``HTTPClient/Configuration/retry`` the request is sent again as the policy says. A failed call leaves no
-/// state behind.
+/// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
+/// ends.
+///
+/// **After a failure.** With ``HTTPClient/Configuration/retry`` the request is sent again according to the
+/// policy. A failed call leaves no state behind.
 public struct HTTPClient: Sendable {
     /// The settings of all requests.
     public let configuration: HTTPClient.Configuration
@@ -27,17 +35,19 @@ public struct HTTPClient: Sendable {
     let invalidation: InvalidationInterceptor
     private let retryAfter: RetryAfterInterceptor
     private let transport: any HTTPTransport
-    /// The repository of a transport that keeps answers for the authenticator's session; `nil` if there is none.
+    /// The repositories of a caching transport and of the authenticator, to detect a mismatch; `nil` without
+    /// both.
     private let choice: RepositoryChoice?
-    /// Names the session of each call to the caches in the transport; `nil` if there is no account, or no such cache.
+    /// The session of each call, for caches inside the transport; `nil` without an account or such a cache.
     private let sessions: SessionWatch?
 
     /// Makes a client.
     ///
     /// - Parameters:
     ///   - configuration: The settings of all requests.
-    ///   - transport: Sends them; by default ``HTTPTransport/system(_:)`` with the limits of `configuration`.
-    ///   - authenticator: Hands out tokens; without one, requests carry none.
+    ///   - transport: The transport of the requests; by default ``HTTPTransport/system(_:)`` with the limits
+    ///     of `configuration`.
+    ///   - authenticator: The source of tokens; `nil`, the default, for requests without a token.
     public init(
         configuration: HTTPClient.Configuration = .default,
         transport: (any HTTPTransport)? = nil,
@@ -59,14 +69,16 @@ public struct HTTPClient: Sendable {
         }
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the response.
     ///
     /// - Parameters:
     ///   - request: The request.
-    ///   - values: Values for the path's placeholders; they replace the request's own.
-    ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
-    /// - Returns: The output and the answer that it was read from.
-    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
+    ///   - values: Values for the path's placeholders; replace the request's own values.
+    ///   - token: A token in place of the authenticator's token, not renewed after a 401; `nil` for the
+    ///     authenticator's token.
+    /// - Returns: The output, and the response of the output.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
+    ///   `CancellationError`.
     @discardableResult
     public func execute<Request: HTTPRequest>(
         _ request: Request,
@@ -80,14 +92,16 @@ public struct HTTPClient: Sendable {
         return (try request.mapper.output(of: response), response)
     }
 
-    /// Sends a request and returns its output alone.
+    /// Sends a request and returns only its output.
     ///
     /// - Parameters:
     ///   - request: The request.
-    ///   - values: Values for the path's placeholders; they replace the request's own.
-    ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
+    ///   - values: Values for the path's placeholders; replace the request's own values.
+    ///   - token: A token in place of the authenticator's token, not renewed after a 401; `nil` for the
+    ///     authenticator's token.
     /// - Returns: The output.
-    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
+    ///   `CancellationError`.
     public func output<Request: HTTPRequest>(
         of request: Request,
         path values: [String: String] = [:],
@@ -102,7 +116,8 @@ public struct HTTPClient: Sendable {
     ///   - url: An absolute `http` or `https` URL.
     ///   - headers: Header fields of the request.
     /// - Returns: The body as `Data`, or decoded from JSON.
-    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
+    ///   `CancellationError`.
     public func get<Output: Decodable & Sendable>(_ url: URL, headers: HTTPHeaders = [:]) async throws -> Output {
         let endPoint: HTTPEndPoint
         do throws(HTTPError.PreparationFailure) {
@@ -113,15 +128,18 @@ public struct HTTPClient: Sendable {
         return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
     }
 
-    /// Sends a request and returns the answer, whatever its status.
+    /// Sends a request and returns the response with any status.
     ///
     /// - Parameters:
     ///   - request: The request.
-    ///   - values: Values for the path's placeholders; they replace the request's own.
-    ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
-    ///   - headers: Header fields that replace the request's own.
-    /// - Returns: The answer; a 401 only after a new token did not help.
-    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
+    ///   - values: Values for the path's placeholders; replace the request's own values.
+    ///   - token: A token in place of the authenticator's token, not renewed after a 401; `nil` for the
+    ///     authenticator's token.
+    ///   - headers: Header fields that replace the request's own fields.
+    /// - Returns: The response. With an authenticator's token, a 401 is returned only if the server also
+    ///   refused a new token.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
+    ///   `CancellationError`.
     public func response(
         to request: some HTTPRequest,
         path values: [String: String] = [:],
@@ -131,7 +149,8 @@ public struct HTTPClient: Sendable {
         try await self.response(to: request, path: values, token: token, headers: headers, isQuery: false)
     }
 
-    /// ``response(to:path:token:headers:)`` for a value that is cached: a POST changes nothing.
+    /// ``response(to:path:token:headers:)`` for a cached value: a POST counts as a query, and changes no
+    /// resource.
     func responseForCache(to request: some HTTPRequest, headers: HTTPHeaders) async throws -> HTTPResponse {
         try await self.response(to: request, path: [:], token: nil, headers: headers, isQuery: request.method == .post)
     }
@@ -146,7 +165,7 @@ public struct HTTPClient: Sendable {
         try self.choice?.check(nil, name: "CachingTransport")
         do {
             let session = self.sessions?.current
-            // As a rule there is neither: the transport has no cache, or knows its repository.
+            // Usually both are `nil`: the transport has no cache, or the repository of its cache is known.
             guard session != nil || CallSession.current != nil else {
                 return try await self.answer(
                     to: request,
@@ -182,7 +201,8 @@ public struct HTTPClient: Sendable {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         if let session { call = call.sent(for: session) }
         call.isQuery = isQuery
-        // Before there is a token: a call with the token of a session that has ended since belongs to that session.
+        // Before the call gets a token: a call with a token of an ended session must belong to the ended
+        // session.
         call.session = (self.transport as? any ValidatedTransport)?.session
         guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
         guard let authenticator, token == nil else {
@@ -191,11 +211,11 @@ public struct HTTPClient: Sendable {
         return try await self.send(call, with: authenticator)
     }
 
-    /// The request as it is sent, but for the token.
+    /// The request to send, without the token.
     ///
     /// - Parameters:
     ///   - request: The request.
-    ///   - values: Values for the path's placeholders; they replace the request's own.
+    ///   - values: Values for the path's placeholders; replace the request's own values.
     /// - Returns: The request.
     /// - Throws: ``HTTPError/preparation(_:request:)``.
     public func call(for request: some HTTPRequest, path values: [String: String] = [:]) throws(HTTPError) -> HTTPCall {
@@ -218,19 +238,20 @@ public struct HTTPClient: Sendable {
         }
     }
 
-    // MARK: - The chain: token and its retry, renewal after a 401, retry, Retry-After, invalidation, transport
+    // MARK: - The chain: token and retry, renewal after a 401, retry, Retry-After, invalidation, transport
 
-    /// Sends a request with a token; a failure to get one is retried as the configuration says, for nothing was sent.
+    /// Sends a request with a token; a failure to get a token is retried by the policy, because no request
+    /// was sent.
     private func send(_ call: ValidatedCall, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
         guard let policy = self.configuration.retry else { return try await self.attempt(call, authenticator).get() }
         let loop = RetryLoop(policy, time: self.time)
         return try await loop.runPlainly { _ in try await self.attempt(call, authenticator) }.get()
     }
 
-    /// Sends a request with a token, and once more with a new one after a 401.
+    /// Sends a request with a token, and once more with a new token after a 401.
     ///
     /// - Returns: The outcome of the exchange.
-    /// - Throws: Why there is no token.
+    /// - Throws: The failure to get a token.
     private func attempt(
         _ call: ValidatedCall,
         _ authenticator: any HTTPAuthenticator
@@ -238,7 +259,8 @@ public struct HTTPClient: Sendable {
         var wasRefused = false
         do {
             return try await authenticator.authorized { token in
-                // An error of the exchange is an output for the authenticator: it does not concern the token.
+                // An error of the exchange is an output for the authenticator, because the token is not the
+                // cause.
                 do {
                     let response = try await self.exchange(try call.authorized(by: token.headers))
                     guard response.status == .unauthorized, !wasRefused else { return .output(.success(response)) }
@@ -253,7 +275,7 @@ public struct HTTPClient: Sendable {
         }
     }
 
-    /// Sends a request, as often as the configuration says.
+    /// Sends a request, again after a transient failure if the configuration permits.
     private func exchange(_ call: ValidatedCall) async throws -> HTTPResponse {
         guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
             return try await self.send(call)
@@ -279,7 +301,7 @@ public struct HTTPClient: Sendable {
         let send = { (call: ValidatedCall) async throws -> HTTPReply in
             try await self.invalidation.send(call) { try await self.transport.exchange(call) }
         }
-        // A cache obeys Retry-After itself, and answers with what is stored meanwhile.
+        // A cache obeys Retry-After, and responds with stored responses during the pause.
         let isCached = self.transport is CachingTransport
         let reply = isCached ? try await send(call) : try await self.retryAfter.send(call, next: send)
         return HTTPResponse(request: call.call, reply: reply)
@@ -287,7 +309,7 @@ public struct HTTPClient: Sendable {
 }
 
 extension HTTPCall {
-    /// The request as it is sent, but for the token; its header fields are not validated yet.
+    /// The request to send, without the token; the header fields are not validated yet.
     fileprivate init(
         _ request: some HTTPRequest,
         path values: [String: String],
@@ -318,7 +340,7 @@ extension HTTPCall {
 }
 
 extension HTTPClient.Configuration {
-    /// The header fields of a request, but for those of its content and of a token.
+    /// The header fields of a request, without the fields of its content and of a token.
     func fields(of request: some HTTPRequest) -> HTTPHeaders {
         guard !request.usesPrivateHeaders else { return request.headers }
         let own: HTTPHeaders = [.accept: self.contentType.rawValue]
@@ -327,7 +349,7 @@ extension HTTPClient.Configuration {
 }
 
 extension HTTPRequest {
-    /// The URL with `values` in place of the path's placeholders; they replace the request's own.
+    /// The URL with `values` for the path's placeholders; these replace the request's own values.
     func url(path values: [String: String] = [:]) throws(HTTPError.PreparationFailure) -> URL {
         try self.endPoint.url(path: self.pathValues.merging(values) { $1 }, query: self.queryItems)
     }
@@ -336,54 +358,60 @@ extension HTTPRequest {
 extension HTTPClient {
     /// The settings of all requests of an ``HTTPClient``.
     public struct Configuration: Sendable {
-        /// The value of `Accept`, and the content type of a body without one; JSON.
+        /// The value of `Accept`, and the content type of a body without a type; JSON.
         public var contentType: HTTPMediaType
 
-        /// Header fields of every request without private headers; none.
+        /// Header fields of every request without private headers; empty by default.
         ///
-        /// A request's own fields replace those of the same names.
+        /// A request's own fields replace fields of the same names.
         public var headers: HTTPHeaders
 
-        /// The limits of the client's own transport: 20 s of silence, 40 s in all, 10 connections to a host.
+        /// The limits of the client's default transport: 20 s of silence, 40 s in total, 10 connections to a
+        /// host.
         ///
-        /// A transport that is passed to the client has limits of its own; of these, it gets only the first, with each request.
+        /// A custom transport has separate limits, and uses only the first of these limits, which is sent
+        /// with each request.
         public var transport: HTTPTransportOptions
 
-        /// Does nothing: a runner renews a token before its end, by `RunnerPolicy/leeway`.
+        /// Without effect: a runner renews a token before its expiry, by `RunnerPolicy/leeway`.
         @available(*, deprecated, message: "Set the leeway of the runner's RunnerPolicy.")
         public var tokenLeeway: Duration {
             get { .seconds(30) }
             set { _ = newValue }
         }
 
-        /// Identifies the account, where several are used at the same time; `nil` for that of the session.
+        /// Identifies the account, if several accounts are used at the same time; `nil` for the account of
+        /// the session.
         ///
-        /// It is part of the key of every cached value, and is never sent.
+        /// Part of the name of every cached value on disk, and never sent.
         public var viewer: String?
 
-        /// How often a request is sent again after a transient failure; `nil`, the default, for never.
+        /// The retries after a transient failure; `nil`, the default, for no retry.
         ///
-        /// Applies to idempotent methods (``HTTPMethod/isIdempotent``), unless the policy says otherwise, and waits as long as
-        /// `Retry-After` says. The caller gets the outcome of the last attempt.
+        /// Applies to idempotent methods (``HTTPMethod/isIdempotent``), unless the policy also permits
+        /// others. A wait is at least the server's `Retry-After`. The caller gets the outcome of the last
+        /// attempt.
         public var retry: RetryPolicy?
 
         /// Bounds the retries of all requests to a host.
         public var retryBudget: RetryBudget
 
-        /// Measures the waits between attempts and those that `Retry-After` asks for.
+        /// Measures the waits between attempts, and the waits of `Retry-After`.
         public var clock: any Clock<Duration>
 
-        /// The longest freshness of a cached value that is derived from the last change alone; a day.
+        /// The maximum heuristic lifetime of a cached value, derived from `Last-Modified` alone; a day.
         ///
-        /// It is a tenth of the time since then, where the server says nothing else (RFC 9111, section 4.2.2); zero for none.
+        /// The heuristic lifetime is a tenth of the time since the last change, if the server sends no other
+        /// lifetime (RFC 9111, section 4.2.2); zero for no heuristic lifetime.
         public var heuristicLimit: Duration
 
-        /// Whether a cached value is validated for each request where the server says nothing of time, but sends an `ETag`; `true`.
+        /// Whether a cached value with an `ETag`, but without a lifetime, is validated for each request;
+        /// `true`.
         ///
-        /// Otherwise the policy of the multiplexer says how long it is fresh.
+        /// Otherwise the policy of the multiplexer determines the lifetime.
         public var validatesWithoutLifetime: Bool
 
-        /// The wall clock, which dates answers.
+        /// The wall clock, for the arrival times of responses.
         public var wallTime: @Sendable () -> Date
 
         /// The parameters have the names of the properties.

@@ -1,21 +1,24 @@
 public import Foundation
 
-/// A JSON Web Token, of which only the expiry is read: RFC 7519, section 4.1.4.
+/// A JSON Web Token; only the expiry is read: RFC 7519, section 4.1.4.
 ///
 /// ```swift
 /// let token = try JSONWebToken(text)
 /// token.expiry        // the `exp` claim
 /// ```
 ///
-/// The signature is **not verified**: that is up to the server that receives it. The description shows nothing of the token.
+/// The signature is **not verified**: the receiving server verifies the signature. The description does not
+/// contain the token.
 public struct JSONWebToken: HTTPToken, Hashable {
     /// The token in compact form.
     public let text: String
 
-    /// The `exp` claim; `nil` if there is none.
+    /// The `exp` claim; `nil` without this claim.
     public let expiry: Date?
 
-    /// Reads a token in compact form: three parts of base64url, the second a JSON object (RFC 7519, section 3).
+    /// Reads a token in compact form: RFC 7519, section 3.
+    ///
+    /// A token has three parts of base64url; the second part is a JSON object.
     ///
     /// - Throws: ``JSONWebToken/ParsingError``.
     public init(_ text: String) throws(JSONWebToken.ParsingError) {
@@ -58,15 +61,15 @@ extension JSONWebToken: Codable {
 }
 
 extension JSONWebToken: RedactedDescription {
-    /// The type's name alone.
+    /// The type's name, without the token.
     public var description: String { "JSONWebToken(…)" }
 }
 
 extension JSONWebToken {
-    /// Why a text is not a JSON Web Token.
+    /// A reason why a text is not a JSON Web Token.
     @nonexhaustive
     public enum ParsingError: Error, Sendable, Hashable {
-        /// It does not have three parts between dots.
+        /// The token does not have three parts between dots.
         case notThreeParts
 
         /// A part is not base64url.

@@ -3,12 +3,12 @@ package import MuxKit
 
 /// Makes cached values stale when a request changes their resource: RFC 9111, section 4.4.
 ///
-/// A request whose method is not safe changes the resource of its URL, and those that the answer names in `Location` and
-/// `Content-Location`, unless the server refused it.
+/// A request with an unsafe method changes the resource of its URL, and the resources in `Location` and
+/// `Content-Location` of the response, unless the server refused the request.
 package final class InvalidationInterceptor: Sendable {
     /// Receives changes.
     package protocol Listener: AnyObject, Sendable {
-        /// The resource of this name has changed.
+        /// The resource `name` has changed.
         func changed(_ name: HTTPResourceName)
     }
 
@@ -18,12 +18,12 @@ package final class InvalidationInterceptor: Sendable {
         }
 
         var changes: [HTTPResourceName: Moment] = [:]
-        /// Every value that is older counts as changed, because ``changes`` were too many.
+        /// The time of an overflow of ``changes``: every older value counts as changed.
         var everythingChanged: Moment?
         var listeners: [WeakListener] = []
     }
 
-    /// How many changes are noted by name.
+    /// The maximum number of recorded changes.
     package static let maximumChanges = 1_000
 
     private let time: TimeSource
@@ -31,9 +31,9 @@ package final class InvalidationInterceptor: Sendable {
 
     package init(time: TimeSource) { self.time = time }
 
-    /// Runs `next`, which sends `call`, and notes what that changes.
+    /// Runs `next`, which sends `call`, and records the changed resources.
     ///
-    /// - Throws: What `next` throws.
+    /// - Throws: The error of `next`.
     package func send(_ call: ValidatedCall, next: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard !call.method.isSafe, !call.isQuery else { return try await next() }
         let url = call.call.url
@@ -42,20 +42,21 @@ package final class InvalidationInterceptor: Sendable {
             self.changed(Self.resources(changedBy: call, reply))
             return reply
         } catch {
-            // The request may have arrived: stale is the safe assumption.
+            // The server may have processed the request: the safe assumption is a changed resource.
             self.changed(Set([url].compactMap { HTTPResourceName($0) }))
             throw error
         }
     }
 
-    /// The resources that an answer to a request with an unsafe method says to have changed.
+    /// The resources that a request with an unsafe method has changed, according to the response.
     static func resources(changedBy call: ValidatedCall, _ reply: HTTPReply) -> Set<HTTPResourceName> {
         guard (200...399).contains(reply.status) else { return [] }
         let url = call.call.url
         let named = [HTTPHeaders.Name.location, .contentLocation].compactMap { reply.headers[$0] }.compactMap {
             URLReference.url($0, relativeTo: reply.url ?? url)
         }
-        // Section 4.4: not those of another origin, for a server could invalidate what others sent.
+        // Section 4.4: only resources of the same origin, otherwise a server could invalidate responses of
+        // other servers.
         return Set(([url] + named.filter { HTTPOrigin($0) == call.origin }).compactMap { HTTPResourceName($0) })
     }
 
@@ -74,12 +75,12 @@ package final class InvalidationInterceptor: Sendable {
         for listener in listeners { for name in names { listener.changed(name) } }
     }
 
-    /// Passes changes to `listener` from now on, as long as it lives.
+    /// Reports changes to `listener`, until the listener's deallocation.
     package func listen(_ listener: any Listener) {
         self.state.withLock { $0.listeners.append(State.WeakListener(listener: listener)) }
     }
 
-    /// How long ago the resource was last changed; `nil` if no change is known.
+    /// The time since the last change of the resource; `nil` without a known change.
     package func timeSinceChange(of name: HTTPResourceName) -> Duration? {
         let now = self.time.now
         let changed = self.state.withLock { state in
@@ -89,12 +90,12 @@ package final class InvalidationInterceptor: Sendable {
     }
 }
 
-/// The keys of one multiplexer by the resource that each is fetched from, so that a change of the resource finds them.
+/// The keys of one multiplexer by resource, to find the keys of a changed resource.
 package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInterceptor.Listener {
     private struct State: Sendable {
         var keys: [HTTPResourceName: Set<Key>] = [:]
         var count = 0
-        /// Beyond this many, keys that are neither in memory nor in flight are removed.
+        /// The number of keys above which keys that are neither in memory nor in flight are removed.
         var limit = 1_000
         var refresh: @Sendable (Key) -> Void = { _ in }
         var isKnown: @Sendable (Key) -> Bool = { _ in true }
@@ -109,7 +110,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         self.time = time
     }
 
-    /// Begins to pass on changes; neither closure may keep the multiplexer alive.
+    /// Begins to report changes; neither closure may retain the multiplexer.
     package func attach(
         refresh: @escaping @Sendable (Key) -> Void,
         isKnown: @escaping @Sendable (Key) -> Bool
@@ -121,7 +122,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         self.invalidation.listen(self)
     }
 
-    /// Notes that `key` is fetched from the resource of this name.
+    /// Records `name` as the resource of `key`.
     package func note(_ key: Key, _ name: HTTPResourceName) {
         let isCrowded = self.state.withLock { state in
             if state.keys[name, default: []].insert(key).inserted { state.count += 1 }
@@ -130,7 +131,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         if isCrowded { self.prune() }
     }
 
-    /// Removes keys that are neither in memory nor in flight: one that is read from disk later is noted again.
+    /// Removes keys that are neither in memory nor in flight; a later read from disk records the key again.
     private func prune() {
         let (old, isKnown) = self.state.withLock { ($0.keys, $0.isKnown) }
         let gone = old.mapValues { $0.filter { !isKnown($0) } }.filter { !$0.value.isEmpty }
@@ -144,7 +145,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         }
     }
 
-    /// When the resource was last changed; `nil` if no change is known.
+    /// The time of the last change of the resource; `nil` without a known change.
     package func changedAt(_ name: HTTPResourceName) -> Moment? {
         self.invalidation.timeSinceChange(of: name).map { self.time.now.advanced(by: .zero - $0) }
     }
@@ -154,23 +155,23 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         for key in keys { refresh(key) }
     }
 
-    /// How many keys are noted.
+    /// The number of recorded keys.
     package var count: Int { self.state.withLock { $0.count } }
 }
 
-/// The resource of a URL, however the URL is written: RFC 9110, section 4.2.3.
+/// The resource of a URL, independent of the URL's spelling: RFC 9110, section 4.2.3.
 package struct HTTPResourceName: Sendable, Hashable {
     private let origin: HTTPOrigin
-    /// Path and query, normalized.
+    /// The path and query, normalized.
     private let target: String
 
-    /// The name of the resource of an absolute `http` or `https` URL; `nil` for any other.
+    /// The name of the resource of an absolute `http` or `https` URL; `nil` for any other URL.
     package init?(_ url: URL) {
         guard let origin = HTTPOrigin(url) else { return nil }
         self.init(url, of: origin)
     }
 
-    /// The name of the resource of a URL whose origin is known.
+    /// The name of the resource of a URL with a known origin.
     init(_ url: URL, of origin: HTTPOrigin) {
         self.origin = origin
         let path = url.path(percentEncoded: true)

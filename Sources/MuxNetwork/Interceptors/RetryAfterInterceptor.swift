@@ -1,17 +1,18 @@
 package import Foundation
 package import MuxKit
 
-/// Sends no request to an origin that answered 403, 429 or 503 with `Retry-After`, until that time has passed.
+/// Obeys `Retry-After`: sends no request to an origin during the pause after a 403, 429 or 503.
 ///
-/// RFC 9110, section 10.2.3; RFC 6585, section 4. A request that comes meanwhile fails with
-/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request whose redirection leads to the origin.
+/// RFC 9110, section 10.2.3; RFC 6585, section 4. During the pause a request fails with
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request with a redirection to the
+/// origin.
 package final class RetryAfterInterceptor: Sendable {
-    /// The longest time for which an origin is left alone.
+    /// The maximum pause of an origin.
     package static let longestPause = FailurePause.longestRetryAfter
 
     private let time: TimeSource
     private let wallTime: @Sendable () -> Date
-    /// When each origin may be asked again.
+    /// The end of the pause of each origin.
     private let pauses = Locked<[HTTPOrigin: Moment]>([:])
 
     package init(time: TimeSource, wallTime: @escaping @Sendable () -> Date) {
@@ -19,9 +20,9 @@ package final class RetryAfterInterceptor: Sendable {
         self.wallTime = wallTime
     }
 
-    /// Runs `next`, which sends `call`, unless the origin is to be left alone.
+    /// Runs `next`, which sends `call`, unless the origin has a pause.
     ///
-    /// - Throws: ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, or what `next` throws.
+    /// - Throws: ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, or the error of `next`.
     package func send(_ call: ValidatedCall, next: (ValidatedCall) async throws -> HTTPReply) async throws -> HTTPReply
     {
         try self.admit(call.origin)
@@ -32,7 +33,7 @@ package final class RetryAfterInterceptor: Sendable {
         return reply
     }
 
-    /// Refuses a request to an origin that is left alone.
+    /// Refuses a request to an origin with a pause.
     private func admit(_ origin: HTTPOrigin) throws(HTTPError) {
         let now = self.time.now
         let pause = self.pauses.withLock { pauses -> Duration? in
@@ -56,6 +57,6 @@ package final class RetryAfterInterceptor: Sendable {
         }
     }
 
-    /// How many origins are noted.
+    /// The number of recorded pauses.
     package var count: Int { self.pauses.withLock { $0.count } }
 }

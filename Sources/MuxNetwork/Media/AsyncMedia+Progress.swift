@@ -6,27 +6,27 @@ extension AsyncMedia {
         /// The number of bytes on disk.
         public var received: Int64
 
-        /// The number of bytes of the whole file; `nil` while that is unknown.
+        /// The size of the whole file in bytes; `nil` while unknown.
         public var total: Int64?
 
         /// Whether the file is complete.
         public var isComplete: Bool
 
-        /// Makes a state.
+        /// Makes a progress value.
         public init(received: Int64 = 0, total: Int64? = nil, isComplete: Bool = false) {
             self.received = received
             self.total = total
             self.isComplete = isComplete
         }
 
-        /// From 0 to 1; `nil` while ``total`` is unknown.
+        /// The fraction from 0 to 1; `nil` while ``total`` is unknown.
         public var fraction: Double? {
             if self.isComplete { return 1 }
             guard let total, total > 0 else { return nil }
             return min(1, Double(self.received) / Double(total))
         }
 
-        /// Whether this is a step forward from `former`.
+        /// Whether this progress is an increase over `former`.
         func isBeyond(_ former: AsyncMedia.Progress) -> Bool {
             if former.isComplete { return false }
             if self.isComplete { return true }
@@ -37,42 +37,45 @@ extension AsyncMedia {
 }
 
 extension AsyncMedia {
-    /// The progress of one file over time: the present state, then every step forward, until it is complete.
+    /// The progress of one file over time: the current progress, then every increase, until the file is
+    /// complete.
     ///
     /// ```swift
     /// for try await progress in AsyncMedia.shared.progress(of: photo) { bar.value = progress.fraction ?? 0 }
     /// ```
     ///
-    /// Watching fetches nothing. The progress never goes back: after a restart from zero, the next element is the first state beyond
-    /// the last one. A slow consumer skips to the newest.
+    /// The sequence does not start a download. The progress never decreases: after a restart from zero, the
+    /// next element is the first progress beyond the last element. A slow consumer gets the newest progress
+    /// only.
     ///
-    /// **After a failure.** The sequence throws the error of a download that fails meanwhile. A download that stops because it has no
-    /// callers left is no failure: the sequence goes on with the next one.
+    /// **After a failure.** If the download fails during the iteration, the sequence throws the error. A
+    /// download that stops without callers does not count as a failure: the sequence continues with the next
+    /// download.
     ///
-    /// **Cancellation.** The sequence ends when the consumer's task is cancelled.
+    /// **Cancellation.** The sequence ends if the consumer's task is cancelled.
     ///
-    /// **Lifetime.** The sequence does not keep the ``AsyncMedia`` alive, and ends when it is deallocated.
+    /// **Lifetime.** The sequence does not retain the ``AsyncMedia``, and ends with its deallocation.
     public struct ProgressSequence: AsyncSequence, Sendable {
-        /// The state of the download.
+        /// The progress of the download.
         public typealias Element = AsyncMedia.Progress
-        /// Why a download failed.
+        /// The error of a failed download.
         public typealias Failure = any Error
 
         let changes: @Sendable () -> AsyncThrowingStream<AsyncMedia.Progress, any Error>
         let present: @Sendable () async -> AsyncMedia.Progress
 
-        /// Begins to watch.
+        /// Begins an iteration.
         ///
-        /// - Returns: An iterator of its own.
+        /// - Returns: A separate iterator.
         public func makeAsyncIterator() -> Iterator {
             Iterator(changes: self.changes().makeAsyncIterator(), present: self.present)
         }
 
-        /// Iterates over the states.
+        /// Iterates over the progress of a download.
         public struct Iterator: AsyncIteratorProtocol {
-            /// The state of the download.
+            /// The progress of the download.
             public typealias Element = AsyncMedia.Progress
-            /// Why a download failed.
+            /// The error of a failed download.
             public typealias Failure = any Error
 
             private var changes: AsyncThrowingStream<AsyncMedia.Progress, any Error>.Iterator
@@ -87,11 +90,11 @@ extension AsyncMedia {
                 self.present = present
             }
 
-            /// Suspends until there is a step forward.
+            /// Suspends until the progress increases.
             ///
             /// - Parameter actor: The consumer's isolation.
-            /// - Returns: The state; `nil` after the file was complete, or if the task is cancelled.
-            /// - Throws: Why the download failed.
+            /// - Returns: The progress; `nil` after the file is complete, or if the task is cancelled.
+            /// - Throws: The error of the failed download.
             public mutating func next(isolation actor: isolated (any Actor)?) async throws -> AsyncMedia.Progress? {
                 guard let former = self.last else {
                     let present = await self.present()
@@ -106,10 +109,10 @@ extension AsyncMedia {
                 return nil
             }
 
-            /// Suspends until there is a step forward.
+            /// Suspends until the progress increases.
             ///
-            /// - Returns: The state; `nil` after the file was complete, or if the task is cancelled.
-            /// - Throws: Why the download failed.
+            /// - Returns: The progress; `nil` after the file is complete, or if the task is cancelled.
+            /// - Throws: The error of the failed download.
             public mutating func next() async throws -> AsyncMedia.Progress? {
                 try await self.next(isolation: #isolation)
             }
@@ -120,11 +123,11 @@ extension AsyncMedia {
 @available(*, unavailable)
 extension AsyncMedia.ProgressSequence.Iterator: Sendable {}
 
-/// Sends the progress of downloads, and their failures, to those that watch the file.
+/// Sends the progress and the failures of downloads to the streams of each file.
 final class MediaWatchers: Sendable {
     private let steps = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
 
-    /// The steps of a download from now on, of which the newest is buffered.
+    /// A stream of the progress from now on; the buffer holds the newest element.
     func changes(of name: MediaName) -> AsyncThrowingStream<AsyncMedia.Progress, any Error> {
         let (stream, continuation) = AsyncThrowingStream.makeStream(
             of: AsyncMedia.Progress.self,
@@ -146,10 +149,12 @@ final class MediaWatchers: Sendable {
 
     func tell(_ progress: AsyncMedia.Progress, of name: MediaName) { self.steps.send(.success(progress), to: name) }
 
-    /// Ends the streams of `name`.
+    /// Ends the streams of `name` with an error.
     func fail(_ name: MediaName, _ error: any Error) { self.steps.send(.failure(error), to: name) }
 
-    /// - Returns: Ends the streams of `names` that exist now.
+    /// Prepares an error for the existing streams of `names`.
+    ///
+    /// - Returns: A closure that ends the streams with `error`.
     func failure(of names: [MediaName], _ error: any Error) -> @Sendable () -> Void {
         let receivers = names.flatMap { self.steps.receivers(of: $0) }
         return { for receive in receivers { receive(.failure(error)) } }

@@ -1,7 +1,8 @@
 public import Foundation
 public import MuxKit
 
-/// Downloads large files that do not change, such as images, audio, video and documents, once, and keeps them on disk.
+/// Downloads large files that do not change, such as images, audio, video and documents, and stores them on
+/// disk.
 ///
 /// ```swift
 /// let file = try await AsyncMedia.shared.request(url: photo)
@@ -9,27 +10,28 @@ public import MuxKit
 /// let have = AsyncMedia.shared.cachedValue(url: photo)
 /// ```
 ///
-/// A file is written while it arrives, so it may be larger than memory. A download that breaks off resumes, also in another
-/// process, if the server supports ranges (RFC 9110, sections 13.1.5 and 14) and the representation is the same; otherwise it
-/// restarts from zero.
+/// A download writes the file while the response arrives, so the file may be larger than memory. An
+/// interrupted download resumes, even in another process, if the server supports ranges (RFC 9110, sections
+/// 13.1.5 and 14) and the representation is unchanged; otherwise the download restarts from zero.
 ///
-/// **Concurrent calls.** For one URL, without its fragment, at most one download runs. At most ``AsyncMedia/Limits/parallelDownloads``
-/// run at a time.
+/// **Concurrent calls.** At most one download runs for each URL without its fragment, and at most
+/// ``AsyncMedia/Limits/parallelDownloads`` downloads run at the same time.
 ///
-/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`. A download without callers stops and keeps what
-/// has arrived.
+/// **Cancellation.** A cancelled caller throws `CancellationError` at once. A download without callers stops;
+/// the received part is kept.
 ///
-/// **After a failure.** What has arrived is kept for the next request, if it can be resumed. Lost connections and transient
-/// statuses are retried as the retry policy says.
+/// **After a failure.** The received part is kept for the next request if it can be resumed. Lost connections
+/// and transient statuses are retried according to the retry policy.
 ///
-/// **On disk.** A file gets its name when it is complete: a hash of the URL, or of a key that the app chooses, with the URL's extension.
-/// The system, or another ``AsyncMedia`` with the same folder, may remove files at any time; ``withFile(url:_:)`` keeps this one from
-/// removing a file in use. A folder that was removed is made again by the next request.
+/// **On disk.** A complete file is named after a hash of the URL, or of a key of the app, with the URL's
+/// extension. The system, or another ``AsyncMedia`` with the same folder, may remove files at any time.
+/// ``withFile(url:_:)`` prevents this object from removing a file in use. The next request recreates a
+/// removed folder.
 ///
-/// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all files, complete or
-/// not. Media with a dependency belong to the dependency's repository.
+/// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all
+/// files, complete or not. An ``AsyncMedia`` with a dependency belongs to the dependency's repository.
 public final actor AsyncMedia {
-    /// The media of an app with one account, in the caches folder.
+    /// The shared object of an app with one account, with files in the caches folder.
     public static let shared = AsyncMedia()
 
     nonisolated let core: MediaCore
@@ -38,30 +40,31 @@ public final actor AsyncMedia {
 
     // MARK: - Requests
 
-    /// Returns a local copy of the file at `url`, fetching it if there is none.
+    /// Returns a local copy of the file at `url`, fetched if absent.
     ///
     /// - Parameters:
-    ///   - url: Where the file is. One of the scheme `file` is returned as it is.
-    ///   - sha256: The SHA-256 that the file must have, as 64 hexadecimal digits; `nil` if any file will do. A file on disk
-    ///     that has another is fetched once more.
+    ///   - url: The URL of the file. A URL with the scheme `file` is returned unchanged.
+    ///   - sha256: The expected SHA-256 of the file, as 64 hexadecimal digits; `nil` without an expectation.
+    ///     A file on disk with a different SHA-256 is fetched once more.
     /// - Returns: The URL of a complete file.
-    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, `MuxError/repositoryMismatch`, what the runner of the
-    ///   dependency threw, or `CancellationError`.
+    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, `MuxError/repositoryMismatch`, the
+    ///   error of the dependency's runner, or `CancellationError`.
     public nonisolated(nonsending) func request(url: URL, sha256: String? = nil) async throws -> URL {
         try await self.core.request(url, sha256: sha256)
     }
 
-    /// Fetches files ahead of their use, after all requests.
+    /// Fetches files before their use, with a lower priority than requests.
     ///
-    /// Returns when all are fetched or have failed. A request for one of them joins its download, which then precedes the other
-    /// prefetches. Cancel the task to stop all of them, or some by ``cancelPrefetch(_:)``.
+    /// Returns when all files are fetched or have failed. A request for one of the files joins its download,
+    /// which then precedes the other prefetches. A cancellation of the task stops all prefetches of the call;
+    /// ``cancelPrefetch(_:)`` stops prefetches of single files.
     ///
-    /// - Parameter urls: Where the files are.
+    /// - Parameter urls: The URLs of the files.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
         let core = self.core
         await withDiscardingTaskGroup { group in
             for url in urls {
-                // Registered before the task begins, so that a cancellation in between has its effect.
+                // Registered before the task begins, so that a cancellation in between has an effect.
                 let cancellations = core.cancellations.stream(of: core.name(of: url))
                 group.addTask(priority: .low) {
                     await withTaskGroup(of: Void.self) { race in
@@ -75,22 +78,23 @@ public final actor AsyncMedia {
         }
     }
 
-    /// Stops prefetches that run, such as those of cells that have scrolled away; requests for the same files go on.
+    /// Stops running prefetches, such as for cells that have scrolled away; requests for the same files
+    /// continue.
     ///
-    /// What has arrived of a file is kept, and a later request resumes it.
+    /// The received part of a file is kept, and a later request resumes the download.
     ///
-    /// - Parameter urls: Where the files are.
+    /// - Parameter urls: The URLs of the files.
     public nonisolated func cancelPrefetch(_ urls: some Sequence<URL>) {
         for url in urls { self.core.cancellations.send((), to: self.core.name(of: url)) }
     }
 
-    /// Runs `body` with a local copy of the file at `url`, which meanwhile is not removed to free space.
+    /// Runs `body` with a local copy of the file at `url`, which this object does not evict during the call.
     ///
     /// - Parameters:
-    ///   - url: Where the file is.
+    ///   - url: The URL of the file.
     ///   - body: Uses the file.
-    /// - Returns: What `body` returned.
-    /// - Throws: What ``request(url:sha256:)`` or `body` threw.
+    /// - Returns: The result of `body`.
+    /// - Throws: The error of ``request(url:sha256:)`` or of `body`.
     public nonisolated(nonsending) func withFile<Output>(
         url: URL,
         _ body: (URL) async throws -> Output
@@ -103,59 +107,63 @@ public final actor AsyncMedia {
 
     // MARK: - Looking
 
-    /// The local copy of the file at `url`, if it is complete.
+    /// The local copy of the file at `url`, if complete.
     ///
-    /// `nil` until a request, or ``loadCachedValue(url:)``, has opened the folder: its files may belong to a session that has ended.
+    /// The result is `nil` until a request, or ``loadCachedValue(url:)``, has opened the folder: before, the
+    /// files may belong to an ended session.
     ///
-    /// - Parameter url: Where the file is. One of the scheme `file` is returned as it is.
+    /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
     /// - Complexity: O(1), two calls to the file system.
     public nonisolated func cachedValue(url: URL) -> URL? { self.core.cached(url) }
 
-    /// The local copy of the file at `url`, if it is complete; fetches nothing.
+    /// The local copy of the file at `url`, if complete; never fetches.
     ///
-    /// - Parameter url: Where the file is. One of the scheme `file` is returned as it is.
+    /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
     public nonisolated func loadCachedValue(url: URL) async -> URL? {
         guard (try? await self.core.open()) != nil else { return nil }
         return self.core.cached(url)
     }
 
-    /// The progress of the file at `url`: the present state, then every step forward.
+    /// The progress of the file at `url`: the current progress, then every increase.
     ///
-    /// - Parameter url: Where the file is.
-    /// - Returns: A sequence for any number of watchers.
+    /// - Parameter url: The URL of the file.
+    /// - Returns: A sequence for any number of iterators.
     public nonisolated func progress(of url: URL) -> AsyncMedia.ProgressSequence { self.core.progress(url) }
 
-    /// The counts since this object was made; a file that was on disk counts as `MuxRepository.Statistics/diskHits`.
+    /// The counts since the initialisation; a file found on disk counts as
+    /// `MuxRepository.Statistics/diskHits`.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.statistics }
 
     // MARK: - Removing
 
     /// Removes the file at `url`, complete or not.
     ///
-    /// A waiting request gets a file that is fetched after this.
+    /// A waiting request gets a file that is fetched after the removal.
     ///
-    /// - Parameter url: Where the file is.
-    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
+    /// - Parameter url: The URL of the file.
+    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
+    ///   removal.
     public func remove(url: URL) async throws { try await self.core.remove(self.core.name(of: url)) }
 
     /// Removes all files, complete or not.
     ///
-    /// Waiting requests get files that are fetched after this.
+    /// Waiting requests get files that are fetched after the removal.
     ///
-    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
+    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
+    ///   removal.
     public func removeAll() async throws { try await self.core.removeAll() }
 
-    /// The numbers of waiting callers, running downloads and known files: zero at rest.
+    /// The numbers of waiting callers, running downloads and known files: all zero without activity.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
-    /// The numbers of downloads that wait for their turn, and of free places: none and all at rest.
+    /// The numbers of queued downloads and of free slots: zero and all without activity.
     package nonisolated var downloadSlots: (waiting: Int, free: Int) { self.core.downloadSlots }
 }
 
 extension AsyncMedia {
-    /// Makes media that need no sign-in.
+    /// Makes an object for files without a sign-in.
     ///
     /// ```swift
     /// var limits = AsyncMedia.Limits()
@@ -165,17 +173,19 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder,
-    ///     another for each folder of a repository. Of repositories without a folder only one may leave it out.
+    ///   - directory: The folder, created on demand; no other object may use the folder. `nil` for a folder
+    ///     in the app's caches folder, a separate folder for each folder of a repository. At most one
+    ///     repository without a folder may use `nil`.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
-    ///   - accepts: The media types that are files; `nil` for any. A response of another type, such as the page of a captive portal, is
-    ///     ``MediaError/wrongType(_:)``.
-    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes; `nil` for the URL without its
-    ///     fragment. URLs with one key have one content and one extension: a download resumes with the newest of them.
-    ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
-    ///     received is none; the download resumes at once.
-    ///   - budget: Bounds the retries to a host; `nil` for no bound.
+    ///   - accepts: The media types of acceptable files; `nil` for any type. A response with another type,
+    ///     such as the page of a captive portal, throws ``MediaError/wrongType(_:)``.
+    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
+    ///     `nil` for the URL without its fragment. URLs with the same key must have the same content and the
+    ///     same extension: a download resumes with the newest URL.
+    ///   - retry: The policy for retries after a transient failure. An interruption with some bytes of the
+    ///     file received does not count as a failure; the download resumes at once.
+    ///   - budget: Limits the retries to a host; `nil` for no limit.
     ///   - durability: Whether a complete file survives a power failure.
     ///   - repository: The repository whose sign-out removes the files.
     public init(
@@ -205,7 +215,7 @@ extension AsyncMedia {
         }
     }
 
-    /// Makes media that need a sign-in.
+    /// Makes an object for files that need a sign-in.
     ///
     /// ```swift
     /// let media = AsyncMedia(dependency: oauth) { call, token in
@@ -214,24 +224,28 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder,
-    ///     another for each folder of a repository. Of repositories without a folder only one may leave it out.
-    ///   - dependency: Runs every request; a 401 makes it renew the dependency, once for all downloads, which then resume.
+    ///   - directory: The folder, created on demand; no other object may use the folder. `nil` for a folder
+    ///     in the app's caches folder, a separate folder for each folder of a repository. At most one
+    ///     repository without a folder may use `nil`.
+    ///   - dependency: Runs every request. After a 401 the runner renews the dependency, once for all
+    ///     downloads, which then resume.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
-    ///   - accepts: The media types that are files; `nil` for any. A response of another type, such as the page of a captive portal, is
-    ///     ``MediaError/wrongType(_:)``.
-    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes; `nil` for the URL without its
-    ///     fragment. URLs with one key have one content and one extension: a download resumes with the newest of them.
-    ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
-    ///     received is none; the download resumes at once.
-    ///   - budget: Bounds the retries to a host; `nil` for no bound.
+    ///   - accepts: The media types of acceptable files; `nil` for any type. A response with another type,
+    ///     such as the page of a captive portal, throws ``MediaError/wrongType(_:)``.
+    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
+    ///     `nil` for the URL without its fragment. URLs with the same key must have the same content and the
+    ///     same extension: a download resumes with the newest URL.
+    ///   - retry: The policy for retries after a transient failure. An interruption with some bytes of the
+    ///     file received does not count as a failure; the download resumes at once.
+    ///   - budget: Limits the retries to a host; `nil` for no limit.
     ///   - durability: Whether a complete file survives a power failure.
-    ///   - repository: The repository whose sign-out removes the files; `nil`, the default, for that of `dependency`, or the shared
-    ///     one where it has none. With another one than the dependency's, requests fail with `MuxError.repositoryMismatch`: a
-    ///     sign-out would not reach both.
-    ///   - authorize: Adds the dependency to a request. Called for every URL, so check the host before you add a token. The header
-    ///     fields that it sets are not sent on when a redirection leads to another server.
+    ///   - repository: The repository whose sign-out removes the files; `nil`, the default, for the
+    ///     repository of `dependency`, or otherwise the shared repository. If `dependency` has a different
+    ///     repository, requests fail with `MuxError.repositoryMismatch`, because a sign-out would not include
+    ///     both.
+    ///   - authorize: Adds the dependency to a request. `authorize` is called for every URL, so check the
+    ///     host before adding a token. A redirection to another server removes the added header fields.
     public init<Dependency: Sendable>(
         directory: URL? = nil,
         dependency: any DependencyRunner<Dependency>,

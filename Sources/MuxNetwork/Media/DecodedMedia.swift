@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// Decoded files, kept in memory: images, waveforms, parsed documents.
+/// A memory cache of decoded files: images, waveforms, parsed documents.
 ///
 /// ```swift
 /// let images = DecodedMedia<Image>(maximumCost: 64 << 20) { file in
@@ -11,18 +11,21 @@ import MuxKit
 /// let image = try await images.request(url: photo)
 /// ```
 ///
-/// A `MultiplexerMap` whose fetch decodes. Generic over what decodes, so it knows no format and no view framework.
+/// The cache is a `MultiplexerMap` whose fetch decodes. The decoder is generic, so the cache depends on no
+/// format and no view framework.
 ///
-/// **Concurrent calls.** For one URL at most one decoding runs, on a thread that may block.
+/// **Concurrent calls.** At most one decoding runs for each URL, on a thread that may block.
 ///
-/// **Cancellation.** A cancelled caller leaves at once. A decoding without callers is finished, and its value kept.
+/// **Cancellation.** A cancelled caller resumes at once. A decoding without callers completes, and its value
+/// is kept.
 ///
-/// **After a failure.** A file that cannot be decoded is removed and fetched once more; if that one cannot be decoded either,
-/// the caller gets the decoder's error.
+/// **After a failure.** If a file cannot be decoded, the file is removed and fetched once more; if the second
+/// decoding fails, the caller gets the decoder's error.
 ///
-/// **On disk.** Nothing of its own; the files are those of its ``AsyncMedia``. A sign-out clears the memory, too.
+/// **On disk.** The cache has no files; its ``AsyncMedia`` stores the files. A sign-out clears the memory as
+/// well.
 public final actor DecodedMedia<Value: Sendable> {
-    /// Decodes a file and returns the value with its cost in memory, in a unit of your choice.
+    /// Decodes a file and returns the value with its cost in memory, in any unit.
     public typealias Decoder = @Sendable (URL) throws -> (Value, cost: Int)
 
     private struct Decoded: Sendable {
@@ -37,8 +40,8 @@ public final actor DecodedMedia<Value: Sendable> {
     ///
     /// - Parameters:
     ///   - media: Fetches the files.
-    ///   - maximumCount: The largest number of values; `nil` for any number.
-    ///   - maximumCost: The largest sum of their costs; `nil` for any cost.
+    ///   - maximumCount: The maximum number of values; `nil` for no limit.
+    ///   - maximumCost: The maximum sum of the costs; `nil` for no limit.
     ///   - decode: Decodes a file; called on a thread that may block.
     public init(
         media: AsyncMedia = .shared,
@@ -65,10 +68,10 @@ public final actor DecodedMedia<Value: Sendable> {
         )
     }
 
-    /// The value in memory, if it is there; reads, decodes and fetches nothing.
+    /// The value in memory, if present; never reads, decodes or fetches.
     ///
-    /// - Parameter url: Where the file is.
-    /// - Returns: The value.
+    /// - Parameter url: The URL of the file.
+    /// - Returns: The value; `nil` if absent.
     /// - Complexity: O(1).
     public nonisolated func cachedValue(url: URL) -> Value? { self.map.hit(key: self.key(of: url))?.value }
 
@@ -76,19 +79,20 @@ public final actor DecodedMedia<Value: Sendable> {
         DecodedMediaKey(url: url, text: self.media.core.cacheKey?(url))
     }
 
-    /// The present state of `url`: the value if it is in memory, else that it is loading.
+    /// The current phase of `url`: loaded if the value is in memory, otherwise loading.
     ///
-    /// - Parameter url: Where the file is.
+    /// - Parameter url: The URL of the file.
     /// - Returns: ``MediaPhase/loaded(_:)`` or ``MediaPhase/loading``.
     /// - Complexity: O(1).
     public nonisolated func phase(of url: URL) -> MediaPhase<Value> {
         self.cachedValue(url: url).map { .loaded($0) } ?? .loading
     }
 
-    /// The final state of `url`: the value, or why there is none.
+    /// Loads the value of `url`, and returns the value or the error.
     ///
-    /// - Parameter url: Where the file is.
-    /// - Returns: ``MediaPhase/loaded(_:)`` or ``MediaPhase/failed(_:)``; ``MediaPhase/loading`` if the task is cancelled.
+    /// - Parameter url: The URL of the file.
+    /// - Returns: ``MediaPhase/loaded(_:)`` or ``MediaPhase/failed(_:)``; ``MediaPhase/loading`` if the task
+    ///   is cancelled.
     public nonisolated(nonsending) func load(_ url: URL) async -> MediaPhase<Value> {
         do {
             return .loaded(try await self.request(url: url))
@@ -99,26 +103,27 @@ public final actor DecodedMedia<Value: Sendable> {
         }
     }
 
-    /// Returns the value of `url`: from memory, or decoded from its file, which is fetched if need be.
+    /// Returns the value of `url`, from memory or from the decoded file, which is fetched if absent.
     ///
-    /// - Parameter url: Where the file is.
+    /// - Parameter url: The URL of the file.
     /// - Returns: The value.
-    /// - Throws: What ``AsyncMedia/request(url:sha256:)`` or the decoder threw, or `CancellationError`.
+    /// - Throws: The error of ``AsyncMedia/request(url:sha256:)`` or of the decoder, or `CancellationError`.
     public nonisolated(nonsending) func request(url: URL) async throws -> Value {
         try await self.map.request(key: self.key(of: url)).value
     }
 
-    /// Fetches and decodes files ahead of their use, after all requests for files.
+    /// Fetches and decodes files before their use, with a lower priority than requests for files.
     ///
-    /// Returns when all values are in memory or have failed. Cancel the task to stop, or call ``AsyncMedia/cancelPrefetch(_:)`` of the media.
+    /// Returns when all values are in memory or have failed. A cancellation of the task, or a call of
+    /// ``AsyncMedia/cancelPrefetch(_:)`` on the media, stops the prefetch.
     ///
-    /// - Parameter urls: Where the files are.
+    /// - Parameter urls: The URLs of the files.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
         await withDiscardingTaskGroup { group in
             for url in urls where self.map.cachedValue(key: self.key(of: url)) == nil {
                 group.addTask(priority: .low) {
                     await self.media.prefetch([url])
-                    // Without a file, a request would fetch it before others.
+                    // Without a file, the request would fetch with the priority of a request.
                     guard self.media.cachedValue(url: url) != nil, !Task.isCancelled else { return }
                     _ = try? await self.request(url: url)
                 }
@@ -135,7 +140,7 @@ public final actor DecodedMedia<Value: Sendable> {
         let cause: any Error
     }
 
-    /// The decoded file; a damaged one is fetched once more.
+    /// Decodes a file; a file that cannot be decoded is fetched once more.
     private static func decoded(_ url: URL, of media: AsyncMedia, _ decode: @escaping Decoder) async throws -> (
         Value, cost: Int
     ) {
@@ -164,13 +169,15 @@ public final actor DecodedMedia<Value: Sendable> {
     }
 }
 
-/// The URL of a file, of which events name host and path: a query may hold credentials.
+/// The key of a file.
+///
+/// Its description contains only the host and the path of the URL, because a query may contain credentials.
 private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     let url: URL
-    /// The key that the app chose; `nil` for the URL.
+    /// The key from the app's `cacheKey`; `nil` for the URL.
     let text: String?
 
-    // By bytes, as the names of files: equal strings may differ in Unicode form.
+    // Compares bytes, as file names do: equal strings may differ in Unicode form.
     static func == (a: Self, b: Self) -> Bool {
         guard let text = a.text, let other = b.text else { return a.text == b.text && a.url == b.url }
         return text.utf8.elementsEqual(other.utf8)
@@ -183,13 +190,13 @@ private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     var description: String { "\(self.url.host() ?? "")\(self.url.path())" }
 }
 
-/// The state of a value that is being loaded.
+/// The phase of loading a value.
 @nonexhaustive
 public enum MediaPhase<Value: Sendable>: Sendable {
-    /// It is not there yet.
+    /// The value is not loaded yet.
     case loading
-    /// It is in memory.
+    /// The value is in memory.
     case loaded(Value)
-    /// It cannot be loaded.
+    /// The value cannot be loaded.
     case failed(any Error)
 }

@@ -1,16 +1,16 @@
-/// Decides how a download goes on: from the bytes on disk, the request and the answer.
+/// Decides the steps of a download, from the bytes on disk, the request and the response.
 ///
-/// Bytes are appended to the same representation only: same strong validator, same total length, at the offset where the file
-/// ends (RFC 9110, sections 13.1.5, 14 and 15.3.7). Otherwise the download restarts from zero, once; if the server's answers
-/// contradict each other again, it fails.
+/// Bytes are appended only to the same representation: with the same strong validator, the same total length,
+/// and an offset at the end of the file (RFC 9110, sections 13.1.5, 14 and 15.3.7). Otherwise the download
+/// restarts from zero, once. If the server's responses are inconsistent again, the download fails.
 package struct DownloadStateMachine: Sendable, Equatable {
-    /// The part of a file that is on disk.
+    /// The part of a file on disk.
     package struct Partial: Sendable, Equatable {
-        /// The strong validator of the representation; without one the bytes cannot be resumed.
+        /// The strong validator of the representation; without a validator the download cannot resume.
         package var validator: String?
-        /// The length of the representation, if it is known.
+        /// The length of the representation; `nil` if unknown.
         package var total: Int64?
-        /// The number of bytes.
+        /// The number of bytes on disk.
         package var offset: Int64
 
         package init(validator: String? = nil, total: Int64? = nil, offset: Int64 = 0) {
@@ -20,39 +20,39 @@ package struct DownloadStateMachine: Sendable, Equatable {
         }
     }
 
-    /// Why a server's answers cannot be used.
+    /// The reason to reject a server's responses.
     package enum Contradiction: Sendable, Equatable {
-        /// It sent another range than was requested or announced.
+        /// The server sent a range other than requested or announced.
         case wrongRange
-        /// It sent more bytes than it announced.
+        /// The server sent more bytes than announced.
         case tooMuch
         /// The file is larger than the limit.
         case tooLarge
     }
 
-    /// The present part on disk.
+    /// The current part on disk.
     package private(set) var partial: Partial
-    /// The largest size of a file, in bytes.
+    /// The maximum size of a file in bytes.
     private let limit: Int64
-    /// Whether the present answer's body may be appended.
+    /// Whether the body of the current response may be appended.
     private var isReceiving = false
-    /// The offset where the present answer ends, if it was announced.
+    /// The announced end offset of the current response; `nil` without an announcement.
     private var end: Int64?
     /// Whether the download has restarted from zero.
     private var hasRestarted = false
 
-    /// The largest number of bytes so far.
+    /// The maximum number of bytes on disk so far.
     private var best: Int64 = 0
-    /// The number of bytes beyond that since ``found(_:)``.
+    /// The number of bytes beyond the previous maximum since ``found(_:)``.
     package private(set) var gained: Int64 = 0
 
-    /// Starts without a part on disk.
+    /// Makes a state machine without a part on disk.
     package init(limit: Int64) {
         self.limit = limit
         self.partial = Partial()
     }
 
-    /// A part was found on disk, before a request.
+    /// Uses a part that was found on disk, before a request.
     package mutating func found(_ partial: Partial) {
         let isUsable =
             partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max
@@ -67,11 +67,11 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     /// The next request.
     package enum Step: Sendable, Equatable {
-        /// All bytes are there.
+        /// All bytes are on disk.
         case finish
-        /// Ask for the whole file.
+        /// Request the whole file.
         case askForAll
-        /// Ask for the rest, if the representation is still the same.
+        /// Request the rest, if the representation is unchanged.
         case ask(from: Int64, ifStill: String)
     }
 
@@ -85,23 +85,23 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     // MARK: - The head
 
-    /// What to do when the head of an answer has arrived.
+    /// The step after the head of a response.
     package enum HeadAction: Sendable, Equatable {
         /// Append the body to the part on disk.
         case append
         /// Truncate the file, write the sidecar, then write the body.
         case restart
-        /// All bytes are there already.
+        /// All bytes are on disk already.
         case finish
-        /// The part on disk does not fit: truncate it and ask for the whole file.
+        /// The part on disk does not match: truncate the file and request the whole file.
         case askAgain
-        /// The server refuses, with this status.
+        /// The server refuses the request with this status.
         case refuse(status: Int)
-        /// The server contradicts itself.
+        /// The server's responses are inconsistent.
         case fail(Contradiction)
     }
 
-    /// The head of an answer has arrived.
+    /// Processes the head of a response.
     package mutating func received(_ head: DownloadHead) -> HeadAction {
         self.isReceiving = false
         switch head.status {
@@ -145,7 +145,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return .finish
     }
 
-    /// Whether an answer is about the representation of `validator`; one without a validator is.
+    /// Whether a response matches the representation of `validator`; a response without a validator matches.
     private func isStill(_ validator: String, _ head: DownloadHead) -> Bool {
         head.validator ?? validator == validator && !head.hasWeakTag
     }
@@ -159,9 +159,9 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     // MARK: - The body
 
-    /// Whether the next `count` bytes of the body may be appended.
+    /// Checks the next `count` bytes of the body before appending.
     ///
-    /// - Returns: The contradiction, if they may not.
+    /// - Returns: The reason to reject the bytes; otherwise `nil`.
     package func receives(count: Int) -> Contradiction? {
         guard self.isReceiving else { return .wrongRange }
         let (end, overflow) = self.partial.offset.addingReportingOverflow(Int64(count))
@@ -169,7 +169,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return end <= self.end ?? .max ? nil : .tooMuch
     }
 
-    /// `count` bytes were appended.
+    /// Counts `count` appended bytes.
     package mutating func appended(count: Int) {
         self.partial.offset += Int64(count)
         self.gained += max(0, self.partial.offset - self.best)
@@ -178,17 +178,17 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     // MARK: - The end
 
-    /// What to do when an exchange has ended.
+    /// The step after the end of an exchange.
     package enum EndAction: Sendable, Equatable {
-        /// All bytes are there.
+        /// All bytes are on disk.
         case finish
-        /// Ask for the rest: the server sent less, as it announced.
+        /// Request the rest: the server sent a part, as announced.
         case goOn
-        /// The exchange broke off.
+        /// The exchange was interrupted.
         case brokeOff
     }
 
-    /// The exchange has ended, regularly or by an error.
+    /// Processes the end of an exchange, with or without an error.
     package mutating func ended(inOrder: Bool) -> EndAction {
         guard self.isReceiving else { return .brokeOff }
         self.isReceiving = false
@@ -198,24 +198,25 @@ package struct DownloadStateMachine: Sendable, Equatable {
             return .goOn
         }
         guard inOrder else { return .brokeOff }
-        // Without an announced length, the body is the whole file. After a range without a total, there may be more.
+        // Without an announced length, the body is the whole file. After a range without a total length, more
+        // bytes may follow.
         guard self.end == nil else { return .goOn }
         self.partial.total = self.partial.offset
         return .finish
     }
 }
 
-/// The fields of an answer's head that concern a download.
+/// The header fields of a response that concern a download.
 package struct DownloadHead: Sendable, Equatable {
     package var status: Int
-    /// The announced length of the body; `nil` if there is none, or if the body may arrive decoded.
+    /// The announced length of the body; `nil` without an announcement, or if the body may arrive decoded.
     package var length: Int64?
     package var range: ContentRange?
     /// The strong entity tag.
     package var validator: String?
-    /// Whether there is an entity tag that is not strong, so that the representation is unknown.
+    /// Whether the response has an entity tag without use for `If-Range`, so the representation is unknown.
     package var hasWeakTag = false
-    /// Whether the body may arrive decoded from a content coding, so that offsets are meaningless.
+    /// Whether the body may arrive decoded from a content coding, so offsets are meaningless.
     package var isEncoded: Bool
 
     package init(
@@ -232,7 +233,7 @@ package struct DownloadHead: Sendable, Equatable {
         self.isEncoded = isEncoded
     }
 
-    /// Reads the header fields of an answer.
+    /// Reads the header fields of a response.
     package init(_ reply: HTTPReply) {
         self.status = reply.status
         let isPlain = ["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
@@ -240,17 +241,17 @@ package struct DownloadHead: Sendable, Equatable {
         self.range = reply.headers["Content-Range"].flatMap { ContentRange($0) }
         guard !self.isEncoded else { return }
         self.length = reply.headers[.contentLength].flatMap { ContentRange.number($0) }
-        // RFC 9110, section 13.1.5: a weak tag cannot be used for If-Range, nor can an empty one.
+        // RFC 9110, section 13.1.5: `If-Range` cannot use a weak tag; an empty tag is unusable as well.
         guard let tag = reply.headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return }
         if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasWeakTag = true }
     }
 }
 
-/// The header field `Content-Range` of one range in bytes (RFC 9110, section 14.4).
+/// The header field `Content-Range` of a single byte range (RFC 9110, section 14.4).
 package struct ContentRange: Sendable, Equatable {
     /// The first and the last byte; `nil` for an unsatisfied range.
     package var bounds: ClosedRange<Int64>?
-    /// The length of the representation, if it is known.
+    /// The length of the representation; `nil` if unknown.
     package var total: Int64?
 
     package init(bounds: ClosedRange<Int64>?, total: Int64?) {
@@ -258,7 +259,7 @@ package struct ContentRange: Sendable, Equatable {
         self.total = total
     }
 
-    /// Reads a field's value; `nil` if it is invalid.
+    /// Parses a field's value; `nil` if invalid.
     package init?(_ field: String) {
         let words = field.split(separator: " ")
         guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
@@ -279,6 +280,6 @@ package struct ContentRange: Sendable, Equatable {
         self.bounds = first...last
     }
 
-    /// A number of digits alone; `Int64` would accept a sign.
+    /// Parses a number without a sign, which `Int64` would accept.
     package static func number(_ text: some StringProtocol) -> Int64? { HTTPGrammar.number(text) }
 }

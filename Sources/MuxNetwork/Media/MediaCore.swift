@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// The parts of ``AsyncMedia``: flights, the folder, the limit of downloads, watchers.
+/// The implementation of ``AsyncMedia``: flights, the folder, the limit of downloads, progress streams.
 final class MediaCore: Sendable {
     typealias Engine = FlightEngine<MediaName, URL, State>
 
@@ -10,28 +10,28 @@ final class MediaCore: Sendable {
         var statistics = MuxRepository.Statistics()
         /// The progress of running downloads.
         var progress: [MediaName: AsyncMedia.Progress] = [:]
-        /// Files with a caller that waits, in contrast to a prefetch.
+        /// Files with at least one waiting request that is not a prefetch.
         var urgent: Set<MediaName> = []
-        /// The newest URLs of files that have a flight and a key of the app.
+        /// The newest URLs of files with a flight, if the app defines cache keys.
         var urls: [MediaName: URL] = [:]
-        /// The digests that waiting callers expect.
+        /// The expected digests of waiting callers.
         var digests: [MediaName: Set<String>] = [:]
-        /// The digests of files that were verified.
+        /// The digests of verified files, by the name of the file.
         var verified: [String: String] = [:]
-        /// The number of the folder's opening; raised when a session ends.
+        /// The number of the folder's opening, incremented at the end of a session.
         var opening: UInt64 = 1
-        /// Whether the folder was opened under this number.
+        /// Whether the folder is open with this number.
         var isOpen = false
     }
 
     let engine: Engine
     private let choice: RepositoryChoice
     let folder: MediaFolder
-    /// The key of a URL; `nil` for the URL itself.
+    /// Returns the key of a URL; `nil` for the URL as the key.
     let cacheKey: (@Sendable (URL) -> String)?
     private let accepts: [HTTPMediaType]?
     let watchers = MediaWatchers()
-    /// Ends prefetches of a file.
+    /// Cancels prefetches of a file.
     let cancellations = Broadcast<MediaName, Void>()
     private let semaphore: PrioritySemaphore<MediaName>
     private let exchange: MediaDownload.Exchange
@@ -55,7 +55,7 @@ final class MediaCore: Sendable {
         self.retry = retry
         self.budget = budget
         self.semaphore = PrioritySemaphore(limit: folder.limits.parallelDownloads)
-        // When the last caller leaves, the download stops and keeps what has arrived.
+        // A download without callers stops; the received part is kept.
         let options = Engine.Options(name: "mux.media", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), options, time: choice.repository.time, spawn: choice.repository.spawn)
         self.engine.flies { [weak self] name, flight in await self?.fly(name, flight) }
@@ -69,7 +69,7 @@ final class MediaCore: Sendable {
 
     // MARK: - Requests
 
-    /// The local file of `url`, fetched if need be.
+    /// The local file of `url`, fetched if absent.
     nonisolated(nonsending) func request(_ url: URL, sha256: String? = nil, isUrgent: Bool = true) async throws -> URL {
         guard !url.isFileURL else { return url }
         do {
@@ -96,7 +96,7 @@ final class MediaCore: Sendable {
         throw MediaError.removed
     }
 
-    /// How often one request starts again because another program removed its file.
+    /// The maximum number of attempts of one request if another program removes the file.
     private static let maximumRemovals = 3
 
     private nonisolated(nonsending) func request(
@@ -132,9 +132,9 @@ final class MediaCore: Sendable {
         text.utf8.count == 64 && text.utf8.allSatisfy { (48...57).contains($0) || (97...102).contains($0) }
     }
 
-    /// Verifies a file whose flight may have begun before this caller asked for a digest.
+    /// Verifies a file if its flight may have begun before this caller's expectation of a digest.
     ///
-    /// - Returns: `false` if the file does not exist any more.
+    /// - Returns: `false` if the file no longer exists.
     /// - Throws: ``MediaError/wrongDigest``, or an error of the disk.
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws -> Bool {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return true }
@@ -158,7 +158,7 @@ final class MediaCore: Sendable {
         var removals = 0
         while true {
             do {
-                // After a removal the folder has to be made again.
+                // After a removal the folder must be recreated.
                 try await self.open(anew: removals > 0)
                 let (file, isFetched) = try await self.obtain(name, flight, &hasStarted)
                 guard let size = try self.folder.fileSystem.status(at: file.path)?.size else {
@@ -171,7 +171,7 @@ final class MediaCore: Sendable {
                     return self.failed(MediaError.removed, name, flight, hasStarted)
                 }
             } catch is MediaFolder.Fenced {
-                // The waiting callers get what is fetched after the fence.
+                // Waiting callers get a file that is fetched after the fence.
                 guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight, hasStarted) }
             } catch {
@@ -180,7 +180,7 @@ final class MediaCore: Sendable {
         }
     }
 
-    /// The file on disk, or else from the server.
+    /// Returns the file on disk, or otherwise fetches the file.
     private func obtain(
         _ name: MediaName,
         _ flight: FlightID,
@@ -197,7 +197,7 @@ final class MediaCore: Sendable {
         defer { self.folder.endUse(name) }
         // The recorded digest belongs to the removed or evicted file.
         self.engine.withState { $0.verified[name.file] = nil }
-        // A download that a fence has passed begins again, and is the same fetch.
+        // A download that restarts after a fence counts as the same fetch.
         if !hasStarted {
             self.engine.withState { $0.statistics.fetches += 1 }
             self.tell(.fetchStarted)
@@ -223,7 +223,7 @@ final class MediaCore: Sendable {
         return (try await download.run(), true)
     }
 
-    /// The complete file, if it exists and has the digest that waiting callers expect.
+    /// The complete file, if present and with the expected digest of the waiting callers.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder
@@ -239,7 +239,7 @@ final class MediaCore: Sendable {
         }.get()
     }
 
-    /// Notes the progress of a download, if there is any; returns whether the flight is still current.
+    /// Records the progress of a download, if present; returns whether the flight is still current.
     private func noted(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool {
         guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
         let progress = AsyncMedia.Progress(received: partial.offset, total: partial.total)
@@ -278,10 +278,12 @@ final class MediaCore: Sendable {
         if isKept { self.watchers.fail(name, error) }
     }
 
-    /// Opens the folder for the present session, if that has not been done.
+    /// Opens the folder for the current session, unless the folder is open.
     ///
-    /// - Parameter anew: Whether it is opened again, because another program removed something.
-    /// - Throws: ``MediaError/disk(_:)``.
+    /// - Parameter anew: Whether the folder is opened again, because another program removed a file or
+    ///   folder.
+    /// - Throws: ``MediaError``, ``MediaFolder/Fenced`` if the session ended in the meantime, or the error of
+    ///   the repository.
     func open(anew: Bool = false) async throws {
         let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
         guard !isOpen || anew else { return }
@@ -302,7 +304,7 @@ final class MediaCore: Sendable {
         observer.tell(MuxEvent(kind, name: "AsyncMedia", reason: error.map { MuxEvent.Reason(of: $0) }))
     }
 
-    /// The numbers of downloads that wait for their turn, and of free places: none and all at rest.
+    /// The numbers of queued downloads and of free slots: zero and all without activity.
     var downloadSlots: (waiting: Int, free: Int) { self.semaphore.occupancy }
 }
 
@@ -319,7 +321,7 @@ extension MediaCore.State {
 extension MediaCore {
     // MARK: - Looking
 
-    /// The complete file, if the folder was opened and it is there.
+    /// The complete file, if present and the folder is open.
     func cached(_ url: URL) -> URL? {
         if url.isFileURL { return url }
         guard !self.choice.isMismatch, self.engine.withState({ $0.isOpen }),
@@ -357,7 +359,7 @@ extension MediaCore {
         try await BlockingWork.run { Result { try folder.remove(name) } }.get()
     }
 
-    /// Opens the folder; if a session ends meanwhile, that removes everything.
+    /// Opens the folder; throws if the session ended in the meantime, because the sign-out removes all files.
     private func openForRemoval() async throws {
         do {
             try await self.open()

@@ -1,29 +1,30 @@
 import Foundation
 import MuxKit
 
-/// The work of one flight of ``AsyncMedia``: requests for one file until it is complete.
+/// The work of one flight of ``AsyncMedia``: requests for one file until the file is complete.
 struct MediaDownload: Sendable {
-    /// Performs one exchange, with credentials if there are any.
+    /// Performs one exchange, with credentials if present.
     typealias Exchange = @Sendable @concurrent (HTTPCall, MediaSink) async throws -> Void
 
-    /// The newest URL of the file: a signed one ends.
+    /// The newest URL of the file, because a signed URL expires.
     let url: @Sendable () -> URL
     let name: MediaName
     let folder: MediaFolder
     let accepts: [HTTPMediaType]?
     let exchange: Exchange
-    /// Repeats attempts.
+    /// Retries failed attempts.
     let course: RetryLoop
-    /// Takes the progress, if there is any; returns whether the flight is current.
+    /// Receives the progress, if present; returns whether the flight is current.
     let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
-    /// The digests that waiting callers expect.
+    /// The expected digests of waiting callers.
     let digests: @Sendable () -> Set<String>
 
-    /// Takes the digest of the verified file.
+    /// Receives the digest of the verified file.
     let verified: @Sendable (String) -> Void
 
-    /// The number of new bytes after which a download resumes without a pause: bounds requests to a server that sends few bytes
-    /// and hangs up.
+    /// The minimum number of new bytes for a resumption without a pause.
+    ///
+    /// The minimum limits requests to a server that sends few bytes and closes the connection.
     private static let worthwhile: Int64 = 4096
 
     /// Downloads the file, with retries.
@@ -41,7 +42,7 @@ struct MediaDownload: Sendable {
         throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
     }
 
-    /// Method and URL for error texts.
+    /// The method and the URL for error texts.
     static func request(_ url: URL) -> String { "GET \(Self.place(url))" }
 
     /// The URL for error texts, without its query, which may hold a signature.
@@ -50,7 +51,7 @@ struct MediaDownload: Sendable {
         return "\(url.scheme ?? "")://\(url.host() ?? "")\(port)\(url.path())"
     }
 
-    /// Resumes at once as long as enough of the file arrives.
+    /// Resumes interrupted attempts at once, as long as each attempt gains enough bytes.
     private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
         while true {
             do {
@@ -68,9 +69,9 @@ struct MediaDownload: Sendable {
         case goOn
     }
 
-    /// Performs one exchange for the file, or for the rest of it.
+    /// Performs one exchange for the file, or for the remaining bytes of the file.
     ///
-    /// - Throws: Why it ended early; what has arrived is kept.
+    /// - Throws: The reason of an early end; the received part is kept.
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
         if let file = try await self.offPool({ try self.folder.find(self.name) }) { return .complete(file) }
         let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
@@ -80,12 +81,12 @@ struct MediaDownload: Sendable {
         } catch {
             result = .failure(Task.isCancelled ? error : error.ofUncancelledWork)
         }
-        // Not left to the last reference: a thread may hold it until after the next attempt begins.
+        // Unlocks explicitly: a thread may hold the last reference until after the start of the next attempt.
         await BlockingWork.run { self.folder.unlock(file) }
         return try result.get()
     }
 
-    /// Performs one exchange for the rest of an open file.
+    /// Performs one exchange for the remaining bytes of an open file.
     private func attempt(
         _ machine: inout DownloadStateMachine,
         _ file: OpenFile,
@@ -120,7 +121,7 @@ struct MediaDownload: Sendable {
             try await self.offPool { try self.folder.restart(self.name, file, nil, self.isCurrent) }
             return .goOn
         case let error?:
-            // Some servers break the connection off after the last byte.
+            // Some servers reset the connection after the last byte.
             guard case HTTPError.transport = error, machine.ended(inOrder: false) == .finish else { throw error }
             return try await self.complete(file)
         }
@@ -131,13 +132,14 @@ struct MediaDownload: Sendable {
         }
     }
 
-    /// Removes a growing file that a later download cannot resume.
+    /// Removes a growing file that no later download can resume.
     private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
             switch (error, (error as? MediaError)?.reason) {
             case (is MediaFolder.Fenced, _), (is MediaFolder.Removed, _), (_, .fetchedElsewhere): false
             case (_, .contradiction), (_, .tooLarge), (_, .wrongDigest): true
-            // Complete, or refused before anything else than an earlier part was on disk.
+            // The file is complete and too small. Otherwise the response's announced length was rejected, and
+            // an earlier part on disk may still be resumed.
             case (_, .tooSmall) where partial.offset == partial.total: true
             case (HTTPError.status(let error), _) where error.status == .notFound || error.status == .gone: true
             default: partial.offset == 0 || partial.validator == nil

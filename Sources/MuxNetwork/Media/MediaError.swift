@@ -1,10 +1,10 @@
 public import Foundation
 public import MuxKit
 
-/// Why there is no file.
+/// The reason of a failed request for a file.
 ///
-/// Failures of the transport and statuses are ``HTTPError``s; cancellation is always `CancellationError`. The descriptions name the
-/// URL without its query, and contain no path of a file.
+/// Transport failures and statuses are ``HTTPError``s; a cancellation is always a `CancellationError`. The
+/// descriptions contain the URL without its query, and no file path.
 ///
 /// ```swift
 /// } catch MediaError.wrongDigest {
@@ -20,10 +20,10 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The URL's scheme is neither `http` nor `https` nor `file`.
         case unsupportedURL
 
-        /// The answer ended early, without an error.
+        /// The response ended early, without an error.
         case brokeOff
 
-        /// The server's answers contradict each other, or the announced length.
+        /// The server's responses contradict each other, or the announced length.
         case contradiction
 
         /// The file is larger than ``AsyncMedia/Limits/maximumFileBytes``.
@@ -32,7 +32,8 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The file is smaller than ``AsyncMedia/Limits/minimumFileBytes``.
         case tooSmall(minimum: Int64)
 
-        /// The ``AsyncMedia`` does not accept the response's media type; `nil` for a response without `Content-Type`.
+        /// The ``AsyncMedia`` does not accept the response's media type; `nil` without a valid
+        /// `Content-Type`.
         ///
         /// The page of a captive portal, for example, is of the type `text/html`.
         case wrongType(HTTPMediaType?)
@@ -40,33 +41,34 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The file does not have the expected digest.
         case wrongDigest
 
-        /// The disk is full, or would be fuller than ``AsyncMedia/Limits/freeSpaceReserve`` permits.
+        /// The disk is full, or the download would leave less free space than
+        /// ``AsyncMedia/Limits/freeSpaceReserve``.
         case diskFull
 
         /// The file could not be read or written.
         case disk(MuxStoreError)
 
-        /// Another process, or another ``AsyncMedia`` with the same folder, is fetching the file.
+        /// Another process, or another ``AsyncMedia`` with the same folder, is downloading the file.
         case fetchedElsewhere
 
-        /// Another program removed the file, or its folder, again and again while it was fetched.
+        /// Another program removed the file or its folder repeatedly during the request.
         case removed
     }
 
     /// The reason.
     public let reason: Reason
 
-    /// Method and URL, such as `GET https://example.org/film.mp4`, without query, fragment, user and password; `nil` for an error that
-    /// concerns no single file.
+    /// The method and the URL, such as `GET https://example.org/film.mp4`, without query, fragment, user and
+    /// password; `nil` for an error without a single file.
     public internal(set) var request: String?
 
-    /// Makes an error that names no request.
+    /// Makes an error without a request.
     public init(_ reason: Reason) { self.reason = reason }
 
     /// Compares the reasons.
     public static func == (a: MediaError, b: MediaError) -> Bool { a.reason == b.reason }
 
-    /// Whether `error` is a ``MediaError`` of the same reason, for `catch MediaError.wrongDigest`.
+    /// Whether `error` is a ``MediaError`` with the same reason, for `catch MediaError.wrongDigest`.
     public static func ~= (pattern: MediaError, error: any Error) -> Bool { error as? MediaError == pattern }
 }
 
@@ -120,22 +122,22 @@ extension MediaError: ClassifiedError {
 }
 
 extension MediaError: LocalizedError, CustomStringConvertible {
-    /// A sentence for a person.
+    /// A sentence for a user.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a person, with the name of the request.
+    /// A sentence for a user, with the method and the URL of the request.
     public var description: String { (self.request.map { "\($0) failed. " } ?? "") + self.reason.sentence }
 
-    /// The error with a name for its request; an existing name stays.
+    /// Returns the error with a request for its text; an existing request is kept.
     func naming(_ url: URL) -> MediaError {
-        // A `data:` URL contains a file, a `mailto:` URL an address.
+        // A `data:` URL contains a file, and a `mailto:` URL an address.
         guard HTTPOrigin(url) != nil else { return self }
         var error = self
         error.request = error.request ?? MediaDownload.request(url)
         return error
     }
 
-    /// The error for a failure of the file system.
+    /// Maps an error of the file system.
     init(_ error: MuxStoreError) {
         switch error {
         case .fileSystem(_, code: POSIXFileSystem.noSpace), .fileSystem(_, code: POSIXFileSystem.overQuota):

@@ -8,7 +8,7 @@ extension MediaFolder {
         var modified: Int64
     }
 
-    /// All files but sidecars.
+    /// All complete and growing files, without sidecars.
     func entries() throws(MuxStoreError) -> [Entry] {
         var entries: [Entry] = []
         for name in try self.fileSystem.names(in: self.path) where !name.hasPrefix(MediaName.sidecarPrefix) {
@@ -20,10 +20,10 @@ extension MediaFolder {
 
     // MARK: - In use
 
-    /// Keeps a file, complete or growing, from being evicted.
+    /// Protects a file, complete or growing, from eviction.
     func beginUse(_ name: MediaName) { self.disk.withLock { $0.uses[name.file, default: 0] += 1 } }
 
-    /// Undoes one ``beginUse(_:)``.
+    /// Ends one ``beginUse(_:)``.
     func endUse(_ name: MediaName) {
         self.disk.withLock { disk in
             guard let count = disk.uses[name.file] else { return }
@@ -33,7 +33,7 @@ extension MediaFolder {
 
     // MARK: - Room
 
-    /// Frees space for `count` more bytes, if it is needed.
+    /// Frees space for `count` more bytes, if necessary.
     ///
     /// - Throws: ``MediaError/diskFull``.
     func reserve(_ count: Int64) throws {
@@ -58,7 +58,8 @@ extension MediaFolder {
         guard size >= minimum else { throw MediaError.tooSmall(minimum: minimum) }
     }
 
-    /// Throws ``Removed`` if a growing file has no name any more: it could not be completed.
+    /// Throws ``Removed`` if another program removed the growing file, which could not be completed without a
+    /// name.
     func requireLinked(_ file: OpenFile) throws {
         guard try self.fileSystem.status(of: file).linkCount > 0 else { throw Removed() }
     }
@@ -73,9 +74,9 @@ extension MediaFolder {
         return count
     }
 
-    /// Removes the least recently used files until `count` more bytes are within the limit.
+    /// Evicts the least recently used files until `count` more bytes are within the limit.
     ///
-    /// A file that cannot be removed stays until the next call.
+    /// A failed removal is repeated at the next call.
     func evict(toFree count: Int64, _ disk: inout Disk) {
         let room = self.limits.maximumBytes.subtractingReportingOverflow(count)
         let allowed = room.overflow ? 0 : max(0, room.partialValue)
@@ -92,7 +93,7 @@ extension MediaFolder {
         try self.remove(entry.name, &disk)
     }
 
-    /// The files that are not in use, the least recently used first.
+    /// The files without a use, in the order from the least to the most recently used.
     private func evictable(_ disk: Disk) throws(MuxStoreError) -> [Entry] {
         let uses = disk.uses
         return try self.entries().filter { uses[MediaName.file(of: $0.name)] == nil }
@@ -117,7 +118,7 @@ extension MediaFolder {
         }
     }
 
-    /// The SHA-256 of a complete file; `nil` if there is none.
+    /// The SHA-256 of a complete file; `nil` without a file.
     func digest(of name: MediaName) throws -> String? {
         let file: OpenFile
         do {
@@ -147,31 +148,33 @@ extension MediaFolder {
 extension AsyncMedia {
     /// Bounds on the use of disk, network and time by an ``AsyncMedia``.
     public struct Limits: Sendable, Hashable {
-        /// The largest size of all files together, growing ones included, in bytes.
+        /// The maximum total size of all files in bytes, including growing files.
         ///
-        /// The least recently used are removed first; files in use stay, even if the limit is exceeded.
+        /// The least recently used files are evicted first. Files in use are kept, even above the limit.
         public var maximumBytes: Int64
 
-        /// The largest size of one file, in bytes.
+        /// The maximum size of one file in bytes.
         public var maximumFileBytes: Int64
 
-        /// The smallest size of one file, in bytes.
+        /// The minimum size of one file in bytes.
         ///
-        /// A smaller one is ``MediaError/tooSmall(minimum:)``: an error page or a placeholder rather than the file.
+        /// A smaller file throws ``MediaError/tooSmall(minimum:)``, because the response is probably an error
+        /// page or a placeholder.
         public var minimumFileBytes: Int64
 
-        /// The number of bytes that are left free on the disk.
+        /// The minimum free space on the disk in bytes.
         ///
-        /// A download that would leave less fails, once all files that are not in use were removed.
+        /// If the free space is too small for a download, all files without a use are evicted; if the space
+        /// still does not suffice, the download fails.
         public var freeSpaceReserve: Int64
 
-        /// The largest number of downloads at a time; others wait for their turn.
+        /// The maximum number of simultaneous downloads; further downloads are queued.
         public var parallelDownloads: Int
 
-        /// How long a server may be silent.
+        /// The maximum silence of the server.
         public var silence: Duration
 
-        /// The parameters have the names of the properties.
+        /// Makes limits; each parameter has the name of a property.
         public init(
             maximumBytes: Int64 = 1 << 30,
             maximumFileBytes: Int64 = 1 << 32,

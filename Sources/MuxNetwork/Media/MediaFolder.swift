@@ -3,17 +3,19 @@ import MuxKit
 
 /// The folder of one ``AsyncMedia``: complete files, growing files and their sidecars.
 ///
-/// Members block, and are called on threads that may. Each is atomic under one lock, and checks for fences inside it, so that
-/// removed files do not come back.
+/// Members block, and are called on threads that may block. Each member is atomic under one lock and checks
+/// for fences under the lock, so a removed file does not reappear.
 ///
-/// **On disk.** `media` holds the files, `session` the session's epoch; names that begin with `removed-` are being removed. A folder that is
-/// named by a digest also has a file `owner` with its full name. The system may remove any of them at any time: members for downloads then
-/// throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates them.
+/// **On disk.** `media` contains the files, `session` the session's epoch; folders with the prefix `removed-`
+/// are being removed. A folder with a digest as its name also has a file `owner` with the folder's full name.
+/// The system may remove any file or folder at any time: members for downloads then throw ``Removed``, and
+/// ``open(epoch:opening:anew:_:)`` recreates the folder.
 final class MediaFolder: Sendable {
-    /// Whether no fence has passed the caller's work; called inside the lock.
+    /// Returns whether the caller's work is still valid, with no fence since its start; called under the
+    /// lock.
     typealias Check = () -> Bool
 
-    /// A fence has passed the caller's work.
+    /// A fence invalidated the caller's work.
     struct Fenced: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
@@ -24,15 +26,15 @@ final class MediaFolder: Sendable {
     }
 
     struct Disk: Sendable {
-        /// The number of the present opening; `nil` while the folder has to be opened.
+        /// The number of the current opening; `nil` if the folder must be opened.
         var opening: UInt64?
-        /// The epoch of that opening's session.
+        /// The epoch of the session at the current opening.
         var epoch: UInt64 = 0
-        /// The approximate number of bytes: the system may remove files, too.
+        /// The approximate total size in bytes: the system may remove files, too.
         var used: Int64 = 0
-        /// The number of uses of a file, by the name of the complete file.
+        /// The number of uses of each file, by the name of the complete file.
         var uses: [String: Int] = [:]
-        /// The last modification time that a file was given.
+        /// The last modification time that this object set.
         var lastMark: Int64 = 0
     }
 
@@ -73,13 +75,13 @@ final class MediaFolder: Sendable {
         var epoch: UInt64
     }
 
-    /// Prepares the folder for the session of `epoch`; removes the files of any other.
+    /// Opens the folder for the session of `epoch`; removes the files of any other session.
     ///
     /// - Parameters:
     ///   - epoch: The epoch of the session.
-    ///   - opening: The number of this opening, which takes effect once.
-    ///   - anew: Whether it takes effect again, because another program removed something.
-    ///   - check: Whether no fence has passed the caller's work.
+    ///   - opening: The number of this opening, which has an effect only once.
+    ///   - anew: Whether the opening has an effect again, because another program removed a file or folder.
+    ///   - check: Whether the caller's work is still valid, with no fence since its start.
     /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
@@ -90,7 +92,8 @@ final class MediaFolder: Sendable {
             let content = try self.session.read()
             let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
             if session?.epoch != epoch || session?.mux != 1 {
-                // Without the file, the session of the files is known only to the object that opened the folder.
+                // Without the session's file, only the object that opened the folder knows the session of the
+                // files.
                 let isOwn = content == nil && disk.opening == opening && disk.epoch == epoch
                 if !isOwn { try self.moveAway() }
                 try self.session.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
@@ -100,12 +103,12 @@ final class MediaFolder: Sendable {
             disk.used = try self.entries().reduce(0) { $0 + $1.size }
             (disk.opening, disk.epoch) = (opening, epoch)
         }
-        // Outside the lock: these files have no readers.
+        // Outside the lock: no other member reads these files.
         try? self.removeMovedAway()
         try? self.session.removeLeftovers()
     }
 
-    /// Removes the files of a session that has ended, unless the folder is open for the next one already.
+    /// Removes the files of an ended session, unless the folder is open for the next session already.
     func end(opening: UInt64) throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
@@ -124,14 +127,15 @@ final class MediaFolder: Sendable {
 
     /// Writes the session's file again if another program has removed it.
     ///
-    /// Without it, the next launch would remove the files, because it could not tell to which session they belong.
+    /// Without the session's file, the next launch could not determine the session of the files, and would
+    /// remove the files.
     private func keepSession(_ disk: Disk) throws {
         guard try self.fileSystem.status(at: self.session.path) == nil else { return }
         guard disk.opening != nil else { throw Removed() }
         try self.session.write(try JSONEncoder().encode(Session(epoch: disk.epoch)), durability: self.durability)
     }
 
-    /// Removes all files; the session goes on.
+    /// Removes all files; the session continues.
     func removeAll() throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
             try self.moveAway()
@@ -141,7 +145,7 @@ final class MediaFolder: Sendable {
         try? self.removeMovedAway()
     }
 
-    /// Renames the folder, if it exists.
+    /// Renames the folder of the files, if present, before its removal.
     private func moveAway() throws(MuxStoreError) {
         guard try self.fileSystem.status(at: self.path) != nil else { return }
         let name = Self.removedPrefix + Hex.text(of: .random(in: .min ... .max))
@@ -157,7 +161,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes sidecars without a growing file, such as those of a process that was killed.
+    /// Removes sidecars without a growing file, such as of a killed process.
     private func removeLeftoverSidecars() {
         let names = Set((try? self.fileSystem.names(in: self.path)) ?? [])
         for name in names where name.hasPrefix(MediaName.sidecarPrefix) {
@@ -172,9 +176,9 @@ final class MediaFolder: Sendable {
 
     // MARK: - Complete files
 
-    /// The complete file, if there is one; marks it as used.
+    /// Finds the complete file and marks the file as used; `nil` if absent.
     ///
-    /// - Throws: ``MediaError/disk(_:)`` if another user owns it or may write to it.
+    /// - Throws: ``MediaError/disk(_:)`` if another user owns the file or may write to the file.
     func find(_ name: MediaName) throws -> URL? {
         try self.whole { disk in
             guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
@@ -205,7 +209,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes a file, if it exists.
+    /// Removes a file, if present.
     func remove(_ name: String, _ disk: inout Disk) throws(MuxStoreError) {
         guard let status = try self.fileSystem.status(at: self.path(name)) else { return }
         try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.removeFile(self.path(name)) }
@@ -216,7 +220,8 @@ final class MediaFolder: Sendable {
 
     /// Opens the growing file and reads its state.
     ///
-    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked it; ``Removed``.
+    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked the file;
+    ///   ``Removed``; ``Fenced``.
     func openPartial(
         _ name: MediaName,
         _ check: Check
@@ -226,7 +231,7 @@ final class MediaFolder: Sendable {
             try self.keepSession(disk)
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
-            // The former owner may have completed or removed it between the two calls.
+            // The former owner may have completed or removed the file between the two calls.
             try self.requirePresent(file, name)
             let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
             let sidecar = content.flatMap { MediaSidecar($0) }
@@ -235,7 +240,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Whether the growing file still has its name: another process may have renamed or replaced it.
+    /// Whether the growing file still has its name; another process may have renamed or replaced the file.
     private func isPresent(_ file: OpenFile, _ name: MediaName) throws(MuxStoreError) -> Bool {
         try self.fileSystem.status(at: self.path(name.partial))?.identity == self.fileSystem.status(of: file).identity
     }
@@ -246,19 +251,21 @@ final class MediaFolder: Sendable {
         guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
     }
 
-    /// Unlocks the growing file, which may stay open for a moment.
+    /// Unlocks the growing file, which may stay open a little longer.
     func unlock(_ file: OpenFile) { try? self.fileSystem.unlock(file) }
 
     /// Truncates the growing file and replaces its sidecar.
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
-            // Otherwise the sidecar would be written into a new folder, without the session's file.
+            // Without this check, the sidecar might be written to a new folder without the session's file.
             try self.requirePresent(file, name)
-            // In this order: bytes are never beside a sidecar of another representation.
+            // The truncation precedes the new sidecar: bytes are never beside the sidecar of another
+            // representation.
             let size = try self.fileSystem.status(of: file).size
             disk.used -= size
-            // ext4 starts to write what was truncated to nothing when the file is closed, and the caller waits for that.
+            // After a truncation to zero, ext4 flushes the file when it is closed, and the caller waits for
+            // the flush.
             if size > 0 { try self.fileSystem.truncate(file, to: 0) }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
             let isReplacing = try self.fileSystem.status(at: note.path) != nil
@@ -271,7 +278,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Gives the growing file its final name, and evicts others beyond the limit.
+    /// Renames the growing file to its final name, and evicts other files above the limit.
     func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
         return try self.whole { disk in
@@ -289,7 +296,8 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes a growing file that cannot be resumed, unless another process or object fetches it.
+    /// Removes a growing file that cannot be resumed, unless another process or object is downloading the
+    /// file.
     func discard(_ name: MediaName, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
@@ -307,10 +315,11 @@ final class MediaFolder: Sendable {
     /// Runs `body` under the lock.
     ///
     /// - Parameters:
-    ///   - attempts: How often, as long as files are missing that should exist.
+    ///   - attempts: The maximum number of attempts; a missing file or folder leads to the next attempt.
     ///   - body: The work.
     /// - Returns: The result of `body`.
-    /// - Throws: What `body` threw. A missing file is ``Removed`` after the first attempt of one, so that the caller can open the folder anew.
+    /// - Throws: The error of `body`. If `attempts` is 1, a missing file is ``Removed``, so the caller can
+    ///   open the folder again.
     func whole<R: Sendable>(attempts: Int = 1, _ body: (inout Disk) throws -> R) throws -> R {
         for _ in 1..<attempts {
             do {
@@ -337,24 +346,25 @@ extension Double {
     }
 }
 
-/// The names of the files that belong to a URL.
+/// The names of the files for a URL.
 ///
-/// Made of a hash and the URL's extension, so that a name is unique, valid in any file system, within the folder, and of a kind
-/// that players recognise. The URL's fragment does not count, and nor does any other part of the URL if the app chose a key.
+/// A name consists of a hash and the URL's extension, so the name is unique, valid in any file system, inside
+/// the folder, and recognisable for media players. The hash ignores the URL's fragment. With a key of the
+/// app, the hash depends on the key only.
 package struct MediaName: Sendable {
-    /// The URL that is fetched.
+    /// The URL for the download.
     let url: URL
     /// The name of the complete file.
     package let file: String
 
-    /// The names of the files of `url`.
+    /// Makes the names for `url`.
     ///
     /// - Parameters:
-    ///   - url: The URL that is fetched.
+    ///   - url: The URL for the download.
     ///   - key: The key that identifies the file; `nil` for the URL.
     package init(_ url: URL, key: String? = nil) {
         self.url = url
-        // No URL begins with a blank, so no key is taken for one.
+        // The blank distinguishes keys from URLs, because no URL begins with a blank.
         let text = key.map { " \($0)" } ?? String(url.absoluteString.prefix { $0 != "#" })
         let hash = SHA256.text(SHA256.hash(text)).prefix(32)
         let suffix = url.pathExtension.lowercased()
@@ -370,11 +380,11 @@ package struct MediaName: Sendable {
     /// The name of the growing file's sidecar.
     package var sidecar: String { Self.sidecarPrefix + self.file }
 
-    // A hash begins with a hexadecimal digit, and none of these does.
+    // The first letter distinguishes the prefixes from a hash, which begins with a hexadecimal digit.
     static let partialPrefix = "partial-"
     static let sidecarPrefix = "state-"
 
-    /// The name of the complete file that `name` belongs to.
+    /// The name of the complete file for the name of a complete file, a growing file or a sidecar.
     static func file(of name: String) -> String {
         for prefix in [self.partialPrefix, self.sidecarPrefix] where name.hasPrefix(prefix) {
             return String(name.dropFirst(prefix.count))

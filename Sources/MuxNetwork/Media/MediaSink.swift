@@ -1,12 +1,12 @@
 import Foundation
 import MuxKit
 
-/// Writes one answer to a download to its growing file, piece by piece.
+/// Writes a response of a download to the growing file, piece by piece.
 ///
-/// Writes on one of Dispatch's threads. A lock orders the writes and ``close()``, after which nothing is written: a transport of an
-/// app's own may deliver a piece after its caller was cancelled.
+/// The writes run on a thread of Dispatch. A lock serialises the writes and ``close()``; after ``close()`` no
+/// byte is written, even if an app's transport delivers a piece after the cancellation of its caller.
 final class MediaSink: HTTPSink {
-    /// The head of the answer ends the exchange.
+    /// Ends the exchange after the head of a response.
     enum Redirected: Error {
         case askAgain
         case finish
@@ -14,7 +14,7 @@ final class MediaSink: HTTPSink {
 
     private struct State: Sendable {
         var machine: DownloadStateMachine
-        /// `nil` once the sink is closed.
+        /// The growing file; `nil` after ``close()``.
         var file: OpenFile?
     }
 
@@ -25,16 +25,16 @@ final class MediaSink: HTTPSink {
     private let accepts: [HTTPMediaType]?
     private let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
 
-    /// Makes a sink for one exchange, or for several of which the earlier ones got no file.
+    /// Makes a sink for one exchange, or for several exchanges if only the last response contains the file.
     ///
     /// - Parameters:
     ///   - machine: The state of the download.
     ///   - call: The request.
     ///   - file: The growing file.
-    ///   - name: Its name.
-    ///   - folder: Its folder.
-    ///   - accepts: The media types of files; `nil` for any.
-    ///   - check: Takes the progress; returns whether the flight is current.
+    ///   - name: The name of the file.
+    ///   - folder: The folder of the file.
+    ///   - accepts: The media types of acceptable files; `nil` for any type.
+    ///   - check: Receives the progress; returns whether the flight is current.
     init(
         _ machine: DownloadStateMachine,
         _ call: HTTPCall,
@@ -63,7 +63,7 @@ final class MediaSink: HTTPSink {
     private func write(_ head: HTTPReply) throws {
         try self.whole { state, file in
             let fields = DownloadHead(head)
-            // Before the part on disk is given up for it.
+            // Checked before the part on disk is replaced by the response.
             try self.requireAcceptable(head, fields)
             switch state.machine.received(fields) {
             case .append:
@@ -97,7 +97,7 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    /// Waits for a piece that is being written, and ignores later ones.
+    /// Waits for a running write, and ignores later pieces.
     ///
     /// - Returns: The state of the download.
     func close() -> DownloadStateMachine {
@@ -119,9 +119,10 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    /// Throws ``MediaError/wrongType(_:)`` or ``MediaError/tooSmall(minimum:)`` if the answer is not the file.
+    /// Throws ``MediaError/wrongType(_:)`` or ``MediaError/tooSmall(minimum:)`` if the response cannot be the
+    /// file.
     ///
-    /// A part may come without a type: RFC 9110, section 15.3.7.
+    /// A partial response may omit the type (RFC 9110, section 15.3.7).
     private func requireAcceptable(_ head: HTTPReply, _ fields: DownloadHead) throws {
         guard [200, 203, 206].contains(head.status) else { return }
         let field = head.headers[.contentType]
@@ -151,15 +152,15 @@ final class MediaSink: HTTPSink {
     }
 }
 
-/// The file beside a growing file that identifies the representation of its bytes.
+/// The file beside a growing file that identifies the representation of the growing file's bytes.
 ///
-/// The number of bytes is that of the growing file alone, so the two cannot disagree.
+/// Only the growing file determines the number of bytes, so both files cannot contradict each other.
 struct MediaSidecar: Sendable, Equatable, Codable {
     /// The version of the format.
     private var mux = 1
     /// The strong validator of the representation.
     var validator: String
-    /// The length of the representation, if it is known.
+    /// The length of the representation; `nil` if unknown.
     var total: Int64?
 
     init(validator: String, total: Int64?) {
@@ -167,7 +168,7 @@ struct MediaSidecar: Sendable, Equatable, Codable {
         self.total = total
     }
 
-    /// Reads ``encoded``; `nil` if it is damaged, of a later version, or without a strong validator.
+    /// Decodes ``encoded``; `nil` if damaged, of a later version, or without a strong validator.
     init?(_ data: Data) {
         guard let sidecar = try? JSONDecoder().decode(MediaSidecar.self, from: data), sidecar.mux == 1,
             HTTPValidator.isStrongTag(sidecar.validator)

@@ -1,8 +1,8 @@
 import MuxKit
 
-/// An asynchronous semaphore: urgent waiters first, then first in, first out.
+/// An asynchronous semaphore that resumes urgent waiters first, otherwise in the order of arrival.
 ///
-/// **Cancellation.** A cancelled waiter leaves at once.
+/// **Cancellation.** A cancelled waiter resumes at once.
 final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     private struct Waiting: Sendable {
         let ticket: UInt64
@@ -19,16 +19,16 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
 
     private let state: Locked<State>
 
-    /// A semaphore with `limit` places, at least one.
+    /// Makes a semaphore with `limit` slots, at least one.
     init(limit: Int) { self.state = Locked(State(free: max(1, limit))) }
 
-    /// Suspends until a place is free; ``leave()`` gives it back.
+    /// Suspends until a slot is free; ``leave()`` releases the slot.
     ///
     /// - Parameters:
-    ///   - key: The work that the place is for; see ``raise(_:)``.
-    ///   - isUrgent: Whether it goes before those that are not urgent; called outside the lock.
-    ///   - waits: Called outside the lock if no place is free.
-    /// - Throws: `CancellationError`; then there is no place to give back.
+    ///   - key: The work for the slot; see ``raise(_:)``.
+    ///   - isUrgent: Whether the waiter precedes waiters without urgency; called outside the lock.
+    ///   - waits: Called outside the lock if no slot is free.
+    /// - Throws: `CancellationError`, without a slot to release.
     func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
         let place = Locked<UInt64?>(nil)
         try await withTaskCancellationHandler {
@@ -50,7 +50,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
                 }
                 guard let ticket else { return continuation.resume() }
                 place.withLock { $0 = ticket }
-                // Asked once the waiter is queued: a later ``raise(_:)`` finds it.
+                // Called after the waiter is queued, so a later ``raise(_:)`` finds the waiter.
                 if isUrgent() { self.raise(key) }
                 waits()
                 if Task.isCancelled { self.abandon(ticket) }
@@ -60,7 +60,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
         }
     }
 
-    /// Gives a place back.
+    /// Releases a slot.
     func leave() {
         let next = self.state.withLock { state -> Waiting? in
             guard let index = state.waiting.firstIndex(where: \.isUrgent) ?? state.waiting.indices.first else {
@@ -89,6 +89,6 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
         waiting?.continuation.resume(throwing: CancellationError())
     }
 
-    /// The numbers of waiters and of free places.
+    /// The numbers of waiters and of free slots.
     var occupancy: (waiting: Int, free: Int) { self.state.withLock { ($0.waiting.count, $0.free) } }
 }

@@ -1,16 +1,17 @@
 import MuxKit
 
-/// The session for which a call is sent, for the caches on its way.
+/// The session of a call, for caches between the client and the transport.
 ///
-/// It goes with the call (``HTTPCall``), and with the task that sends the call: a transport that makes a new call loses the former, and one
-/// that starts a detached task the latter.
+/// The session is attached to the call (``HTTPCall``) and to the task that sends the call. A transport that
+/// makes a new call loses the first, and a transport that starts a detached task loses the second.
 struct CallSession: Sendable {
-    /// The session of the calls that the current task sends; `nil` if no client has begun them, or one without an account.
+    /// The session of the current task's calls; `nil` without a client, or with a client without an account.
     @TaskLocal static var current: CallSession?
 
     /// The repository of the account.
     let repository: MuxRepository
-    /// Whether the calls may have the credentials of an account, so that its sign-out has to reach their responses.
+    /// Whether calls may contain credentials of an account: the account's sign-out must then remove the
+    /// responses.
     let isOfAccount: Bool
     private let counter: any SessionCounter
     private let number: UInt64
@@ -22,16 +23,17 @@ struct CallSession: Sendable {
         self.number = number ?? counter.session
     }
 
-    /// Whether the session goes on.
+    /// Whether the session continues.
     var isCurrent: Bool { self.counter.session == self.number }
 
-    /// The session of a call; `nil` if it is sent for none, or its client has noted the session in ``ValidatedCall/session``.
+    /// The session of a call; `nil` without a session, or if the client has set ``ValidatedCall/session``
+    /// instead.
     static func of(_ call: ValidatedCall) -> CallSession? {
         call.call.account ?? (call.session == nil ? self.current : nil)
     }
 }
 
-/// Counts the sessions of a repository that have ended.
+/// Counts the ended sessions of a repository.
 protocol SessionCounter: AnyObject, Sendable {
     var session: UInt64 { get }
 }

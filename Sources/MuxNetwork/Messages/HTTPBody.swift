@@ -7,14 +7,14 @@ public import Foundation
 /// var body: HTTPBody? { .form(["grant_type": "refresh_token", "refresh_token": self.token]) }
 /// ```
 ///
-/// It is encoded when the request is sent, always to the same bytes, so a request may be repeated.
+/// Each sending encodes the body, always to the same bytes, so a request may be repeated.
 public struct HTTPBody: Sendable {
     private let encode: @Sendable () throws -> (body: HTTPCall.Body, contentType: HTTPMediaType?)
 
-    /// A body that is encoded when the request is sent.
+    /// Makes a body that is encoded at the sending of the request.
     ///
-    /// - Parameter encode: Returns the bytes, the same every time, and their media type; its errors become
-    ///   ``HTTPError/PreparationFailure/encoding(_:)``.
+    /// - Parameter encode: Returns the bytes, which must be equal at every call, and the media type. An error
+    ///   of `encode` becomes ``HTTPError/PreparationFailure/encoding(_:)``.
     public init(_ encode: @escaping @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)) {
         self.encode = {
             let encoded = try encode()
@@ -22,11 +22,11 @@ public struct HTTPBody: Sendable {
         }
     }
 
-    /// A body whose pieces are made while it is sent, so that no more than a piece of it is in memory.
+    /// Makes a body from a stream, so memory holds only a piece of the body.
     ///
     /// - Parameters:
-    ///   - stream: The pieces.
-    ///   - contentType: Their media type; `nil` for that of the client's configuration.
+    ///   - stream: The pieces, which are made during the sending.
+    ///   - contentType: The media type; `nil` for the media type of the client's configuration.
     /// - Returns: The body.
     public static func stream(_ stream: HTTPCall.BodyStream, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
         HTTPBody(stream: stream, contentType)
@@ -36,43 +36,44 @@ public struct HTTPBody: Sendable {
         self.encode = { (.stream(stream), contentType) }
     }
 
-    /// Bytes as they are.
+    /// Makes a body from bytes.
     ///
     /// - Parameters:
     ///   - data: The bytes.
-    ///   - contentType: Their media type; `nil` for that of the client's configuration.
+    ///   - contentType: The media type; `nil` for the media type of the client's configuration.
     /// - Returns: The body.
     public static func data(_ data: Data, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
         HTTPBody { (data, contentType) }
     }
 
-    /// Text in UTF-8.
+    /// Makes a body from text in UTF-8.
     public static func text(_ text: String) -> HTTPBody { .data(Data(text.utf8), .utf8Text) }
 
-    /// A value as JSON.
+    /// Makes a body from a value in JSON.
     ///
     /// - Parameters:
     ///   - value: The value.
-    ///   - encoder: Encodes it; by default with sorted keys, unescaped slashes, and dates in ISO 8601 to the second.
+    ///   - encoder: Encodes the value; the default uses sorted keys, unescaped slashes, and ISO 8601 dates in
+    ///     seconds.
     /// - Returns: The body.
     public static func json(_ value: some Encodable & Sendable, encoder: JSONEncoder? = nil) -> HTTPBody {
         HTTPBody { (try (encoder ?? Self.encoder()).encode(value), .json) }
     }
 
-    /// A JSON object of values of mixed kinds: `.json(["name": "x", "age": 5])`.
+    /// Makes a body from a JSON object with values of different types: `.json(["name": "x", "age": 5])`.
     public static func json(_ object: [String: JSONValue], encoder: JSONEncoder? = nil) -> HTTPBody {
         HTTPBody { (try (encoder ?? Self.encoder()).encode(object), .json) }
     }
 
-    /// The fields of a form, in order: `a=1&b=x%20y`.
+    /// Makes a body from the fields of a form, in order: `a=1&b=x%20y`.
     public static func form(_ fields: HTTPQuery) -> HTTPBody { .data(Data(fields.encoded.utf8), .formURLEncoded) }
 
-    /// The fields and files of a form.
+    /// Makes a body from the fields and files of a form.
     public static func multipart(_ multipart: HTTPMultipart) -> HTTPBody { HTTPBody { try multipart.encoded() } }
 
     /// Encodes the body.
     ///
-    /// - Returns: The bytes, or their stream, and their media type.
+    /// - Returns: The bytes or the stream, and the media type.
     /// - Throws: ``HTTPError/PreparationFailure``.
     public func encoded() throws(HTTPError.PreparationFailure) -> (body: HTTPCall.Body, contentType: HTTPMediaType?) {
         do {

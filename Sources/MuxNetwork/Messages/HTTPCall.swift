@@ -1,8 +1,8 @@
 public import Foundation
 
-/// One request as it goes over the wire: the input of an ``HTTPTransport``.
+/// A request in the form for the wire: the input of an ``HTTPTransport``.
 ///
-/// Its description contains neither header values nor the query nor the body, so it may be logged.
+/// The description contains neither header values nor the query nor the body, and is safe to log.
 public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The method, such as `GET`.
     public var method: String
@@ -10,33 +10,35 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The whole URL.
     public var url: URL
 
-    /// The header fields, in order; a name may occur more than once.
+    /// The header fields, in order; a name may occur several times.
     ///
-    /// Fields that frame the message, ``HTTPHeaders/Name/framing``, belong to the transport: a call that has one is not sent.
+    /// Only the transport may set the framing fields (``HTTPHeaders/Name/framing``): a call with a framing
+    /// field is not sent.
     public var headers: HTTPHeaders
 
-    /// The body, if there is one.
+    /// The body; `nil` without a body.
     public var body: HTTPCall.Body?
 
-    /// How long the server may be silent; `nil` leaves that to the transport.
+    /// The maximum silence of the server; `nil` for the transport's time-out.
     public var timeout: Duration?
 
-    /// How long the call may take in all, redirections included; `nil` leaves that to the transport.
+    /// The maximum total duration of the call, including redirections; `nil` for the transport's deadline.
     public var deadline: Duration?
 
-    /// The names of header fields that hold credentials, besides those that a transport knows by itself.
+    /// The names of header fields with credentials, in addition to the transport's own list.
     ///
-    /// They are not sent on when a redirection leads to another scheme, host or port.
+    /// A redirection to another scheme, host or port removes the fields.
     public var credentialHeaders: Set<String> = []
 
-    /// The path as its developer wrote it, with placeholders for values; `nil` if the call was made of a URL.
+    /// The path as written by the developer, with placeholders for values; `nil` if the call was made from a
+    /// URL.
     package var pathTemplate: String? {
         get { self.template.value }
         set { self.template.value = newValue }
     }
     private var template = Aside<String?>(nil)
 
-    /// The session for which the call is sent; `nil` if no client or media send it for a session.
+    /// The session of the call; `nil` if neither a client nor an ``AsyncMedia`` has set a session.
     var account: CallSession? {
         get { self.session.value }
         set { self.session.value = newValue }
@@ -60,36 +62,38 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         self.deadline = deadline
     }
 
-    /// The method and the template of the path, which hold no value.
+    /// The method and the template of the path, without values, for error texts.
     var summary: String { self.pathTemplate.map { "\(self.method) \($0)" } ?? "a \(self.method) request" }
 
-    /// The ``summary`` of a request that perhaps cannot be sent; `nil` if its path has no template, or its method is none.
+    /// The method and the template of the path, even if the request cannot be sent.
+    ///
+    /// `nil` if the path has no template or the method is not a token.
     static func name(of request: some HTTPRequest) -> String? {
         let method = request.method.rawValue
         guard HTTPGrammar.isToken(method) else { return nil }
         return request.endPoint.path.template.map { "\(method) \($0)" }
     }
 
-    /// Method, host and path.
+    /// The method, the host and the path.
     public var description: String { "\(self.method) \(self.url.host() ?? "")\(self.url.path())" }
 }
 
 extension HTTPCall {
     /// The body of a call: bytes in memory, or a stream of pieces.
     public enum Body: Sendable, Hashable, RedactedDescription {
-        /// Bytes as they are.
+        /// Bytes in memory.
         case data(Data)
 
-        /// Pieces that are made while the body is sent.
+        /// Pieces that are made during the sending.
         case stream(HTTPCall.BodyStream)
 
-        /// The bytes, if they are in memory.
+        /// The bytes; `nil` for a stream.
         public var data: Data? {
             guard case .data(let data) = self else { return nil }
             return data
         }
 
-        /// The length in bytes; `nil` if it is not known before the end.
+        /// The length in bytes; `nil` if unknown before the end.
         public var length: Int? {
             switch self {
             case .data(let data): data.count
@@ -101,25 +105,26 @@ extension HTTPCall {
         public var description: String { self.length.map { "\($0) bytes" } ?? "a stream" }
     }
 
-    /// The pieces of a body in order, made anew each time that they are read.
+    /// The ordered pieces of a body; each iteration makes the pieces again.
     ///
-    /// A transport reads one piece at a time, and the next when that one is sent. It reads from the beginning again when a redirection
-    /// asks for the body once more.
+    /// A transport reads the next piece after sending the previous piece. For a redirection with the same
+    /// body, the transport reads the stream from the beginning again.
     public struct BodyStream: Sendable, Hashable, AsyncSequence {
-        /// The length in bytes; `nil` if it is not known, which sends the body chunked (RFC 9112, section 7.1).
+        /// The length in bytes; `nil` if unknown, in which case the body is sent chunked (RFC 9112, section
+        /// 7.1).
         public let length: Int?
         private let source: Source
 
         fileprivate typealias Next = (_ isolation: isolated (any Actor)?) async throws -> Data?
 
-        /// The pieces have another length than was announced.
+        /// The length of the pieces differs from the announced length.
         private struct WrongLength: Error {}
 
         /// Makes a stream.
         ///
         /// - Parameters:
-        ///   - length: The length in bytes, if it is known; a body of another length fails the call.
-        ///   - pieces: Returns the pieces, the same bytes every time.
+        ///   - length: The length in bytes, or `nil`; the call fails if the pieces have a different length.
+        ///   - pieces: Returns the pieces, with the same bytes at every call.
         public init<Pieces: AsyncSequence & Sendable>(
             length: Int? = nil,
             _ pieces: @escaping @Sendable () -> Pieces
@@ -139,16 +144,16 @@ extension HTTPCall {
             }
         }
 
-        /// Begins to read.
+        /// Begins an iteration.
         public func makeAsyncIterator() -> Iterator { Iterator(next: self.source.open()) }
 
-        /// Whether both are copies of one stream.
+        /// Whether both values are copies of the same stream.
         public static func == (a: Self, b: Self) -> Bool { a.source === b.source && a.length == b.length }
 
-        /// Hashes what counts for equality.
+        /// Hashes the identity of the stream.
         public func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self.source)) }
 
-        /// Reads the pieces.
+        /// Iterates over the pieces.
         public struct Iterator: AsyncIteratorProtocol {
             fileprivate let next: Next
 
@@ -169,29 +174,30 @@ extension HTTPCall {
     }
 }
 
-/// One task reads a stream.
+/// Only one task may read an iterator.
 @available(*, unavailable)
 extension HTTPCall.BodyStream.Iterator: Sendable {}
 
-/// An ``HTTPCall`` whose URL, method and header fields are valid, so that no field can smuggle in another.
+/// An ``HTTPCall`` with a valid URL, method and header fields, so no field can inject another field.
 ///
-/// A value proves that: the initializer validates, and ``authorized(by:)`` validates what it adds. The steps from the client to
-/// the transport pass it on, so a call is validated once, however often it is sent.
+/// The initialiser validates the call, and ``authorized(by:)`` validates the added fields. All steps from the
+/// client to the transport pass the same value, so a call is validated once, even if sent several times.
 package struct ValidatedCall: Sendable {
-    /// The call as it is sent.
+    /// The call as sent.
     package private(set) var call: HTTPCall
     package let method: HTTPMethod
     package let origin: HTTPOrigin
-    /// The session in which the call began, if that was before it is sent: see ``ValidatedTransport/session``.
+    /// The session at the start of the call, if the call began before its sending; see
+    /// ``ValidatedTransport/session``.
     package var session: UInt64?
-    /// Whether the request changes nothing, although its method is not safe: a cached POST.
+    /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
     package var isQuery = false
-    /// Throws if no request may be sent to an origin to which a redirection leads; `nil` to admit all.
+    /// Throws if a redirection must not send a request to an origin; `nil` to allow all origins.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
 
     /// Validates a call.
     ///
-    /// - Throws: ``HTTPError``, which names the part that is not valid.
+    /// - Throws: ``HTTPError`` with the invalid part.
     package init(_ call: HTTPCall) throws(HTTPError) {
         guard let origin = HTTPOrigin(call.url) else { throw .preparation(.flaw(of: call.url)) }
         guard call.url.user() == nil, call.url.password() == nil else { throw .preparation(.userInfo) }
@@ -203,14 +209,17 @@ package struct ValidatedCall: Sendable {
         self.origin = origin
     }
 
-    /// The call as it is sent for a session.
+    /// The call for a session.
     func sent(for session: CallSession) -> ValidatedCall {
         var sent = self
         sent.call.account = session
         return sent
     }
 
-    /// The call with the header fields of a token, which replace its own and stay behind when a redirection leads elsewhere.
+    /// The call with the header fields of a token.
+    ///
+    /// The token's fields replace the call's fields with the same names, and count as credentials at a
+    /// redirection.
     package func authorized(by credentials: HTTPHeaders) throws(HTTPError) -> ValidatedCall {
         guard !credentials.isEmpty else { return self }
         try Self.validate(credentials)
@@ -225,7 +234,7 @@ package struct ValidatedCall: Sendable {
             guard HTTPGrammar.isToken(field.name.rawValue), HTTPGrammar.isFieldValue(field.value) else {
                 throw .invalidHeader(name: field.name.rawValue)
             }
-            // A length of the caller's own would let the body's rest be taken for a second request.
+            // A wrong `Content-Length` would make the server read the rest of the body as a second request.
             guard !HTTPHeaders.Name.framing.contains(field.name) else {
                 throw .preparation(.framingHeader(name: field.name.rawValue))
             }
@@ -233,31 +242,32 @@ package struct ValidatedCall: Sendable {
     }
 }
 
-/// A server's answer, whatever its status: the output of an ``HTTPTransport``.
+/// A server's response, with any status: the output of an ``HTTPTransport``.
 ///
-/// Its description contains neither header values nor the body, so it may be logged.
+/// The description contains neither header values nor the body, and is safe to log.
 public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// The status code, such as 200.
     public var status: Int
 
-    /// The header fields, in order; a name may occur more than once, as `Set-Cookie` does.
+    /// The header fields, in order; a name may occur several times, such as `Set-Cookie`.
     public var headers: HTTPHeaders
 
-    /// The body; empty if there is none.
+    /// The body; empty without a body.
     ///
-    /// Decoded from the content codings that the transport knows, if the request asked for them: see ``SystemTransport``.
+    /// The body is decoded from the content codings that the transport supports and the request accepts: see
+    /// ``SystemTransport``.
     public var body: Data
 
-    /// The fields after the body (RFC 9110, section 6.5); none where the transport does not read them.
+    /// The trailer fields (RFC 9110, section 6.5); empty if the transport does not read trailers.
     public var trailers: HTTPHeaders
 
-    /// The URL that answered: another than the one asked after a redirection.
+    /// The URL of the response, which differs from the requested URL after a redirection.
     public var url: URL?
 
-    /// Whether the body is known to arrive as the server sent it, with its content codings.
+    /// Whether the body certainly arrives as sent by the server, without decoding.
     var isBodyAsSent = Aside(false)
 
-    /// Makes an answer.
+    /// Makes a response.
     public init(
         status: Int,
         headers: HTTPHeaders = [:],
@@ -272,17 +282,17 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
         self.url = url
     }
 
-    /// Status and size.
+    /// The status and the size.
     public var description: String { "status \(self.status), \(self.body.count) bytes" }
 }
 
-/// Scheme, host and port of a URL: the scope of credentials (RFC 6454).
+/// The scheme, host and port of a URL: the scope of credentials (RFC 6454).
 package struct HTTPOrigin: Sendable, Hashable {
     package var scheme: String
     package var host: String
     package var port: Int
 
-    /// The origin of an absolute `http` or `https` URL; `nil` for any other.
+    /// Makes the origin of an absolute `http` or `https` URL; `nil` for any other URL.
     package init?(_ url: URL) {
         guard let scheme = url.scheme?.lowercased(), let host = url.host()?.lowercased(), !host.isEmpty else {
             return nil
@@ -298,7 +308,7 @@ package struct HTTPOrigin: Sendable, Hashable {
 
     package var isSecure: Bool { self.scheme == "https" }
 
-    /// Whether the host is this machine, by name (RFC 6761, section 6.3) or by address.
+    /// Whether the host is the local machine, by name (RFC 6761, section 6.3) or by address.
     package var isLoopback: Bool {
         // An address may have a zone (RFC 6874).
         let address = self.host.split(separator: "%", maxSplits: 1).first ?? ""
@@ -309,7 +319,7 @@ package struct HTTPOrigin: Sendable, Hashable {
     }
 }
 
-/// A note beside a value, which makes no difference between two of them.
+/// An additional value that does not affect the equality of its container.
 struct Aside<Value: Sendable>: Sendable, Hashable {
     var value: Value
 

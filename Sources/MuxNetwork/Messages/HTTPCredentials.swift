@@ -3,11 +3,11 @@ import Foundation
 /// The value of an `Authorization` field: a scheme and its data.
 ///
 /// ```swift
-/// HTTPCredentials.bearer("x").headerValue                                    // "Bearer x"
-/// HTTPCredentials.basic(user: "Aladdin", password: "open sesame")            // "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+/// HTTPCredentials.bearer("x").headerValue                           // "Bearer x"
+/// HTTPCredentials.basic(user: "Aladdin", password: "open sesame")   // "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
 /// ```
 ///
-/// Its description contains the scheme only.
+/// The description contains only the scheme.
 public struct HTTPCredentials: Sendable, Hashable {
     /// The scheme.
     public var scheme: HTTPCredentials.Scheme
@@ -15,16 +15,16 @@ public struct HTTPCredentials: Sendable, Hashable {
     /// A token, or parameters.
     public var value: String
 
-    /// Makes credentials of any scheme.
+    /// Makes credentials with any scheme.
     public init(scheme: HTTPCredentials.Scheme, value: String) {
         self.scheme = scheme
         self.value = value
     }
 
-    /// A bearer token: RFC 6750, section 2.1.
+    /// Makes credentials with a bearer token (RFC 6750, section 2.1).
     public static func bearer(_ token: String) -> HTTPCredentials { .init(scheme: .bearer, value: token) }
 
-    /// Name and password in UTF-8: RFC 7617, section 2.
+    /// Makes credentials with a name and a password in UTF-8 (RFC 7617, section 2).
     ///
     /// - Returns: The credentials; `nil` if the name contains a colon.
     public static func basic(user: String, password: String) -> HTTPCredentials? {
@@ -32,7 +32,7 @@ public struct HTTPCredentials: Sendable, Hashable {
         return .init(scheme: .basic, value: Data("\(user):\(password)".utf8).base64EncodedString())
     }
 
-    /// The field's value: scheme, one blank, data.
+    /// The value of the field: the scheme, one blank, the data.
     public var headerValue: String { "\(self.scheme.rawValue) \(self.value)" }
 }
 
@@ -42,14 +42,15 @@ extension HTTPCredentials: RedactedDescription {
 }
 
 extension HTTPCredentials {
-    /// A scheme of authentication: RFC 9110, section 11.1.
+    /// An authentication scheme (RFC 9110, section 11.1).
     ///
-    /// Names are case-insensitive. An open set: `HTTPCredentials.Scheme(rawValue: "Hawk")` is a scheme, too.
+    /// Names are case-insensitive. The set is open: `HTTPCredentials.Scheme(rawValue: "Hawk")` is a scheme,
+    /// too.
     public struct Scheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-        /// The scheme's name as it was written.
+        /// The name of the scheme as written.
         public let rawValue: String
 
-        /// The scheme of this name; `nil` if it is not a token.
+        /// Makes a scheme; `nil` if the name is not a token.
         public init?(rawValue: String) {
             guard HTTPGrammar.isToken(rawValue) else { return nil }
             self.rawValue = rawValue
@@ -57,21 +58,21 @@ extension HTTPCredentials {
 
         private init(known name: String) { self.rawValue = name }
 
-        /// Name and password: RFC 7617.
+        /// A name and a password: RFC 7617.
         public static let basic = Self(known: "Basic")
         /// Bearer tokens: RFC 6750.
         public static let bearer = Self(known: "Bearer")
-        /// A hash of name, password and the server's challenge: RFC 7616.
+        /// A hash of the name, the password and the server's challenge: RFC 7616.
         public static let digest = Self(known: "Digest")
         /// A token bound to a key: RFC 9449.
         public static let dpop = Self(known: "DPoP")
-        /// Kerberos and others: RFC 4559.
+        /// Kerberos and other mechanisms: RFC 4559.
         public static let negotiate = Self(known: "Negotiate")
 
-        /// Whether the names are equal but for the case of their letters.
+        /// Whether the names are equal, ignoring case.
         public static func == (a: Self, b: Self) -> Bool { a.rawValue.lowercased() == b.rawValue.lowercased() }
 
-        /// Hashes what counts for equality.
+        /// Hashes the name, ignoring case.
         public func hash(into hasher: inout Hasher) { hasher.combine(self.rawValue.lowercased()) }
 
         /// The scheme's name.

@@ -1,19 +1,21 @@
 public import Foundation
 
-/// Reads the three forms of an HTTP date: RFC 9110, section 5.6.7.
+/// Parses the three forms of an HTTP date (RFC 9110, section 5.6.7).
 ///
-/// As RFC 9111, section 4.2, recommends, letters are case-insensitive, and a zone other than GMT is invalid.
+/// As recommended by RFC 9111, section 4.2, letters are case-insensitive, and zones other than GMT are
+/// invalid.
 package enum HTTPDate {
-    /// The date in `text`.
+    /// Parses a date.
     ///
     /// - Parameters:
     ///   - text: The value of a header field.
-    ///   - now: Determines the century of a year of two digits: more than 50 years ahead means the past.
-    /// - Returns: The date; `nil` if it is invalid.
+    ///   - now: Selects the century of a two-digit year: a date more than 50 years in the future belongs to
+    ///     the past.
+    /// - Returns: The date; `nil` if invalid.
     package static func parse(_ text: String, now: Date) -> Date? {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ", omittingEmptySubsequences: false)
         switch words.count {
-        // A day of one digit is padded with a blank; no other place has two.
+        // A blank pads a one-digit day; two adjacent blanks are invalid at other positions.
         case 6 where words[2].isEmpty: return self.ofC(words[..<2] + words[3...], dayDigits: 1)
         case 6: return self.preferred(words)
         case 5: return self.ofC(words[...], dayDigits: 2)
@@ -63,7 +65,7 @@ package enum HTTPDate {
     ]
     private static let secondsInYear = 365.2425 * 86_400
 
-    /// The number in `text`; `nil` if it contains anything but digits, or another count of them.
+    /// The number in `text`; `nil` for other characters than digits, or for a wrong number of digits.
     private static func number(_ text: Substring, _ length: ClosedRange<Int>) -> Int? {
         guard length.contains(text.utf8.count), text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int(text)
@@ -82,16 +84,17 @@ package enum HTTPDate {
     }
 }
 
-/// Reads dates of ISO 8601 and RFC 3339, and the deviations that are common in practice.
+/// Parses dates of ISO 8601 and RFC 3339, and common deviations.
 ///
-/// A date alone is its midnight; a time without a zone is UTC; seconds may be missing or have a fraction after a dot or a
-/// comma; letters may be in lower case, the `T` a blank, and all separators left out.
+/// A date without a time is midnight. A time without a zone is UTC. Seconds may be absent, or have a fraction
+/// after a dot or a comma. Letters may be in lower case, a blank may replace the `T`, and all separators may
+/// be absent.
 package struct ISO8601: Sendable {
     private var rest: Substring.UTF8View
 
     private init(_ text: String) { self.rest = text.utf8[...] }
 
-    /// The date in `text`; `nil` if it is invalid.
+    /// Parses a date; `nil` if invalid.
     package static func date(_ text: String) -> Date? {
         var reader = ISO8601(text)
         guard let date = reader.read(), reader.rest.isEmpty else { return nil }
@@ -111,7 +114,7 @@ package struct ISO8601: Sendable {
         return Date(timeIntervalSince1970: midnight - Double(offset) + time)
     }
 
-    /// Seconds since midnight.
+    /// Parses the time as seconds since midnight.
     private mutating func time() -> Double? {
         guard let hour = self.number(2), hour <= 23 else { return nil }
         let isExtended = self.take(":")
@@ -123,7 +126,7 @@ package struct ISO8601: Sendable {
         return self.fraction().map { whole + Double(second) + $0 }
     }
 
-    /// The part of a second; 0 if there is none.
+    /// Parses the fraction of a second; 0 without a fraction.
     private mutating func fraction() -> Double? {
         guard self.take(".") || self.take(",") else { return 0 }
         guard self.isDigitNext else { return nil }
@@ -132,7 +135,7 @@ package struct ISO8601: Sendable {
         return Double("0.\(Substring(digits))")
     }
 
-    /// Seconds east of UTC; 0 without a zone.
+    /// Parses the zone as seconds east of UTC; 0 without a zone.
     private mutating func offset() -> Int? {
         if self.rest.isEmpty || self.take("Z") || self.take("z") { return 0 }
         let sign = self.take("+") ? 1 : self.take("-") ? -1 : 0
@@ -161,9 +164,10 @@ package struct ISO8601: Sendable {
 }
 
 extension JSONDecoder.DateDecodingStrategy {
-    /// ISO 8601 with or without a zone (then UTC), with or without fractions of a second, or a date alone.
+    /// ISO 8601 with or without a zone (default UTC), with or without fractions of a second, or without a
+    /// time.
     ///
-    /// The strategy `iso8601` of Foundation refuses a time without a zone and a blank in place of the `T`.
+    /// Foundation's strategy `iso8601` rejects a time without a zone, and a blank instead of the `T`.
     public static var tolerantISO8601: JSONDecoder.DateDecodingStrategy {
         .custom { decoder in
             let container = try decoder.singleValueContainer()
@@ -179,7 +183,7 @@ extension JSONDecoder.DateDecodingStrategy {
 enum GregorianCalendar {
     private static func isLeap(_ year: Int) -> Bool { year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) }
 
-    /// How many days a month has; months count from 1.
+    /// The number of days of a month; months begin at 1.
     static func days(ofMonth month: Int, in year: Int) -> Int {
         switch month {
         case 2: self.isLeap(year) ? 29 : 28
@@ -188,9 +192,9 @@ enum GregorianCalendar {
         }
     }
 
-    /// How many days a date is after 1 January 1970.
+    /// The number of days from 1 January 1970 to a date.
     static func daysSince1970(_ year: Int, _ month: Int, _ day: Int) -> Int {
-        // Years begin in March here, so that a leap day is the last of a year.
+        // Years begin in March in this calculation, so a leap day is the last day of a year.
         let march = year - (month <= 2 ? 1 : 0)
         let yearOfCycle = (march % 400 + 400) % 400
         let cycle = (march - yearOfCycle) / 400
@@ -199,18 +203,18 @@ enum GregorianCalendar {
     }
 }
 
-/// Whole seconds in `max-age` and `Age`: RFC 9111, section 1.2.2.
+/// The whole seconds of `max-age` and `Age` (RFC 9111, section 1.2.2).
 package enum HTTPDeltaSeconds {
-    /// The greatest value; a greater number counts as this one.
+    /// The maximum value; greater numbers are reduced to the maximum.
     package static let greatest: Int64 = 1 << 31
 
-    /// The number in `text`; `nil` if it contains anything but digits.
+    /// Parses a number; `nil` for other characters than digits.
     package static func parse(_ text: String?) -> Int64? {
         guard let text, !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return min(Int64(text) ?? self.greatest, self.greatest)
     }
 
-    /// `seconds` to the millisecond; zero if negative or not a number.
+    /// Converts seconds, truncated to milliseconds; zero for a negative number and for NaN.
     static func duration(_ seconds: Double) -> Duration {
         guard seconds > 0 else { return .zero }
         return .milliseconds(Int64(min(seconds, Double(self.greatest)) * 1000))

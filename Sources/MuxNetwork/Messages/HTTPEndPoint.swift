@@ -10,7 +10,7 @@ public import Foundation
 /// // https://api.domain.com/users/42?fields=name
 /// ```
 ///
-/// It is validated when its URL is built.
+/// The building of the URL validates the end point.
 public struct HTTPEndPoint: Sendable, Hashable {
     /// The scheme.
     public var scheme: HTTPHost.Scheme
@@ -18,10 +18,10 @@ public struct HTTPEndPoint: Sendable, Hashable {
     /// The server.
     public var host: HTTPHost
 
-    /// The path, perhaps with placeholders.
+    /// The path, which may have placeholders.
     public var path: HTTPPath
 
-    /// The parameters that come before those of a request.
+    /// The query parameters before the parameters of a request.
     public var query: HTTPQuery
 
     /// Makes an end point.
@@ -32,11 +32,13 @@ public struct HTTPEndPoint: Sendable, Hashable {
         self.query = query
     }
 
-    /// The end point of a URL, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
+    /// Makes the end point of a URL, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
     ///
-    /// Path and query are kept byte for byte, as `url()` shows; a fragment is dropped, and the question mark of an empty query.
+    /// `url()` returns the path and the query byte for byte, without a fragment, and without the question
+    /// mark of an empty query.
     ///
-    /// - Throws: ``HTTPError/PreparationFailure`` if it is not an absolute `http` or `https` URL, or carries a user's name.
+    /// - Throws: ``HTTPError/PreparationFailure`` if `url` is not an absolute `http` or `https` URL, or
+    ///   contains user information.
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {
         guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }), scheme.defaultPort != nil,
             let name = url.host(), !name.isEmpty
@@ -50,11 +52,11 @@ public struct HTTPEndPoint: Sendable, Hashable {
         _ = try self.host.authority()
     }
 
-    /// An end point below this one.
+    /// Returns an end point below this end point.
     ///
     /// - Parameters:
-    ///   - path: What is appended to the path.
-    ///   - query: What is appended to the query.
+    ///   - path: The suffix of the path.
+    ///   - query: The parameters after the parameters of this end point.
     /// - Returns: The end point.
     public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndPoint {
         var place = self
@@ -66,8 +68,9 @@ public struct HTTPEndPoint: Sendable, Hashable {
     /// Builds the URL.
     ///
     /// - Parameters:
-    ///   - values: The values of the path's placeholders, and no others; each becomes one segment, or part of one.
-    ///   - query: Parameters that follow the end point's own.
+    ///   - values: The values of the path's placeholders, without further values; each value becomes a
+    ///     segment or a part of a segment.
+    ///   - query: The parameters after the parameters of the end point.
     /// - Returns: The URL, percent-encoded.
     /// - Throws: ``HTTPError/PreparationFailure``.
     public func url(path values: [String: String] = [:], query: HTTPQuery = []) throws(HTTPError.PreparationFailure)
@@ -77,7 +80,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
         var text = "\(self.scheme.rawValue)://\(try self.host.authority())\(try self.path.encoded(values))"
         let parameters = (self.query + query).encoded
         if !parameters.isEmpty { text += "?\(parameters)" }
-        // All parts are encoded, so a URL that differs from the text would not be the one that was meant.
+        // All parts are encoded: if the URL differs from the text, Foundation has changed the target.
         guard let url = URL(string: text), url.absoluteString == text, HTTPOrigin(url) != nil else {
             throw .invalidURL
         }
@@ -85,12 +88,13 @@ public struct HTTPEndPoint: Sendable, Hashable {
     }
 }
 
-// Not `CustomStringConvertible`, so that it cannot be a value in a path.
+// Not `CustomStringConvertible`, so an end point cannot be a value in a path.
 extension HTTPEndPoint: CustomDebugStringConvertible, CustomReflectable {
-    /// Contains ``debugDescription`` alone.
+    /// A mirror with only ``debugDescription``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.debugDescription]) }
 
-    /// Scheme, host, the path without values, and the names of the parameters: `https://api.domain.com/users/{id}?key=…`.
+    /// The scheme, the host, the path without values, and the names of the parameters:
+    /// `https://api.domain.com/users/{id}?key=…`.
     public var debugDescription: String {
         let names = self.query.items.map { $0.value == nil ? "…" : "\($0.name)=…" }.joined(separator: "&")
         return "\(self.scheme)://\(self.host)\(self.path)" + (names.isEmpty ? "" : "?\(names)")

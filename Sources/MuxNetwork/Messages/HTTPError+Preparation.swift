@@ -2,9 +2,9 @@ public import Foundation
 import MuxKit
 
 extension HTTPError {
-    /// Why a request is not valid.
+    /// The reason of an invalid request.
     ///
-    /// Descriptions contain names of placeholders and header fields, and no values.
+    /// Descriptions contain names of placeholders and header fields, without values.
     @nonexhaustive
     public enum PreparationFailure: Error, Sendable {
         /// The scheme is neither `http` nor `https`.
@@ -13,13 +13,14 @@ extension HTTPError {
         /// The URL is relative, or has no scheme for another reason.
         case missingScheme
 
-        /// There is no host.
+        /// The URL has no host.
         case missingHost
 
         /// The host is neither a name in ASCII nor an address, or includes other parts of a URL.
         case invalidHost
 
-        /// There is the name of a user before the host, perhaps with a password (RFC 3986, section 3.2.1).
+        /// The URL contains user information: a name before the host, with or without a password (RFC 3986,
+        /// section 3.2.1).
         case userInfo
 
         /// The port is not a number from 1 to 65535.
@@ -28,37 +29,38 @@ extension HTTPError {
         /// The path does not begin with a slash.
         case pathWithoutSlash
 
-        /// A segment of the path is empty, perhaps because a value is.
+        /// A segment of the path is empty, possibly because of an empty value.
         case emptyPathSegment
 
         /// A segment of the path is `.` or `..`.
         case dotPathSegment
 
-        /// The path has a placeholder of this name without a value.
+        /// The path has a placeholder with this name, without a value.
         case missingPathValue(name: String)
 
-        /// There is a value of this name, and no placeholder for it in the path.
+        /// A value has this name, but the path has no placeholder with the name.
         case unusedPathValue(name: String)
 
         /// The path has a placeholder without a name or a closing brace.
         case malformedPlaceholder
 
-        /// The parts do not make up a URL.
+        /// The parts do not form a valid URL.
         case invalidURL
 
         /// The method is not a token.
         case invalidMethod
 
-        /// The name of a header field is not a token, or its value holds a line break or another control character.
+        /// The name of a header field is not a token, or the value contains a line break or another control
+        /// character.
         case invalidHeader(name: String)
 
-        /// The header field of this name belongs to the transport, see ``HTTPHeaders/Name/framing``.
+        /// Only the transport may set the header field with this name; see ``HTTPHeaders/Name/framing``.
         case framingHeader(name: String)
 
-        /// The transport cannot do what this option asks for.
+        /// The transport does not support the option with this name.
         case unsupportedOption(name: String)
 
-        /// The request has a body, and its method allows none.
+        /// The request has a body, but the method does not allow a body.
         case bodyNotAllowed(HTTPMethod)
 
         /// The boundary of a multipart body is not valid: RFC 2046, section 5.1.1.
@@ -73,7 +75,7 @@ extension HTTPError {
 }
 
 extension HTTPError.PreparationFailure {
-    /// Why a URL that is not absolute, or not of the web, cannot be requested.
+    /// The failure for a URL that is not absolute, or has no supported scheme.
     static func flaw(of url: URL) -> HTTPError.PreparationFailure {
         guard let text = url.scheme else { return .missingScheme }
         guard let scheme = HTTPHost.Scheme(rawValue: text) else { return .invalidURL }
@@ -83,10 +85,10 @@ extension HTTPError.PreparationFailure {
 }
 
 extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var errorDescription: String? { self.description }
 
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var description: String {
         switch self {
         case .unsupportedScheme(let scheme): "Only http and https can be requested, not \(scheme)."

@@ -1,36 +1,37 @@
 public import Foundation
 public import MuxKit
 
-/// Why a request has no output.
+/// The reason of a failed request.
 ///
-/// Descriptions name the request by its method and the template of its path, if it has one, and contain no body, no header field and no URL. Of an
-/// underlying error, and of the server's own, they contain what it says to people, its `errorDescription`; the rest may hold a
-/// secret. Cancellation is always `CancellationError`.
+/// A description contains the method and the path template of the request, if present, and no body, header
+/// field or URL. Of an underlying error or a server error, a description contains only the
+/// `errorDescription`, the text for users; other parts may contain secrets. A cancellation is always a
+/// `CancellationError`.
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
-    /// The request is not valid; nothing was sent.
+    /// The request is invalid; nothing was sent.
     ///
-    /// `request` is its name for people, which an ``HTTPClient`` adds: method and template of the path, such as `GET /notes/{id}`. It is `nil`
-    /// where there is no template, and in an error of a transport.
+    /// `request` is the method and the path template, such as `GET /notes/{id}`, which an ``HTTPClient`` adds
+    /// for error texts; `nil` without a template, and in an error of a transport.
     case preparation(HTTPError.PreparationFailure, request: String? = nil)
 
-    /// There is no complete answer.
+    /// The exchange ended without a complete response.
     ///
-    /// `request` is the name of the request, as in ``preparation(_:request:)``.
+    /// `request` is the method and the path template, as in ``preparation(_:request:)``.
     case transport(HTTPError.TransportFailure, request: String? = nil)
 
-    /// The server answered with a status that is not a success of this request.
+    /// The server responded with a status outside the success statuses of the request.
     case status(HTTPError.StatusFailure)
 
-    /// The body of a successful answer could not be decoded.
+    /// The body of a successful response could not be decoded.
     case decoding(HTTPError.DecodingFailure)
 
-    /// There is no token: the authenticator threw this.
+    /// The authenticator threw this error instead of providing a token.
     case authentication(any Error)
 }
 
 extension HTTPError {
-    /// The decoded body of the failure, if it is of this type.
+    /// The decoded body of the failure; `nil` if the type differs.
     ///
     /// ```swift
     /// } catch let error as HTTPError {
@@ -42,7 +43,7 @@ extension HTTPError {
         return error.serverError(as: type)
     }
 
-    /// The status of the answer, for ``status(_:)``.
+    /// The status of the response, for ``status(_:)``; otherwise `nil`.
     public var status: HTTPStatus? {
         guard case .status(let error) = self else { return nil }
         return error.status
@@ -55,7 +56,7 @@ extension HTTPError: BadDependencyError {
 }
 
 extension HTTPError: ConnectivityError {
-    /// Whether the server, or the one that renews tokens, was not reached or did not answer in time.
+    /// Whether the server, or the server that renews tokens, was not reached or did not respond in time.
     public var isConnectivityFailure: Bool {
         switch self {
         case .transport(let error, _): error.isConnectivityFailure
@@ -90,7 +91,7 @@ extension HTTPError.TransportFailure: ClassifiedError {
 }
 
 extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var errorDescription: String? {
         switch self {
         case .preparation(let error, let request):
@@ -109,7 +110,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 
-    /// Whether the error is the end of the session, which needs no other words.
+    /// Whether the error is the end of the session, whose own text suffices.
     private static func saysSessionEnd(_ error: any Error) -> Bool {
         switch error {
         case RunnerError.signedOut, MuxError.sessionEnded: true
@@ -117,10 +118,10 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         }
     }
 
-    /// The error with the name of the request, unless it has one already.
+    /// Returns the error with the method and the path template of `request`, unless already present.
     func naming(_ request: some HTTPRequest) -> HTTPError { self.naming(HTTPCall.name(of: request)) }
 
-    /// The error with this name of the request, unless it has one already.
+    /// Returns the error with `request` for error texts, unless already present.
     func naming(_ request: String?) -> HTTPError {
         switch self {
         case .preparation(let error, nil): .preparation(error, request: request)
@@ -129,7 +130,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         }
     }
 
-    /// A sentence with the words of its cause.
+    /// Joins a sentence with the first line of the cause's text.
     fileprivate static func sentence(_ text: String, because error: any Error) -> String {
         let cause = error.sentence.prefix { !$0.isNewline }
         return cause == "\(text)." ? "\(text)." : "\(text). \(cause)"
@@ -137,8 +138,10 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
 }
 
 extension HTTPError: RetryableError {
-    /// That of the underlying failure, see ``HTTPError/TransportFailure/retryAdvice`` and ``HTTPError/StatusFailure/retryAdvice``, or of the
-    /// authenticator's error; permanent for an invalid request and for a body that could not be decoded.
+    /// The retry advice of the underlying failure or of the authenticator's error.
+    ///
+    /// See ``HTTPError/TransportFailure/retryAdvice`` and ``HTTPError/StatusFailure/retryAdvice``. Invalid
+    /// requests and failed decodings are permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .transport(let error, _): error.retryAdvice
@@ -150,9 +153,10 @@ extension HTTPError: RetryableError {
 }
 
 extension HTTPError.TransportFailure: RetryableError {
-    /// Transient where the exchange broke off or timed out; for ``unreachable(_:)``, that of the underlying error.
+    /// Transient after an interruption or a time-out; for ``unreachable(_:)``, the advice of the underlying
+    /// error.
     ///
-    /// Whether the request may be sent again is up to the sender.
+    /// The sender decides whether the request may be sent again.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .notResolved, .notConnected, .closedWithoutAnswer, .timedOut, .deadlineExceeded, .truncated: .transient
@@ -164,7 +168,7 @@ extension HTTPError.TransportFailure: RetryableError {
 }
 
 extension HTTPError.StatusFailure: RetryableError {
-    /// The status, whether the method is idempotent (RFC 9110, section 9.2.2), and `Retry-After`.
+    /// The advice from the status, the method's idempotence (RFC 9110, section 9.2.2) and `Retry-After`.
     ///
     /// 408, 429 and 5xx are transient.
     public var retryAdvice: RetryAdvice {
@@ -194,17 +198,17 @@ extension HTTPError {
 }
 
 extension HTTPError {
-    /// A successful answer whose body could not be decoded.
+    /// A successful response with a body that could not be decoded.
     ///
-    /// The answer includes the body; the description does not.
+    /// The response includes the body; the description does not.
     public struct DecodingFailure: Error, Sendable {
-        /// The answer.
+        /// The response.
         public var response: HTTPResponse
 
         /// The mapper's error.
         public var underlying: any Error
 
-        /// Makes an error.
+        /// Makes a failure.
         public init(_ response: HTTPResponse, underlying: any Error) {
             self.response = response
             self.underlying = underlying
@@ -213,13 +217,13 @@ extension HTTPError {
 }
 
 extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var errorDescription: String? { self.description }
 
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var description: String {
         let type = self.response.headers[.contentType]?.prefix { $0 != ";" && $0 != " " }.lowercased()
-        // A network that wants a sign-in answers in place of the server.
+        // A network that requires a sign-in responds in place of the server.
         let isPage = type == "text/html" || type == "application/xhtml+xml"
         let help = isPage ? " It is a web page, perhaps of a network that one has to sign in to." : ""
         let text = "The answer to \(self.response.request.summary) could not be read"
@@ -231,22 +235,22 @@ extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
 }
 
 extension HTTPError {
-    /// An answer whose status is not a success.
+    /// A response with a status outside the success statuses.
     ///
-    /// The answer includes the body; the description does not.
+    /// The response includes the body; the description does not.
     public struct StatusFailure: Error, Sendable {
-        /// The answer.
+        /// The response.
         public var response: HTTPResponse
 
-        /// The decoded body, of the request's ``HTTPRequest/ServerError``; `nil` if it could not be decoded.
+        /// The decoded body, with the type ``HTTPRequest/ServerError``; `nil` if the body was not decoded.
         ///
-        /// If it is a `LocalizedError`, its `errorDescription` is part of the failure's.
+        /// The failure's text includes the `errorDescription` of a server error that is a `LocalizedError`.
         public var serverError: (any Sendable)?
 
-        /// Why ``serverError`` could not be decoded, such as for an HTML page of a gateway.
+        /// The error of decoding ``serverError``, such as for an HTML page of a gateway.
         public var decodingError: (any Error)?
 
-        /// Makes an error.
+        /// Makes a failure.
         public init(_ response: HTTPResponse, serverError: (any Sendable)? = nil, decodingError: (any Error)? = nil) {
             self.response = response
             self.serverError = serverError
@@ -256,7 +260,7 @@ extension HTTPError {
         /// The status.
         public var status: HTTPStatus { self.response.status }
 
-        /// The decoded body of the failure, if it is of this type.
+        /// The decoded body of the failure; `nil` if the type differs.
         public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
             self.serverError as? ServerError
         }
@@ -264,10 +268,10 @@ extension HTTPError {
 }
 
 extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var errorDescription: String? { self.description }
 
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var description: String {
         let own = (self.serverError as? any LocalizedError)?.errorDescription.flatMap(ErrorText.line)
         let text = "The server answered \(self.response.request.summary) with status \(self.status)"
@@ -276,61 +280,66 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
 }
 
 extension HTTPError {
-    /// Why there is no complete answer to a request.
+    /// The reason of an exchange without a complete response.
     @nonexhaustive
     public enum TransportFailure: Error, Sendable {
-        /// The host's name, or the proxy's, has no address.
+        /// The name of the host, or of the proxy, could not be resolved.
         case notResolved(any Error)
 
-        /// There is no connection to the host, or to the proxy, or the connection was lost during the TLS handshake.
+        /// No connection to the host or to the proxy was established, or the connection was lost during the
+        /// TLS handshake.
         ///
         /// Nothing was sent.
         case notConnected(any Error)
 
-        /// TLS failed: a certificate is not trusted, is of another name or has expired, or the server does not speak TLS.
+        /// TLS failed: a certificate is untrusted, expired or for a different name, or the server does not
+        /// speak TLS.
         case insecureConnection(any Error)
 
-        /// The connection ended before the head of an answer was complete; the server may have done what was asked.
+        /// The connection ended before the head of a response was complete.
+        ///
+        /// The server may have processed the request.
         case closedWithoutAnswer(any Error)
 
-        /// Any other error of a transport: see ``HTTPTransport``.
+        /// Any other error of a transport; see ``HTTPTransport``.
         case unreachable(any Error)
 
-        /// The server was silent for this long.
+        /// The server was silent for this time.
         case timedOut(after: Duration)
 
-        /// The answer was not complete within this time.
+        /// The response was incomplete after this time.
         case deadlineExceeded(after: Duration)
 
-        /// The answer is not valid HTTP.
+        /// The response is not valid HTTP.
         case notHTTP
 
-        /// The connection, or the encoded content, ended in the middle of the body; counts in bytes.
+        /// The connection, or the encoded content, ended before the end of the body; counts are in bytes.
         ///
         /// `expected` is `nil` if the length was not announced.
         case truncated(expected: Int?, received: Int)
 
-        /// The content, encoded with this coding, is damaged.
+        /// The content with this coding is damaged.
         case damagedContent(coding: String)
 
-        /// The head of the answer is larger than the transport's limit, in bytes.
+        /// The head of the response exceeds the transport's limit in bytes.
         case headTooLarge(limit: Int)
 
-        /// The body is larger than the transport's limit, in bytes.
+        /// The body exceeds the transport's limit in bytes.
         case bodyTooLarge(limit: Int)
 
-        /// The server sent `Retry-After`, and this much of that time is left; nothing was sent.
+        /// The time of the server's `Retry-After` has not passed, and this time remains; nothing was sent.
         case serverBusy(retryAfter: Duration)
 
-        /// The server redirected to a URL that the client does not follow.
+        /// The client does not follow the server's redirection.
         case redirectRefused(HTTPError.RedirectRefusal)
     }
 }
 
 extension HTTPError.TransportFailure: ConnectivityError {
-    /// Whether the server was not reached, did not answer in time, or ended the connection early.
+    /// Whether the server was not reached, did not respond in time, or closed the connection early.
     ///
-    /// For ``unreachable(_:)``, that of an underlying or wrapped `ConnectivityError`; of any other error, whether it is transient.
+    /// For ``unreachable(_:)``, the value of the first `ConnectivityError` among the underlying and wrapped
+    /// errors; otherwise, whether the error is transient.
     public var isConnectivityFailure: Bool {
         switch self {
         case .notResolved, .notConnected, .closedWithoutAnswer, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
@@ -344,10 +353,10 @@ extension HTTPError.TransportFailure: ConnectivityError {
 }
 
 extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var errorDescription: String? { self.description }
 
-    /// A text for people, without anything secret.
+    /// A text for users, without secrets.
     public var description: String {
         switch self {
         case .unreachable(let error): HTTPError.sentence("The server could not be reached", because: error)
@@ -371,31 +380,33 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
     }
 }
 
-/// A description that holds no secret, so that it may be logged; the mirror contains nothing else.
+/// A type whose description contains no secrets and is safe to log.
+///
+/// The mirror contains only the description.
 public protocol RedactedDescription: CustomStringConvertible, CustomReflectable {}
 
 extension RedactedDescription {
-    /// Contains `description` alone.
+    /// A mirror with only `description`.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 extension HTTPError {
-    /// Why a redirection was not followed.
+    /// The reason to refuse a redirection.
     @nonexhaustive
     public enum RedirectRefusal: Sendable, Hashable, CustomStringConvertible {
-        /// It leads from `https` to another scheme.
+        /// The redirection changes from `https` to `http`.
         case insecure
 
-        /// It leads to a scheme that is neither `http` nor `https`.
+        /// The scheme of the redirection is neither `http` nor `https`.
         case unknownScheme
 
-        /// It would carry the request's body to another scheme, host or port.
+        /// The redirection would send the request's body to another scheme, host or port.
         case carriesBody
 
-        /// It is one more than this limit.
+        /// The number of redirections exceeds this limit.
         case tooMany(limit: Int)
 
-        /// The reason as the end of a sentence.
+        /// The reason, as the end of a sentence.
         public var description: String {
             switch self {
             case .insecure: "it leads from a secure to an insecure place"

@@ -1,10 +1,10 @@
 package import Foundation
 
-/// Rules of RFC 9110's grammar.
+/// Grammar rules of RFC 9110.
 package enum HTTPGrammar {
     private static let marks = Set("!#$%&'*+-.^_`|~".utf8)
 
-    /// Whether `byte` may stand in a token: RFC 9110, section 5.6.2.
+    /// Whether `byte` is allowed in a token (RFC 9110, section 5.6.2).
     package static func isTokenByte(_ byte: UInt8) -> Bool {
         switch byte {
         case 48...57, 65...90, 97...122: true
@@ -12,23 +12,26 @@ package enum HTTPGrammar {
         }
     }
 
-    /// Whether `text` is a token, as methods and names of header fields are.
+    /// Whether `text` is a token, such as a method or the name of a header field.
     package static func isToken(_ text: some StringProtocol) -> Bool {
         !text.isEmpty && text.utf8.allSatisfy { self.isTokenByte($0) }
     }
 
-    /// Whether `text` may be the value of a header field: RFC 9110, section 5.5, without control characters but the tab.
+    /// Whether `text` is allowed as the value of a header field.
+    ///
+    /// Control characters except the tab are not allowed (RFC 9110, section 5.5).
     package static func isFieldValue(_ text: String) -> Bool {
         text.utf8.allSatisfy { $0 == 9 || ($0 >= 32 && $0 != 127) }
     }
 
-    /// The number of `text`, which is digits alone; `nil` for any other, and for one beyond 63 bits.
+    /// The number in `text`; `nil` if `text` contains other characters than digits, or the number exceeds 63
+    /// bits.
     package static func number(_ text: some StringProtocol) -> Int64? {
         guard !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int64(text)
     }
 
-    /// `text` as it is if it is a token, otherwise as a quoted string: RFC 9110, section 5.6.4.
+    /// Returns a token unchanged, and other text as a quoted string (RFC 9110, section 5.6.4).
     package static func quotedIfNeeded(_ text: String) -> String {
         guard !self.isToken(text) else { return text }
         var quoted = "\""
@@ -39,7 +42,7 @@ package enum HTTPGrammar {
         return quoted + "\""
     }
 
-    /// `text` without blanks and tabs at its ends.
+    /// Removes blanks and tabs at both ends of `text`.
     package static func trimmed(_ text: some StringProtocol) -> String {
         let isBlank = { (scalar: Unicode.Scalar) in scalar == " " || scalar == "\t" }
         var scalars = Substring(text).unicodeScalars.drop(while: isBlank)
@@ -48,7 +51,7 @@ package enum HTTPGrammar {
     }
 }
 
-/// Base64 with the alphabet for URLs and without padding: RFC 4648, section 5, as RFC 7515 and RFC 7636 use it.
+/// Base64 with the URL alphabet, without padding (RFC 4648, section 5), as in RFC 7515 and RFC 7636.
 package enum Base64URL {
     /// Encodes bytes.
     package static func encode(_ data: Data) -> String {
@@ -63,7 +66,7 @@ package enum Base64URL {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Decodes a text; `nil` if it has padding or any character that is not of the alphabet.
+    /// Decodes a text; `nil` if `text` has padding or a character outside the alphabet.
     package static func decode(_ text: some StringProtocol) -> Data? {
         var bytes: [UInt8] = []
         for byte in text.utf8 {

@@ -1,4 +1,4 @@
-/// Header fields in order; names are case-insensitive.
+/// The ordered header fields of a message; names are case-insensitive.
 ///
 /// ```swift
 /// var headers: HTTPHeaders = [.accept: "application/json"]
@@ -6,9 +6,9 @@
 /// headers.append("gzip", for: .acceptEncoding)
 /// ```
 ///
-/// Its description contains names and no values, so it may be logged.
+/// The description contains names without values, and is safe to log.
 public struct HTTPHeaders: Sendable, Hashable {
-    /// One field line.
+    /// A field line.
     public struct Field: Sendable, Hashable {
         /// The field's name.
         public var name: HTTPHeaders.Name
@@ -23,29 +23,30 @@ public struct HTTPHeaders: Sendable, Hashable {
         }
     }
 
-    /// The fields in order; one name may occur more than once.
+    /// The fields in order; a name may occur several times.
     public private(set) var fields: [Field] = []
 
-    /// No fields.
+    /// Makes an empty value.
     public init() {}
 
-    /// The fields of a dictionary, ordered by name; names that are no tokens are left out.
+    /// Makes the fields of a dictionary, ordered by name; names that are not tokens are skipped.
     public init(_ fields: [String: String]) {
         self.fields = fields.sorted { $0.key < $1.key }.compactMap { name, value in
             HTTPHeaders.Name(rawValue: name).map { Field(name: $0, value: value) }
         }
     }
 
-    /// Whether there are no fields.
+    /// Whether the value has no fields.
     public var isEmpty: Bool { self.fields.isEmpty }
 
-    /// The value of a field, several lines of one name joined as RFC 9110, section 5.3, says; `nil` if there is none.
+    /// The value of a field; several lines with the name are joined (RFC 9110, section 5.3). `nil` without
+    /// the field.
     ///
-    /// Setting it replaces every line of the name by one, `nil` by none.
+    /// The setter replaces all lines with the name by a single line; `nil` removes the lines.
     public subscript(name: HTTPHeaders.Name) -> String? {
         get {
             let values = self.values(of: name)
-            // RFC 6265, section 4.2.1: of all lists, that of cookies is not separated by commas.
+            // RFC 6265, section 4.2.1: cookies are the only list with a separator other than the comma.
             return values.isEmpty ? nil : values.joined(separator: name == .cookie ? "; " : ", ")
         }
         set {
@@ -56,23 +57,23 @@ public struct HTTPHeaders: Sendable, Hashable {
         }
     }
 
-    /// The values of all lines of a name, in order.
+    /// The values of all lines with the name, in order.
     public func values(of name: HTTPHeaders.Name) -> [String] {
         self.fields.filter { $0.name == name }.map(\.value)
     }
 
-    /// Adds a line, beside those of the same name.
+    /// Appends a line; existing lines with the same name are kept.
     public mutating func append(_ value: String, for name: HTTPHeaders.Name) {
         self.fields.append(Field(name: name, value: value))
     }
 
-    /// Adds to the value of the last line.
+    /// Appends text to the value of the last line.
     mutating func continueLast(with value: String) {
         guard let last = self.fields.indices.last, !value.isEmpty else { return }
         self.fields[last].value += self.fields[last].value.isEmpty ? value : " \(value)"
     }
 
-    /// These fields, with those of the same names replaced by `other`'s.
+    /// Returns the fields of both values; fields of `other` replace fields with the same name.
     public func merging(_ other: HTTPHeaders) -> HTTPHeaders {
         var merged = self
         for name in Set(other.fields.map(\.name)) { merged[name] = nil }
@@ -80,7 +81,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         return merged
     }
 
-    /// The fields with each name once.
+    /// The fields with joined lines, by name.
     package var combined: [String: String] {
         var combined: [String: String] = [:]
         var seen: Set<HTTPHeaders.Name> = []
@@ -92,7 +93,7 @@ public struct HTTPHeaders: Sendable, Hashable {
 }
 
 extension HTTPHeaders: ExpressibleByDictionaryLiteral {
-    /// The fields of a literal, in its order; a name may occur more than once.
+    /// Makes the fields of a literal, in order; a name may occur several times.
     public init(dictionaryLiteral elements: (HTTPHeaders.Name, String)...) {
         self.fields = elements.map { Field(name: $0.0, value: $0.1) }
     }
@@ -109,39 +110,40 @@ extension HTTPHeaders.Field: RedactedDescription {
 }
 
 extension HTTPHeaders {
-    /// The name of a header field: RFC 9110, section 5.1.
+    /// The name of a header field (RFC 9110, section 5.1).
     ///
-    /// Names that differ only in the case of their letters are equal.
+    /// Names are compared without regard to case.
     ///
-    /// An open set: `HTTPHeaders.Name(rawValue: "X-Api-Key")` is a name, too.
+    /// The set is open: `HTTPHeaders.Name(rawValue: "X-Api-Key")` is a name, too.
     public struct Name: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-        /// The name as it was written.
+        /// The name as written.
         public let rawValue: String
 
-        /// The name in lower case, which decides equality.
+        /// The name in lower case, which determines equality.
         public let canonical: String
 
-        /// The header field of this name; `nil` if it is not a token (RFC 9110, section 5.1).
+        /// Makes a name; `nil` if `rawValue` is not a token (RFC 9110, section 5.1).
         public init?(rawValue: String) {
             guard HTTPGrammar.isToken(rawValue) else { return nil }
             self.init(stringLiteral: rawValue)
         }
 
-        /// Whether the names are equal but for the case of their letters.
+        /// Whether the names are equal, ignoring case.
         public static func == (a: Self, b: Self) -> Bool { a.canonical == b.canonical }
 
-        /// Hashes what counts for equality.
+        /// Hashes the name, ignoring case.
         public func hash(into hasher: inout Hasher) { hasher.combine(self.canonical) }
 
-        /// The name as it was written.
+        /// The name as written.
         public var description: String { self.rawValue }
     }
 }
 
 extension HTTPHeaders.Name: ExpressibleByStringLiteral {
-    /// The header field of this name, for constants: `static let apiKey: HTTPHeaders.Name = "X-Api-Key"`.
+    /// Makes a name from a literal, for constants: `static let apiKey: HTTPHeaders.Name = "X-Api-Key"`.
     ///
-    /// Sending a request with a literal that is not a token throws ``HTTPError/PreparationFailure/invalidHeader(name:)``.
+    /// If the literal is not a token, sending a request throws
+    /// ``HTTPError/PreparationFailure/invalidHeader(name:)``.
     public init(stringLiteral name: String) {
         self.rawValue = name
         self.canonical = name.lowercased()
@@ -149,34 +151,36 @@ extension HTTPHeaders.Name: ExpressibleByStringLiteral {
 }
 
 extension HTTPHeaders.Name {
-    /// The fields by which a transport frames a message or chooses a connection (RFC 9112, sections 6 and 9; RFC 9110, sections 7.2 and 10.1.1).
+    /// The fields for message framing and connections, which only the transport may set.
+    ///
+    /// See RFC 9112, sections 6 and 9, and RFC 9110, sections 7.2 and 10.1.1.
     public static let framing: Set<Self> = [
         .connection, .contentLength, .expect, .host, "Keep-Alive", "Proxy-Connection", "TE", "Trailer",
         "Transfer-Encoding",
         "Upgrade",
     ]
 
-    /// What the client can read: RFC 9110, section 12.5.1.
+    /// The media types that the client accepts: RFC 9110, section 12.5.1.
     public static let accept: Self = "Accept"
-    /// The codings that the client can undo: RFC 9110, section 12.5.3.
+    /// The content codings that the client can decode: RFC 9110, section 12.5.3.
     public static let acceptEncoding: Self = "Accept-Encoding"
-    /// The languages that the person prefers: RFC 9110, section 12.5.4.
+    /// The languages that the user prefers: RFC 9110, section 12.5.4.
     public static let acceptLanguage: Self = "Accept-Language"
-    /// Whether parts may be asked for: RFC 9110, section 14.3.
+    /// Whether the server supports range requests: RFC 9110, section 14.3.
     public static let acceptRanges: Self = "Accept-Ranges"
-    /// How many seconds ago the answer was made or validated: RFC 9111, section 5.1.
+    /// The seconds since the response was generated or validated: RFC 9111, section 5.1.
     public static let age: Self = "Age"
-    /// What the resource can do: RFC 9110, section 10.2.1.
+    /// The methods of the resource: RFC 9110, section 10.2.1.
     public static let allow: Self = "Allow"
     /// Credentials: RFC 9110, section 11.6.2.
     public static let authorization: Self = "Authorization"
-    /// How the answer may be kept: RFC 9111, section 5.2.
+    /// The directives for caches: RFC 9111, section 5.2.
     public static let cacheControl: Self = "Cache-Control"
-    /// What is done with the connection: RFC 9110, section 7.6.1.
+    /// The options for the connection: RFC 9110, section 7.6.1.
     public static let connection: Self = "Connection"
-    /// How to show the content: RFC 6266.
+    /// The presentation and the file name of the content: RFC 6266.
     public static let contentDisposition: Self = "Content-Disposition"
-    /// The codings that were applied to the content: RFC 9110, section 8.4.
+    /// The codings of the content: RFC 9110, section 8.4.
     public static let contentEncoding: Self = "Content-Encoding"
     /// The language of the content: RFC 9110, section 8.5.
     public static let contentLanguage: Self = "Content-Language"
@@ -184,56 +188,56 @@ extension HTTPHeaders.Name {
     public static let contentLength: Self = "Content-Length"
     /// The URL of this content: RFC 9110, section 8.7.
     public static let contentLocation: Self = "Content-Location"
-    /// Which part of the content this is: RFC 9110, section 14.4.
+    /// The range of a partial response: RFC 9110, section 14.4.
     public static let contentRange: Self = "Content-Range"
-    /// The kind of the content: RFC 9110, section 8.3.
+    /// The media type of the content: RFC 9110, section 8.3.
     public static let contentType: Self = "Content-Type"
-    /// Stored state sent back: RFC 6265, section 4.2.
+    /// Stored state, returned to the server: RFC 6265, section 4.2.
     public static let cookie: Self = "Cookie"
-    /// When the answer was made: RFC 9110, section 6.6.1.
+    /// The time of the response: RFC 9110, section 6.6.1.
     public static let date: Self = "Date"
-    /// The version of the content: RFC 9110, section 8.8.3.
+    /// The version of the representation: RFC 9110, section 8.8.3.
     public static let eTag: Self = "ETag"
-    /// What the server has to do first: RFC 9110, section 10.1.1.
+    /// The behaviour that the client expects from the server: RFC 9110, section 10.1.1.
     public static let expect: Self = "Expect"
-    /// When the answer becomes stale: RFC 9111, section 5.3.
+    /// The time at which the response becomes stale: RFC 9111, section 5.3.
     public static let expires: Self = "Expires"
-    /// The server that is meant: RFC 9110, section 7.2.
+    /// The host and the port of the target URL: RFC 9110, section 7.2.
     public static let host: Self = "Host"
-    /// Only if the content is of one of these versions: RFC 9110, section 13.1.1.
+    /// A condition: the representation has a listed version (RFC 9110, section 13.1.1).
     public static let ifMatch: Self = "If-Match"
-    /// Only if it was changed since: RFC 9110, section 13.1.3.
+    /// A condition: the representation was modified after the date (RFC 9110, section 13.1.3).
     public static let ifModifiedSince: Self = "If-Modified-Since"
-    /// Only if the content is of none of these versions: RFC 9110, section 13.1.2.
+    /// A condition: the representation has no listed version (RFC 9110, section 13.1.2).
     public static let ifNoneMatch: Self = "If-None-Match"
-    /// A part if it is still this version, otherwise all: RFC 9110, section 13.1.5.
+    /// A condition for a range; otherwise the whole representation is requested: RFC 9110, section 13.1.5.
     public static let ifRange: Self = "If-Range"
-    /// Only if it was not changed since: RFC 9110, section 13.1.4.
+    /// A condition: the representation was not modified after the date (RFC 9110, section 13.1.4).
     public static let ifUnmodifiedSince: Self = "If-Unmodified-Since"
-    /// When the content was last changed: RFC 9110, section 8.8.2.
+    /// The time of the last modification: RFC 9110, section 8.8.2.
     public static let lastModified: Self = "Last-Modified"
     /// Related resources: RFC 8288.
     public static let link: Self = "Link"
-    /// Where to go: RFC 9110, section 10.2.2.
+    /// The target of a redirection, or the URL of a created resource: RFC 9110, section 10.2.2.
     public static let location: Self = "Location"
-    /// Directives of old caches: RFC 9111, section 5.4.
+    /// Directives for HTTP/1.0 caches: RFC 9111, section 5.4.
     public static let pragma: Self = "Pragma"
-    /// What a proxy asks for: RFC 9110, section 11.7.1.
+    /// The authentication challenge of a proxy: RFC 9110, section 11.7.1.
     public static let proxyAuthenticate: Self = "Proxy-Authenticate"
     /// Credentials for a proxy: RFC 9110, section 11.7.2.
     public static let proxyAuthorization: Self = "Proxy-Authorization"
-    /// The part that is asked for: RFC 9110, section 14.2.
+    /// The requested range: RFC 9110, section 14.2.
     public static let range: Self = "Range"
-    /// How long to wait before asking again: RFC 9110, section 10.2.3.
+    /// The time to wait before the next request: RFC 9110, section 10.2.3.
     public static let retryAfter: Self = "Retry-After"
     /// The server's software: RFC 9110, section 10.2.4.
     public static let server: Self = "Server"
-    /// State to be stored by the client: RFC 6265, section 4.1.
+    /// State for storage in the client: RFC 6265, section 4.1.
     public static let setCookie: Self = "Set-Cookie"
     /// The client's software: RFC 9110, section 10.1.5.
     public static let userAgent: Self = "User-Agent"
-    /// The fields of the request that the answer depends on: RFC 9110, section 12.5.5.
+    /// The request fields that select the response: RFC 9110, section 12.5.5.
     public static let vary: Self = "Vary"
-    /// What the server asks for: RFC 9110, section 11.6.1.
+    /// The authentication challenge of the server: RFC 9110, section 11.6.1.
     public static let wwwAuthenticate: Self = "WWW-Authenticate"
 }

@@ -7,22 +7,23 @@
 /// }
 /// ```
 ///
-/// It is validated when a URL is built: see ``HTTPError/PreparationFailure``. Names in other scripts have to be in Punycode, and IPv6
-/// addresses in brackets, with `%25` before a zone, as in `[fe80::1%25eth0]` (RFC 6874).
+/// The building of a URL validates the host; see ``HTTPError/PreparationFailure``. Names in other scripts
+/// must be in Punycode. IPv6 addresses must be in brackets, with `%25` before a zone, as in
+/// `[fe80::1%25eth0]` (RFC 6874).
 public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, RedactedDescription {
-    /// The host as it was written.
+    /// The host as written.
     private let text: String
 
-    /// The host of this text, `name` or `name:port`.
+    /// Makes a host from `name` or `name:port`.
     public init(_ text: String) { self.text = text }
 
-    /// A host with a port of its own.
+    /// Makes a host with a port.
     public init(_ name: String, port: Int) { self.text = "\(name):\(port)" }
 
-    /// The host of this text, `name` or `name:port`.
+    /// Makes a host from `name` or `name:port`.
     public init(stringLiteral text: String) { self.text = text }
 
-    /// The authority of a URL: RFC 3986, section 3.2.2, with names of RFC 1123, section 2.1.
+    /// The authority for a URL (RFC 3986, section 3.2.2), with a name according to RFC 1123, section 2.1.
     package func authority() throws(HTTPError.PreparationFailure) -> String {
         let bytes = Array(self.text.utf8)
         guard !bytes.contains(UInt8(ascii: "@")) else { throw .userInfo }
@@ -48,7 +49,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
 
     private static func isName(_ bytes: ArraySlice<UInt8>) -> Bool {
         var labels = bytes.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-        if labels.count > 1, labels.last?.isEmpty == true { labels.removeLast() }  // the root
+        if labels.count > 1, labels.last?.isEmpty == true { labels.removeLast() }  // a trailing dot, for the root
         return bytes.count <= 253
             && labels.allSatisfy { label in
                 (1...63).contains(label.count)
@@ -87,19 +88,17 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
             }
     }
 
-    /// The host as it was written, if it is valid.
+    /// The host as written if valid, otherwise a placeholder text.
     public var description: String { (try? self.authority()) ?? "invalid host" }
 }
 
 extension HTTPHost {
-    /// The scheme of a URL: RFC 3986, section 3.1.
-    ///
-    /// Always in lower case.
+    /// The scheme of a URL (RFC 3986, section 3.1), in lower case.
     public struct Scheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
         /// The scheme in lower case, without the colon.
         public let rawValue: String
 
-        /// The scheme of this name; `nil` if it is not valid.
+        /// Makes a scheme; `nil` for an invalid name.
         public init?(rawValue: String) {
             let name = rawValue.lowercased()
             guard let first = name.utf8.first, (97...122).contains(first),
@@ -115,7 +114,7 @@ extension HTTPHost {
         /// HTTP over TLS.
         public static let https = Self(known: "https")
 
-        /// The port where a URL names none: 80 or 443; `nil` for other schemes.
+        /// The port of a URL without a port: 80 or 443; `nil` for other schemes.
         public var defaultPort: Int? {
             switch self {
             case .http: 80

@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Decodes the output of a success, and the server's error of a failure.
+/// Decodes the output of a success, and the server error of a failure.
 ///
 /// ```swift
 /// var mapper: HTTPMapper<User> { .json(errors: Problem.self, dates: .millisecondsSince1970) }
@@ -9,11 +9,11 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
     private let makeOutput: @Sendable (HTTPResponse) throws -> Output
     private let makeServerError: @Sendable (HTTPResponse) throws -> (any Sendable)?
 
-    /// A mapper of two functions.
+    /// Makes a mapper from two functions.
     ///
     /// - Parameters:
-    ///   - output: Decodes the output of a successful answer.
-    ///   - serverError: Decodes the body of a failure; returns `nil` to ignore it.
+    ///   - output: Decodes the output of a successful response.
+    ///   - serverError: Decodes the body of a failure; returns `nil` to ignore the body.
     public init(
         output: @escaping @Sendable (HTTPResponse) throws -> Output,
         serverError: @escaping @Sendable (HTTPResponse) throws -> (any Sendable)? = { _ in nil }
@@ -22,7 +22,7 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
         self.makeServerError = serverError
     }
 
-    /// The output of a successful answer.
+    /// Decodes the output of a successful response.
     ///
     /// - Throws: ``HTTPError/decoding(_:)``.
     package func output(of response: HTTPResponse) throws(HTTPError) -> Output {
@@ -33,7 +33,7 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
         }
     }
 
-    /// The error of an answer that is a failure.
+    /// Makes the error for a failure response.
     package func failure(of response: HTTPResponse) -> HTTPError.StatusFailure {
         do {
             return HTTPError.StatusFailure(response, serverError: try self.makeServerError(response))
@@ -44,13 +44,14 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
 
     /// Transforms the output.
     ///
-    /// - Parameter transform: Makes the new output of the old one; its errors are decoding errors.
+    /// - Parameter transform: Makes the new output from the old output; an error of `transform` is a decoding
+    ///   error.
     /// - Returns: The mapper.
     public func map<Other: Sendable>(_ transform: @escaping @Sendable (Output) throws -> Other) -> HTTPMapper<Other> {
         HTTPMapper<Other>(output: { try transform(try self.makeOutput($0)) }, serverError: self.makeServerError)
     }
 
-    /// Reads errors in JSON of a type; none for `Never`.
+    /// Returns a decoder for server errors in JSON; for `Never`, the body is ignored.
     private static func errors<ServerError: Decodable & Sendable>(
         _ type: ServerError.Type,
         _ decoder: @escaping @Sendable () -> JSONDecoder
@@ -61,13 +62,13 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
 }
 
 extension HTTPMapper where Output: Decodable {
-    /// Reads JSON.
+    /// Decodes JSON.
     ///
     /// An empty body is `nil` if the output is an optional.
     ///
     /// - Parameters:
-    ///   - errors: The type of a failure's body; `Never` to ignore it.
-    ///   - dates: How dates are written; by default in any form of ISO 8601.
+    ///   - errors: The type of a failure's body; `Never` ignores the body.
+    ///   - dates: The format of dates; by default any form of ISO 8601.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self,
@@ -80,13 +81,13 @@ extension HTTPMapper where Output: Decodable {
         }
     }
 
-    /// Reads JSON with a decoder of your own.
+    /// Decodes JSON with a custom decoder.
     ///
     /// An empty body is `nil` if the output is an optional.
     ///
     /// - Parameters:
-    ///   - errors: The type of a failure's body; `Never` to ignore it.
-    ///   - decoder: Makes the decoder, for each answer.
+    ///   - errors: The type of a failure's body; `Never` ignores the body.
+    ///   - decoder: Makes a decoder for each response.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self,
@@ -101,7 +102,7 @@ extension HTTPMapper where Output: Decodable {
         )
     }
 
-    /// `nil`, if the output is an optional.
+    /// `nil` as an output, if the output type is an optional.
     private static var absent: Output? {
         func make<Optional: ExpressibleByNilLiteral>(_ type: Optional.Type) -> Any { type.init(nilLiteral: ()) }
         return (Output.self as? any ExpressibleByNilLiteral.Type).flatMap { make($0) as? Output }
@@ -109,9 +110,9 @@ extension HTTPMapper where Output: Decodable {
 }
 
 extension HTTPMapper where Output == Data {
-    /// Takes the body as it is.
+    /// Returns the body unchanged.
     ///
-    /// - Parameter errors: The type of a failure's body, in JSON; `Never` to ignore it.
+    /// - Parameter errors: The type of a failure's body in JSON; `Never` ignores the body.
     /// - Returns: The mapper.
     public static func data<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { $0.body }, serverError: self.errors(errors) { .tolerant })
@@ -121,7 +122,7 @@ extension HTTPMapper where Output == Data {
 extension HTTPMapper where Output == Void {
     /// Ignores the body.
     ///
-    /// - Parameter errors: The type of a failure's body, in JSON; `Never` to ignore it.
+    /// - Parameter errors: The type of a failure's body in JSON; `Never` ignores the body.
     /// - Returns: The mapper.
     public static func ignoringBody<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self
@@ -131,9 +132,9 @@ extension HTTPMapper where Output == Void {
 }
 
 extension HTTPMapper where Output == String {
-    /// Takes the body as text in UTF-8.
+    /// Decodes the body as UTF-8 text.
     ///
-    /// - Parameter errors: The type of a failure's body, in JSON; `Never` to ignore it.
+    /// - Parameter errors: The type of a failure's body in JSON; `Never` ignores the body.
     /// - Returns: The mapper.
     public static func text<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { String(decoding: $0.body, as: UTF8.self) }, serverError: self.errors(errors) { .tolerant })
@@ -141,7 +142,7 @@ extension HTTPMapper where Output == String {
 }
 
 extension JSONDecoder {
-    /// A decoder that reads dates in any form of ISO 8601.
+    /// A decoder with dates in any form of ISO 8601.
     fileprivate static var tolerant: JSONDecoder {
         let decoder = JSONDecoder()
         decoder.dateDecodingStrategy = .tolerantISO8601

@@ -14,10 +14,10 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
     /// The part after the slash, in lower case.
     public let subtype: String
 
-    /// The parameters' values by their names, which are in lower case.
+    /// The values of the parameters by their names in lower case.
     public private(set) var parameters: [String: String]
 
-    /// Parses `rawValue`; `nil` if it is invalid, or has a parameter twice.
+    /// Parses `rawValue`; `nil` if invalid, or if a parameter occurs twice.
     public init?(rawValue: String) {
         guard let parsed = HTTPParameters(rawValue) else { return nil }
         let parts = parsed.head.split(separator: "/", omittingEmptySubsequences: false)
@@ -33,20 +33,20 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
         self.parameters = parameters
     }
 
-    /// Type and subtype without the parameters.
+    /// The type and the subtype, without parameters.
     public var essence: String { "\(self.type)/\(self.subtype)" }
 
     /// Whether the content is JSON, by the subtype `json` or the suffix `+json` (RFC 6839).
     public var isJSON: Bool { self.subtype == "json" || self.subtype.hasSuffix("+json") }
 
-    /// The text of a `Content-Type` field, the parameters in the order of their names.
+    /// The text of a `Content-Type` field, with the parameters ordered by name.
     public var rawValue: String {
         self.parameters.sorted { $0.key < $1.key }.reduce(self.essence) { text, parameter in
             "\(text); \(parameter.key)=\(HTTPGrammar.quotedIfNeeded(parameter.value))"
         }
     }
 
-    /// The type with a parameter added or replaced; unchanged if `name` is not a token.
+    /// Adds or replaces a parameter; no change if `name` is not a token.
     public func with(_ name: String, _ value: String) -> HTTPMediaType {
         guard HTTPGrammar.isToken(name) else { return self }
         var copy = self
@@ -67,7 +67,7 @@ extension HTTPMediaType {
     public static let mergePatchJSON = Self(known: "application", "merge-patch+json")
     /// XML: RFC 7303.
     public static let xml = Self(known: "application", "xml")
-    /// The fields of a form in one line, as the URL standard says.
+    /// The fields of a form in one line: URL standard.
     public static let formURLEncoded = Self(known: "application", "x-www-form-urlencoded")
     /// The fields and files of a form: RFC 7578.
     public static let multipartFormData = Self(known: "multipart", "form-data")
@@ -81,46 +81,46 @@ extension HTTPMediaType {
     public static let plainText = Self(known: "text", "plain")
     /// Text in UTF-8.
     public static let utf8Text = Self(known: "text", "plain", ["charset": "utf-8"])
-    /// A page of the web.
+    /// A web page.
     public static let html = Self(known: "text", "html")
     /// Values separated by commas: RFC 4180.
     public static let csv = Self(known: "text", "csv")
     /// A stream of events.
     public static let eventStream = Self(known: "text", "event-stream")
-    /// A JPEG picture.
+    /// A JPEG image.
     public static let jpeg = Self(known: "image", "jpeg")
-    /// A PNG picture.
+    /// A PNG image.
     public static let png = Self(known: "image", "png")
-    /// A GIF picture.
+    /// A GIF image.
     public static let gif = Self(known: "image", "gif")
-    /// A WebP picture.
+    /// A WebP image.
     public static let webp = Self(known: "image", "webp")
-    /// A drawing in SVG.
+    /// An SVG image.
     public static let svg = Self(known: "image", "svg+xml")
-    /// Anything: for ``HTTPHeaders/Name/accept``.
+    /// Any type, for ``HTTPHeaders/Name/accept``.
     public static let any = Self(known: "*", "*")
-    /// Any picture.
+    /// Any image.
     public static let anyImage = Self(known: "image", "*")
-    /// Any sound.
+    /// Any audio.
     public static let anyAudio = Self(known: "audio", "*")
-    /// Any film.
+    /// Any video.
     public static let anyVideo = Self(known: "video", "*")
 
-    /// Whether `type` belongs to this range of types (RFC 9110, section 12.5.1); parameters do not count.
+    /// Whether this media range contains `type` (RFC 9110, section 12.5.1), ignoring parameters.
     func includes(_ type: HTTPMediaType) -> Bool {
         (self.type == "*" || self.type == type.type) && (self.subtype == "*" || self.subtype == type.subtype)
     }
 }
 
-/// Parses `head; name=value; name="quoted value"`: RFC 9110, section 5.6.6.
+/// Parses `head; name=value; name="quoted value"` (RFC 9110, section 5.6.6).
 package struct HTTPParameters: Sendable, Hashable {
     /// The part before the first semicolon, trimmed.
     package let head: String
 
-    /// The parameters' values by their names in lower case.
+    /// The values of the parameters by their names in lower case.
     package let parameters: [String: String]
 
-    /// Parses `text`; `nil` if a parameter has no name, is not closed, or occurs twice.
+    /// Parses `text`; `nil` if a parameter has no name, an unclosed value or a duplicate.
     package init?(_ text: String) {
         var rest = text.utf8[...]
         self.head = HTTPGrammar.trimmed(Substring(Self.take(&rest) { $0 != UInt8(ascii: ";") }))
@@ -158,7 +158,7 @@ package struct HTTPParameters: Sendable, Hashable {
         rest = rest.drop { $0 == 32 || $0 == 9 }
     }
 
-    /// RFC 9110, section 5.6.4.
+    /// Parses a quoted string (RFC 9110, section 5.6.4).
     private static func quoted(_ rest: inout Substring.UTF8View) -> String? {
         rest.removeFirst()
         var bytes: [UInt8] = []
@@ -176,15 +176,15 @@ package struct HTTPParameters: Sendable, Hashable {
 }
 
 extension HTTPMediaType {
-    /// A coding of content, such as compression: RFC 9110, section 8.4.1.
+    /// A content coding, such as a compression (RFC 9110, section 8.4.1).
     ///
-    /// An open set; always in lower case. The encoding of a form is a media type: ``HTTPMediaType/formURLEncoded`` and
-    /// ``HTTPMediaType/multipartFormData``.
+    /// The set is open; names are in lower case. The encoding of a form is a media type:
+    /// ``HTTPMediaType/formURLEncoded`` and ``HTTPMediaType/multipartFormData``.
     public struct ContentCoding: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
         /// The coding's name in lower case.
         public let rawValue: String
 
-        /// The coding of this name; `nil` if it is not a token.
+        /// Makes a coding; `nil` if the name is not a token.
         public init?(rawValue: String) {
             guard HTTPGrammar.isToken(rawValue) else { return nil }
             self.rawValue = rawValue.lowercased()

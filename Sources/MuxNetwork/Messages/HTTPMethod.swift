@@ -1,11 +1,11 @@
-/// A request's method: RFC 9110, section 9.
+/// The method of a request (RFC 9110, section 9).
 ///
-/// An open set: `HTTPMethod(rawValue: "PURGE")` is a method, too. Names are case-sensitive.
+/// The set is open: `HTTPMethod(rawValue: "PURGE")` is a method, too. Names are case-sensitive.
 public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
     /// The method's name, such as `GET`.
     public let rawValue: String
 
-    /// The method of this name; `nil` if it is not a token (RFC 9110, section 9.1).
+    /// Makes a method; `nil` if the name is not a token (RFC 9110, section 9.1).
     public init?(rawValue: String) {
         guard HTTPGrammar.isToken(rawValue) else { return nil }
         self.rawValue = rawValue
@@ -13,11 +13,11 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
 
     private init(known name: String) { self.rawValue = name }
 
-    /// Transfers the present state of a resource.
+    /// Transfers the current state of a resource.
     public static let get = Self(known: "GET")
     /// The same as ``get``, without the body.
     public static let head = Self(known: "HEAD")
-    /// Has the resource process the body.
+    /// Lets the resource process the body.
     public static let post = Self(known: "POST")
     /// Replaces the resource with the body.
     public static let put = Self(known: "PUT")
@@ -25,23 +25,25 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
     public static let patch = Self(known: "PATCH")
     /// Removes the resource.
     public static let delete = Self(known: "DELETE")
-    /// Asks for the resource's methods.
+    /// Requests the methods of the resource.
     public static let options = Self(known: "OPTIONS")
     /// Returns the request as it arrived.
     public static let trace = Self(known: "TRACE")
-    /// Asks a proxy for a tunnel.
+    /// Requests a tunnel from a proxy.
     public static let connect = Self(known: "CONNECT")
 
     private static let safe: Set<Self> = [.get, .head, .options, .trace]
     private static let bodiless: Set<Self> = [.get, .head, .trace, .connect]
 
-    /// Whether it only reads: RFC 9110, section 9.2.1; `false` for an unknown method.
+    /// Whether the method only reads (RFC 9110, section 9.2.1); `false` for an unknown method.
     public var isSafe: Bool { Self.safe.contains(self) }
 
-    /// Whether sending it again has no further effect: RFC 9110, section 9.2.2; `false` for an unknown method.
+    /// Whether a repetition of the request has no further effect (RFC 9110, section 9.2.2).
+    ///
+    /// `false` for an unknown method.
     public var isIdempotent: Bool { self.isSafe || self == .put || self == .delete }
 
-    /// Whether a body has defined semantics.
+    /// Whether the client sends a body with this method; `false` for GET, HEAD, TRACE and CONNECT.
     public var allowsBody: Bool { !Self.bodiless.contains(self) }
 
     /// The method's name.
@@ -49,8 +51,9 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
 }
 
 extension HTTPMethod: ExpressibleByStringLiteral {
-    /// The method of this name, for constants: `static let purge: HTTPMethod = "PURGE"`.
+    /// Makes a method from a literal, for constants: `static let purge: HTTPMethod = "PURGE"`.
     ///
-    /// Sending a request with a literal that is not a token throws ``HTTPError/PreparationFailure/invalidMethod``.
+    /// If the literal is not a token, sending a request throws
+    /// ``HTTPError/PreparationFailure/invalidMethod``.
     public init(stringLiteral name: String) { self.rawValue = name }
 }

@@ -11,8 +11,8 @@ import MuxKit
 /// var body: HTTPBody? { .multipart(form) }
 /// ```
 ///
-/// Fields come first, then files, each in order. Quotation marks, line breaks and other control characters in names are
-/// percent-encoded, as in browsers, so that a name cannot inject a header field.
+/// Fields precede files, each in order. As in browsers, quotation marks, line breaks and other control
+/// characters in names are percent-encoded, so a name cannot inject a header field.
 public struct HTTPMultipart: Sendable, Hashable {
     /// A file of a form.
     public struct File: Sendable, Hashable {
@@ -25,7 +25,7 @@ public struct HTTPMultipart: Sendable, Hashable {
         /// The media type of the data.
         public var contentType: HTTPMediaType
 
-        /// The data; may be empty.
+        /// The data, possibly empty.
         public var data: Data
 
         /// Makes a file.
@@ -37,13 +37,13 @@ public struct HTTPMultipart: Sendable, Hashable {
         }
     }
 
-    /// The fields in order; one name may occur more than once.
+    /// The fields in order; a name may occur several times.
     public var fields: HTTPQuery
 
-    /// The files in order; one name may occur more than once.
+    /// The files in order; a name may occur several times.
     public var files: [File]
 
-    /// The separator of the parts; `nil` for one that is made of the content and does not occur in it.
+    /// The separator of the parts; `nil` for a boundary derived from the content and absent from the content.
     public var boundary: String?
 
     /// Makes a form.
@@ -51,7 +51,8 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// - Parameters:
     ///   - fields: The fields.
     ///   - files: The files.
-    ///   - boundary: The separator of the parts; `nil` for one made of the content, the same for the same content.
+    ///   - boundary: The separator of the parts; `nil` for a boundary derived from the content, equal for
+    ///     equal content.
     public init(fields: HTTPQuery = [], files: [File] = [], boundary: String? = nil) {
         self.fields = fields
         self.files = files
@@ -60,8 +61,9 @@ public struct HTTPMultipart: Sendable, Hashable {
 
     /// Encodes the form.
     ///
-    /// - Returns: The bytes, and the media type that names the boundary in them.
-    /// - Throws: ``HTTPError/PreparationFailure/invalidBoundary``, ``HTTPError/PreparationFailure/boundaryInData``.
+    /// - Returns: The bytes, and the media type with the boundary.
+    /// - Throws: ``HTTPError/PreparationFailure/invalidBoundary``,
+    ///   ``HTTPError/PreparationFailure/boundaryInData``.
     /// - Complexity: O(*n*), where *n* is the size of the form.
     public func encoded() throws(HTTPError.PreparationFailure) -> (data: Data, contentType: HTTPMediaType?) {
         let parts = self.parts
@@ -91,7 +93,8 @@ public struct HTTPMultipart: Sendable, Hashable {
         "Content-Disposition: form-data; name=\"\(self.escaped(name))\""
     }
 
-    /// HTML standard, section 4.10.21.8: quotation marks and line breaks; here all other control characters as well.
+    /// Percent-encodes quotation marks and line breaks (HTML standard, section 4.10.21.8), and all other
+    /// control characters as well.
     private static func escaped(_ name: String) -> String {
         String(
             decoding: name.utf8.flatMap { byte -> [UInt8] in
@@ -102,7 +105,7 @@ public struct HTTPMultipart: Sendable, Hashable {
         )
     }
 
-    /// A media type for a header line: its parameters may contain line breaks.
+    /// A media type for a header line, without the line breaks that parameters may contain.
     private static func line(_ text: String) -> String {
         HTTPGrammar.isFieldValue(text) ? text : "application/octet-stream"
     }
@@ -122,7 +125,7 @@ public struct HTTPMultipart: Sendable, Hashable {
             hash.combine(part.head)
             hash.combine(part.data)
         }
-        // Hostile data may contain the first candidates, but not all of them.
+        // Malicious data may contain the first candidates, but not all candidates.
         for _ in 0..<100 {
             hash.combine(word: 1)
             let first = hash.value
@@ -133,7 +136,7 @@ public struct HTTPMultipart: Sendable, Hashable {
         throw .boundaryInData
     }
 
-    /// RFC 2046, section 5.1.1, without the blank.
+    /// Whether `text` is a valid boundary without blanks (RFC 2046, section 5.1.1).
     private static func isBoundary(_ text: String) -> Bool {
         let marks = Set("'()+_,-./:=?".utf8)
         return (1...70).contains(text.utf8.count)
@@ -145,10 +148,10 @@ public struct HTTPMultipart: Sendable, Hashable {
             }
     }
 
-    /// Whether `bytes` occur in `data`: Horspool, "Practical fast searching in strings", 1980.
+    /// Whether `data` contains `bytes` (Horspool, "Practical fast searching in strings", 1980).
     private static func contains(_ bytes: [UInt8], in data: Data) -> Bool {
         guard let last = bytes.last, bytes.count <= data.count else { return bytes.isEmpty }
-        // The shift for each byte that is aligned with the end of `bytes`.
+        // The shift for each byte at the position of the end of `bytes`.
         var steps = Array(repeating: bytes.count, count: 256)
         for (index, byte) in bytes.dropLast().enumerated() { steps[Int(byte)] = bytes.count - 1 - index }
         return data.withUnsafeBytes { data in
@@ -169,6 +172,6 @@ extension HTTPMultipart: RedactedDescription {
 }
 
 extension HTTPMultipart.File: RedactedDescription {
-    /// Media type and size.
+    /// The media type and the size.
     public var description: String { "\(self.contentType.essence), \(self.data.count) bytes" }
 }

@@ -5,16 +5,17 @@
 /// let path: HTTPPath = "/users/\(id)/photos"          // the same, filled at once
 /// ```
 ///
-/// A value is one segment, or part of one: only slashes of the literal separate, and only its braces are placeholders. So `a/b`
-/// as an id becomes `/users/a%2Fb/photos`, and `{name}` as an id is no placeholder. A value that would change the path (`..`, or
-/// empty) is an error when the URL is built.
+/// A value is a segment or a part of a segment: only slashes of the literal separate segments, and only
+/// braces of the literal are placeholders. For example, the id `a/b` becomes `/users/a%2Fb/photos`, and the
+/// id `{name}` is not a placeholder. A value that would change the path (`..`, or empty) causes an error when
+/// the URL is built.
 public struct HTTPPath: Sendable, Hashable {
     fileprivate enum Part: Sendable, Hashable {
-        /// Written by the developer: its slashes separate, its braces are placeholders.
+        /// Written by the developer: slashes separate segments, and braces are placeholders.
         case literal(String)
-        /// Part of one segment, whatever it holds.
+        /// A part of one segment, with any characters.
         case value(String)
-        /// Of a URL: percent-encoded, and kept byte for byte.
+        /// From a URL: percent-encoded, and kept byte for byte.
         case encoded(String)
     }
 
@@ -22,7 +23,7 @@ public struct HTTPPath: Sendable, Hashable {
         var raw = ""
         var encoded = ""
         var hasValue = false
-        /// In a URL, empty segments are kept.
+        /// Whether the segment may be empty, because the path comes from a URL.
         var mayBeEmpty = false
 
         mutating func append(value: String) {
@@ -39,7 +40,7 @@ public struct HTTPPath: Sendable, Hashable {
 
         mutating func append(literal: String) {
             self.raw += literal
-            // RFC 3986, section 3.3, allows more in a segment, such as `/v1/messages:send`.
+            // RFC 3986, section 3.3, allows further characters in a segment, such as in `/v1/messages:send`.
             self.encoded += PercentEncoding.encode(literal, allowing: PercentEncoding.isPathByte)
         }
     }
@@ -48,15 +49,15 @@ public struct HTTPPath: Sendable, Hashable {
 
     fileprivate init(parts: [Part]) { self.parts = parts }
 
-    /// The path of these segments, in order.
+    /// Makes a path from segments, in order.
     public init(segments: [String]) {
         self.parts = segments.isEmpty ? [.literal("/")] : segments.flatMap { [.literal("/"), .value($0)] }
     }
 
-    /// The path of a URL, percent-encoded, which is kept byte for byte.
+    /// Makes a path from the percent-encoded path of a URL, which is kept byte for byte.
     init(encoded path: String) { self.parts = [path.hasPrefix("/") ? .encoded(path) : .literal("/")] }
 
-    /// This path followed by another.
+    /// Returns this path followed by `path`.
     public func appending(_ path: HTTPPath) -> HTTPPath {
         var parts = self.parts
         switch parts.last {
@@ -67,7 +68,7 @@ public struct HTTPPath: Sendable, Hashable {
         return HTTPPath(parts: parts + path.parts)
     }
 
-    /// The ``debugDescription`` as a part of a request's name; `nil` if it has no word of the developer's.
+    /// The ``debugDescription`` for error texts; `nil` if the path has no word written by the developer.
     package var template: String? {
         let isKnown = self.parts.contains { part in
             guard case .literal(let text) = part else { return false }
@@ -77,7 +78,7 @@ public struct HTTPPath: Sendable, Hashable {
         return isKnown || text.allSatisfy { $0 == "/" } ? text : nil
     }
 
-    /// The encoded path.
+    /// Encodes the path.
     ///
     /// - Parameter values: The values of the placeholders.
     /// - Returns: The path.
@@ -99,9 +100,9 @@ public struct HTTPPath: Sendable, Hashable {
         }
         guard segments.count > 1, segments[0].raw.isEmpty else { throw .pathWithoutSlash }
         for (index, segment) in segments.enumerated().dropFirst() {
-            // RFC 3986, section 5.2.4: readers of the URL may remove them, encoded or not.
+            // RFC 3986, section 5.2.4: readers of the URL may remove dot segments, encoded or not.
             guard segment.raw != ".", segment.raw != ".." else { throw .dotPathSegment }
-            // A literal may end in a slash; anywhere else an empty segment is a value that is missing.
+            // A literal may end with a slash; any other empty segment is an empty value.
             let mayBeEmpty = segment.mayBeEmpty || (index == segments.count - 1 && !segment.hasValue)
             guard !segment.raw.isEmpty || mayBeEmpty else {
                 throw .emptyPathSegment
@@ -117,7 +118,7 @@ public struct HTTPPath: Sendable, Hashable {
         _ unused: inout Set<String>,
         to segments: inout [Segment]
     ) throws(HTTPError.PreparationFailure) {
-        // By scalars: a slash and a combining accent are one character.
+        // Iterates over scalars, because a slash and a combining accent form one character.
         var rest = text.unicodeScalars[...]
         while let scalar = rest.first {
             switch scalar {
@@ -142,35 +143,36 @@ public struct HTTPPath: Sendable, Hashable {
 }
 
 extension HTTPPath: ExpressibleByStringInterpolation {
-    /// Collects a literal's parts; made by the compiler.
+    /// Collects the parts of a literal; used by the compiler.
     public struct StringInterpolation: StringInterpolationProtocol, Sendable {
         fileprivate var parts: [Part] = []
 
-        /// Begins with nothing.
+        /// Makes an empty interpolation.
         public init(literalCapacity: Int, interpolationCount: Int) {}
 
         /// Adds a part of the literal.
         public mutating func appendLiteral(_ literal: String) { self.parts.append(.literal(literal)) }
 
-        /// Adds a value to the present segment.
+        /// Adds a value to the current segment.
         public mutating func appendInterpolation(_ value: some CustomStringConvertible) {
             self.parts.append(.value(value.description))
         }
     }
 
-    /// The path of a literal, which begins with a slash.
+    /// Makes a path from a literal, which must begin with a slash.
     public init(stringLiteral literal: String) { self.init(parts: [.literal(literal)]) }
 
-    /// The path of a literal with values in it.
+    /// Makes a path from a literal with interpolated values.
     public init(stringInterpolation interpolation: StringInterpolation) { self.init(parts: interpolation.parts) }
 }
 
-// Not `CustomStringConvertible`: as a value in another path it would lose its own values, and its slashes would be encoded.
+// Not `CustomStringConvertible`: interpolated into another path, a path would lose its values, and its
+// slashes would be encoded.
 extension HTTPPath: CustomDebugStringConvertible, CustomReflectable {
-    /// Contains ``debugDescription`` alone.
+    /// A mirror with only ``debugDescription``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.debugDescription]) }
 
-    /// The path without values: `{}` in place of each that was filled in at once, and `…` in place of a URL's path.
+    /// The path without values: `{}` replaces each interpolated value, and `…` the path of a URL.
     public var debugDescription: String {
         self.parts.map { part in
             switch part {
@@ -182,11 +184,11 @@ extension HTTPPath: CustomDebugStringConvertible, CustomReflectable {
     }
 }
 
-/// Percent-encoding: RFC 3986, section 2.1.
+/// Percent-encoding (RFC 3986, section 2.1).
 package enum PercentEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
 
-    /// Whether a byte never needs encoding: RFC 3986, section 2.3.
+    /// Whether a byte never needs encoding (RFC 3986, section 2.3).
     package static func isUnreserved(_ byte: UInt8) -> Bool {
         switch byte {
         case 48...57, 65...90, 97...122, 45, 46, 95, 126: true
@@ -194,14 +196,14 @@ package enum PercentEncoding {
         }
     }
 
-    /// Whether a byte needs no encoding in a segment of a path: RFC 3986, section 3.3.
+    /// Whether a byte needs no encoding in a segment of a path (RFC 3986, section 3.3).
     package static func isPathByte(_ byte: UInt8) -> Bool {
         self.isUnreserved(byte) || self.pathMarks.contains(byte)
     }
 
     private static let pathMarks = Set("!$&'()*+,;=:@".utf8)
 
-    /// Encodes every byte that is not allowed.
+    /// Encodes all bytes that are not allowed.
     package static func encode(_ text: String, allowing isAllowed: (UInt8) -> Bool = Self.isUnreserved) -> String {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(text.utf8.count)
@@ -215,7 +217,8 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Encodes bytes that are not allowed, and each `%` that begins no escape; escapes stay as they are.
+    /// Encodes all bytes that are not allowed, and each `%` that does not begin an escape; escapes stay
+    /// unchanged.
     package static func encodeIllegal(_ source: some Collection<UInt8>, allowing isAllowed: (UInt8) -> Bool) -> String {
         let source = Array(source)
         var bytes: [UInt8] = []
@@ -233,7 +236,7 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Decodes; invalid encodings stay, and bytes that are no UTF-8 become replacement characters.
+    /// Decodes a text; invalid escapes stay unchanged, and invalid UTF-8 becomes replacement characters.
     package static func decode(_ text: some StringProtocol, plusIsBlank: Bool = false) -> String {
         let source = Array(text.utf8)
         var bytes: [UInt8] = []
@@ -254,7 +257,7 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Normalizes encodings: unreserved bytes unencoded, others in upper case (section 6.2.2).
+    /// Normalises escapes: unreserved bytes are decoded, other escapes are in upper case (section 6.2.2).
     package static func normalized(_ text: String) -> String {
         guard text.utf8.contains(UInt8(ascii: "%")) else { return text }
         let source = Array(text.utf8)

@@ -1,22 +1,22 @@
-/// The parameters of a URL's query, or the fields of a form: in order, and a name may occur more than once.
+/// The ordered parameters of a URL's query, or the fields of a form; a name may occur several times.
 ///
 /// ```swift
-/// var query: HTTPQuery = ["q": "a+b & c", "tag": "one", "tag": "two"]     // q=a%2Bb%20%26%20c&tag=one&tag=two
-/// query.append("page", page.map(String.init))                             // nothing if there is none
+/// var query: HTTPQuery = ["q": "a+b & c", "tag": "one", "tag": "two"] // q=a%2Bb%20%26%20c&tag=one&tag=two
+/// query.append("page", page.map(String.init))                         // no effect if `nil`
 /// ```
 ///
-/// All but the unreserved characters of RFC 3986, section 2.3, are percent-encoded, `+` included. Its description contains names
-/// and no values.
+/// All characters except the unreserved characters of RFC 3986, section 2.3, are percent-encoded, including
+/// `+`. The description contains names without values.
 public struct HTTPQuery: Sendable, Hashable {
     /// One parameter.
     public struct Item: Sendable, Hashable {
         /// The name.
         public var name: String { didSet { self.original = nil } }
 
-        /// The value; `nil` for a name that stands alone, without `=`.
+        /// The value; `nil` for a name without `=`.
         public var value: String? { didSet { self.original = nil } }
 
-        /// The text in the URL that it comes from, if it has not been changed since.
+        /// The unchanged text from a URL; `nil` for other parameters, and after a change.
         fileprivate var original: String?
 
         /// Makes a parameter.
@@ -25,10 +25,10 @@ public struct HTTPQuery: Sendable, Hashable {
             self.value = value
         }
 
-        /// Whether name and value are the same, in whatever encoding.
+        /// Whether both names and both values are equal, in any encoding.
         public static func == (a: Item, b: Item) -> Bool { a.name == b.name && a.value == b.value }
 
-        /// Hashes name and value.
+        /// Hashes the name and the value.
         public func hash(into hasher: inout Hasher) {
             hasher.combine(self.name)
             hasher.combine(self.value)
@@ -38,12 +38,12 @@ public struct HTTPQuery: Sendable, Hashable {
     /// The parameters in order.
     public var items: [Item]
 
-    /// The parameters of a list.
+    /// Makes a query with the parameters of a list.
     public init(_ items: [Item] = []) { self.items = items }
 
-    /// Reads a query or a form, without the question mark.
+    /// Parses a query or a form, without the question mark.
     ///
-    /// Invalid encodings are taken literally. `+` is a blank, as in forms.
+    /// Invalid escapes are kept as text. `+` is a blank, as in forms.
     public init(parsing text: String) {
         self.items = text.utf8.split(separator: UInt8(ascii: "&")).map { pair in
             let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
@@ -52,7 +52,7 @@ public struct HTTPQuery: Sendable, Hashable {
         }
     }
 
-    /// The query of a URL, which is kept byte for byte as long as nothing is changed.
+    /// Parses the query of a URL; unchanged parameters are encoded to the same bytes.
     init(keeping text: String) {
         let pairs = text.isEmpty ? [] : text.split(separator: "&", omittingEmptySubsequences: false)
         self.items = pairs.map { pair in
@@ -62,21 +62,21 @@ public struct HTTPQuery: Sendable, Hashable {
         }
     }
 
-    /// Whether there are no parameters.
+    /// Whether the query has no parameters.
     public var isEmpty: Bool { self.items.isEmpty }
 
-    /// The value of the first parameter of a name; `nil` if there is none, or it stands alone.
+    /// The value of the first parameter with the name; `nil` without a parameter, or without a value.
     public subscript(name: String) -> String? { self.items.first { $0.name == name }?.value }
 
-    /// Adds a parameter at the end, or nothing if there is no value.
+    /// Appends a parameter; no effect if `value` is `nil`.
     public mutating func append(_ name: String, _ value: String?) {
         if let value { self.items.append(Item(name, value)) }
     }
 
-    /// The parameters of both, in order.
+    /// The parameters of `a`, then the parameters of `b`.
     public static func + (a: HTTPQuery, b: HTTPQuery) -> HTTPQuery { HTTPQuery(a.items + b.items) }
 
-    /// The text of the query, without the question mark; empty if there are no parameters.
+    /// The text of the query, without the question mark; empty without parameters.
     public var encoded: String {
         self.items.map { item in
             if let original = item.original { return original }
@@ -87,10 +87,10 @@ public struct HTTPQuery: Sendable, Hashable {
 }
 
 extension HTTPQuery: ExpressibleByDictionaryLiteral, ExpressibleByArrayLiteral {
-    /// The parameters of a literal, in its order; a name may occur more than once.
+    /// Makes a query with the parameters of a literal, in order; a name may occur several times.
     public init(dictionaryLiteral elements: (String, String)...) { self.items = elements.map { Item($0.0, $0.1) } }
 
-    /// The parameters of a literal.
+    /// Makes a query with the parameters of a literal.
     public init(arrayLiteral elements: Item...) { self.items = elements }
 }
 

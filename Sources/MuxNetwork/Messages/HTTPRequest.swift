@@ -13,14 +13,16 @@ public import Foundation
 /// let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
 /// ```
 ///
-/// The others have defaults. A request does not depend on the client; sent twice, it is the same bytes.
+/// The other members have defaults. A request does not depend on the client; every sending sends the same
+/// bytes.
 public protocol HTTPRequest<Output>: Sendable {
-    /// The type of the output: a `Decodable` type, or `Data` (the default); an optional may be absent (204).
+    /// The type of the output: a `Decodable` type, or `Data` (the default); an optional type for a body that
+    /// may be absent (204).
     ///
-    /// Where only the status counts, conform to ``HTTPCommand``. Any other type needs a ``mapper`` of your own.
+    /// For requests without an output, conform to ``HTTPCommand``. Any other type needs a custom ``mapper``.
     associatedtype Output: Sendable = Data
 
-    /// The type of a failure's body; `Never` (the default) to ignore it.
+    /// The type of a failure's body; `Never` (the default) ignores the body.
     associatedtype ServerError: Decodable & Sendable = Never
 
     /// The end point.
@@ -29,50 +31,51 @@ public protocol HTTPRequest<Output>: Sendable {
     /// The method.
     var method: HTTPMethod { get }
 
-    /// The values of the path's placeholders; none by default.
+    /// The values of the path's placeholders; empty by default.
     var pathValues: [String: String] { get }
 
-    /// Parameters that follow those of the end point; none by default.
+    /// The query parameters after the parameters of the end point; empty by default.
     var queryItems: HTTPQuery { get }
 
-    /// Header fields; none by default.
+    /// The header fields; empty by default.
     ///
-    /// Precedence, from low to high: the client's ``HTTPClient/Configuration/headers``, the content type of ``body``, these, the token.
+    /// Precedence, from low to high: the client's ``HTTPClient/Configuration/headers``, the content type of
+    /// ``body``, this property, the token.
     var headers: HTTPHeaders { get }
 
-    /// Whether neither the client's fields nor a token is added to ``headers``; `false` by default.
+    /// Whether the client adds neither its own fields nor a token to ``headers``; `false` by default.
     var usesPrivateHeaders: Bool { get }
 
-    /// The body; none by default.
+    /// The body; `nil` by default.
     var body: HTTPBody? { get }
 
-    /// How long the server may be silent; `nil`, the default, for the client's time.
+    /// The maximum silence of the server; `nil`, the default, for the client's time-out.
     var timeout: Duration? { get }
 
     /// The statuses of a success; 200 to 299 by default.
     var successStatuses: ClosedRange<HTTPStatus> { get }
 
-    /// Decodes the output; chosen by its type by default.
+    /// Decodes the output; by default selected by the type of the output.
     var mapper: HTTPMapper<Output> { get }
 }
 
 extension HTTPRequest {
-    /// None.
+    /// An empty dictionary.
     public var pathValues: [String: String] { [:] }
 
-    /// None.
+    /// An empty query.
     public var queryItems: HTTPQuery { [] }
 
-    /// None.
+    /// No header fields.
     public var headers: HTTPHeaders { [:] }
 
     /// `false`.
     public var usesPrivateHeaders: Bool { false }
 
-    /// None.
+    /// `nil`.
     public var body: HTTPBody? { nil }
 
-    /// The client's time.
+    /// `nil`, for the client's time-out.
     public var timeout: Duration? { nil }
 
     /// 200 to 299.
@@ -80,7 +83,7 @@ extension HTTPRequest {
 }
 
 extension HTTPRequest where Output: Decodable {
-    /// Returns `Data` as it is, and decodes any other type from JSON, with dates in any form of ISO 8601.
+    /// Returns `Data` unchanged, and decodes any other type from JSON, with dates in any form of ISO 8601.
     ///
     /// The same as ``HTTPMapper/data(errors:)`` and ``HTTPMapper/json(errors:dates:)``.
     public var mapper: HTTPMapper<Output> {
@@ -88,7 +91,7 @@ extension HTTPRequest where Output: Decodable {
     }
 }
 
-/// A request without an output: only the status of its answer counts.
+/// A request without an output: only the status of the response matters.
 ///
 /// ```swift
 /// struct DeletePhoto: HTTPCommand {

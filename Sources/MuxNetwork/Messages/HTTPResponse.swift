@@ -1,10 +1,10 @@
 public import Foundation
 
-/// A server's answer to a request, whatever its status.
+/// A server's response to a request, with any status.
 ///
-/// Its description contains neither header values nor the body, so it may be logged.
+/// The description contains neither header values nor the body, and is safe to log.
 public struct HTTPResponse: Sendable, Hashable {
-    /// The request as it was sent.
+    /// The request as sent.
     public var request: HTTPCall
 
     /// The status.
@@ -13,16 +13,16 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The header fields.
     public var headers: HTTPHeaders
 
-    /// The body, decoded from any content coding; empty if there is none.
+    /// The body, decoded from any content coding; empty without a body.
     public var body: Data
 
-    /// The fields after the body (RFC 9110, section 6.5); none where the transport does not read them.
+    /// The trailer fields (RFC 9110, section 6.5); empty if the transport does not read trailers.
     public var trailers: HTTPHeaders
 
-    /// The URL that answered, after redirections; `nil` if the transport does not say.
+    /// The URL of the response, after redirections; `nil` if the transport does not report the URL.
     public var url: URL?
 
-    /// Makes an answer.
+    /// Makes a response.
     public init(
         request: HTTPCall,
         status: HTTPStatus,
@@ -39,7 +39,7 @@ public struct HTTPResponse: Sendable, Hashable {
         self.url = url
     }
 
-    /// The answer to `request` that a transport returned.
+    /// Makes a response from a transport's reply to `request`.
     public init(request: HTTPCall, reply: HTTPReply) {
         self.init(
             request: request,
@@ -51,47 +51,49 @@ public struct HTTPResponse: Sendable, Hashable {
         )
     }
 
-    /// The status's phrase in English; `nil` if the status is not registered.
+    /// The English phrase of the status; `nil` for an unregistered status.
     public var message: String? { self.status.phrase }
 
-    /// The URL of a link in the response, such as the value of `Location` or of a `next` in its body: RFC 3986, section 5.
+    /// The URL of a link in the response, such as in `Location` or in `next` of the body (RFC 3986, section
+    /// 5).
     ///
-    /// - Parameter link: The link as the server sent it, absolute or relative. Characters that are illegal in a URL are percent-encoded;
-    ///   valid escapes stay as they are, where `URL(string:)` would encode them again.
+    /// - Parameter link: The link from the server, absolute or relative. Illegal characters in the link are
+    ///   percent-encoded, and valid escapes stay unchanged; `URL(string:)` would encode the escapes again.
     /// - Returns: An absolute URL; `nil` for an empty link, and for a host with illegal characters.
     public func url(of link: String) -> URL? { URLReference.url(link, relativeTo: self.url ?? self.request.url) }
 
-    /// The media type of the body, if the server sent a valid one.
+    /// The media type of the body; `nil` without a valid `Content-Type`.
     public var contentType: HTTPMediaType? {
         self.headers[.contentType].flatMap { HTTPMediaType(rawValue: $0) }
     }
 }
 
 extension HTTPResponse: RedactedDescription {
-    /// Status and size.
+    /// The status and the size.
     public var description: String { "status \(self.status.code), \(self.body.count) bytes" }
 }
 
 extension HTTPResponse {
-    /// The time of `Retry-After`: RFC 9110, section 10.2.3.
+    /// The duration of `Retry-After` (RFC 9110, section 10.2.3).
     ///
-    /// A date counts from the answer's `Date`; without one, from this device's clock.
+    /// A date is relative to the response's `Date`, or to this device's clock without `Date`.
     public var retryAfter: Duration? {
         HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: Date())
     }
 }
 
-/// The field `Retry-After`: RFC 9110, section 10.2.3.
+/// The field `Retry-After` (RFC 9110, section 10.2.3).
 package enum HTTPRetryAfter {
-    /// Reads seconds or a date; `nil` if `text` is neither.
+    /// Parses seconds or a date; `nil` for any other text.
     ///
-    /// Seconds may have decimals, which some servers send although the RFC does not permit them.
+    /// Seconds may have decimals: some servers send decimals, although the RFC does not permit them.
     ///
     /// - Parameters:
     ///   - text: The value of `Retry-After`.
-    ///   - date: The value of `Date` of the same answer, from which a date counts: the server's clock may differ.
-    ///   - now: Where a date counts from without `date`.
-    /// - Returns: The time, never negative and of 68 years at most.
+    ///   - date: The value of `Date` in the same response, the reference for a date: the server's clock may
+    ///     differ.
+    ///   - now: The reference for a date if `date` is absent or invalid.
+    /// - Returns: The duration, from 0 to 68 years.
     package static func parse(_ text: String?, date: String?, now: Date) -> Duration? {
         guard let text = text.map({ HTTPGrammar.trimmed($0) }) else { return nil }
         if let seconds = HTTPDeltaSeconds.parse(text) { return .seconds(seconds) }
@@ -106,7 +108,7 @@ package enum HTTPRetryAfter {
 }
 
 extension HTTPReply {
-    /// The time of `Retry-After`, if there is one.
+    /// The duration of `Retry-After`; `nil` without a valid field.
     package func retryAfter(now: Date) -> Duration? {
         HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: now)
     }

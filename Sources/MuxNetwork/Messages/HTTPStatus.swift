@@ -1,4 +1,4 @@
-/// A status code: RFC 9110, section 15.
+/// A status code (RFC 9110, section 15).
 ///
 /// Any number is a status.
 ///
@@ -7,7 +7,7 @@
 /// if response.status.kind == .serverError { … }
 /// ```
 public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, CustomStringConvertible {
-    /// The classes of status codes, by their first digits.
+    /// The classes of status codes, by the first digit.
     public enum Kind: Sendable, Hashable {
         /// 1xx: interim.
         case informational
@@ -31,16 +31,16 @@ public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, Cust
     /// The number.
     public let rawValue: Int
 
-    /// The status of this number.
+    /// Makes a status with any number.
     public init(rawValue: Int) { self.rawValue = rawValue }
 
-    /// The status of this number.
+    /// Makes a status with any number.
     public init(_ code: Int) { self.rawValue = code }
 
     /// The number.
     public var code: Int { self.rawValue }
 
-    /// The class that the number belongs to.
+    /// The class of the number.
     public var kind: Kind {
         switch self.rawValue {
         case 100...199: .informational
@@ -52,18 +52,18 @@ public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, Cust
         }
     }
 
-    /// The phrase in the registry of IANA; `nil` if the number is not registered.
+    /// The phrase in the IANA registry; `nil` for an unregistered number.
     public var phrase: String? { Self.phrases[self.rawValue] }
 
-    /// Whether the first number is smaller.
+    /// Whether the number of `a` is smaller.
     public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 
-    /// Number and phrase, such as "404 Not Found".
+    /// The number and the phrase, such as "404 Not Found".
     public var description: String { self.phrase.map { "\(self.rawValue) \($0)" } ?? "\(self.rawValue)" }
 }
 
 extension HTTPStatus: ExpressibleByIntegerLiteral {
-    /// The status of this number.
+    /// Makes a status from a literal.
     public init(integerLiteral code: Int) { self.rawValue = code }
 }
 
@@ -189,7 +189,7 @@ extension HTTPStatus {
     /// 511 Network Authentication Required.
     public static let networkAuthenticationRequired: Self = 511
 
-    /// The registry of IANA.
+    /// The phrases of the IANA registry.
     static let phrases: [Int: String] = [
         100: "Continue",
         101: "Switching Protocols",

@@ -1,4 +1,6 @@
-/// Any JSON value, for parameters of mixed kinds: `["name": "x", "age": 5, "tags": ["a"], "none": nil]`.
+/// A JSON value, for parameters with values of different types.
+///
+/// Example: `["name": "x", "age": 5, "tags": ["a"], "none": nil]`.
 public enum JSONValue: Sendable, Hashable {
     /// `null`.
     case null
@@ -6,19 +8,19 @@ public enum JSONValue: Sendable, Hashable {
     /// `true` or `false`.
     case bool(Bool)
 
-    /// A whole number.
+    /// An integer.
     case integer(Int)
 
-    /// Any other number; one that is not finite cannot be encoded.
+    /// Any other number; the encoding of an infinite number or NaN fails.
     case number(Double)
 
-    /// Text.
+    /// A string.
     case string(String)
 
-    /// A list.
+    /// An array.
     case array([JSONValue])
 
-    /// Named values.
+    /// An object.
     case object([String: JSONValue])
 }
 
@@ -65,7 +67,7 @@ extension JSONValue: ExpressibleByNilLiteral, ExpressibleByBooleanLiteral, Expre
     /// `true` or `false`.
     public init(booleanLiteral value: Bool) { self = .bool(value) }
 
-    /// A whole number.
+    /// An integer.
     public init(integerLiteral value: Int) { self = .integer(value) }
 }
 
@@ -75,12 +77,12 @@ extension JSONValue: ExpressibleByFloatLiteral, ExpressibleByStringLiteral, Expr
     /// A number.
     public init(floatLiteral value: Double) { self = .number(value) }
 
-    /// Text.
+    /// A string.
     public init(stringLiteral value: String) { self = .string(value) }
 
-    /// A list.
+    /// An array.
     public init(arrayLiteral elements: JSONValue...) { self = .array(elements) }
 
-    /// Named values; of two of one name the last counts.
+    /// An object; of several values with the same name, the last value is kept.
     public init(dictionaryLiteral elements: (String, JSONValue)...) { self = .object(Dictionary(elements) { $1 }) }
 }

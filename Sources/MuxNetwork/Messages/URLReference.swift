@@ -1,9 +1,10 @@
 import Foundation
 
-/// A URL or a relative reference as servers send it, in `Location` or in a link: RFC 3986, sections 4.1 and 5.2.
+/// A URL or a relative reference from a server, in `Location` or in a link (RFC 3986, sections 4.1 and 5.2).
 ///
-/// Servers send bytes that may not occur in a URL, beside escapes that are valid. Each illegal byte is percent-encoded, and so is a `%`
-/// that begins no escape; valid escapes stay as they are. `URL(string:)` would encode every `%` then, which changes the resource.
+/// Servers send illegal bytes beside valid escapes. Each illegal byte, and each `%` that does not begin an
+/// escape, is percent-encoded; valid escapes stay unchanged. `URL(string:)` would encode every `%` of such a
+/// text, which changes the resource.
 struct URLReference: Sendable {
     private var scheme: String?
     private var authority: String?
@@ -11,11 +12,12 @@ struct URLReference: Sendable {
     private var query: String?
     private var fragment: String?
 
-    /// The URL of a reference.
+    /// Resolves a reference.
     ///
     /// - Parameters:
-    ///   - text: The reference; blanks at its ends do not count.
-    ///   - base: The URL of the document that contains the reference; `nil` to accept absolute references only.
+    ///   - text: The reference; blanks at both ends are ignored.
+    ///   - base: The URL of the document that contains the reference; `nil` to accept only absolute
+    ///     references.
     /// - Returns: An absolute URL; `nil` for an empty reference, and for a host with illegal characters.
     static func url(_ text: String, relativeTo base: URL?) -> URL? {
         let text = HTTPGrammar.trimmed(text)
@@ -28,14 +30,15 @@ struct URLReference: Sendable {
         }
         if target.authority != nil || target.path.hasPrefix("/") { target.path = Self.withoutDots(target.path) }
         let absolute = target.text
-        // Each part is legal, so a URL that differs from the text would be another one.
+        // All parts are legal: if the URL differs from the text, Foundation has changed the target.
         guard let url = URL(string: absolute), url.absoluteString == absolute else { return nil }
         return url
     }
 
     // MARK: - Parts
 
-    /// Reads the parts of a reference (RFC 3986, appendix B) and encodes illegal bytes; `nil` if the host has any.
+    /// Parses the parts of a reference (RFC 3986, appendix B) and encodes illegal bytes; `nil` for a host
+    /// with illegal characters.
     private init?(_ text: String) {
         var rest = Substring(text).utf8
         if let fragment = Self.cut(&rest, at: "#") {
@@ -58,7 +61,7 @@ struct URLReference: Sendable {
         self.path = PercentEncoding.encodeIllegal(rest, allowing: Self.isPathByte)
     }
 
-    /// Cuts `rest` before the first `mark`; returns the part after it.
+    /// Cuts `rest` before the first `mark`, and returns the part after `mark`.
     private static func cut(_ rest: inout Substring.UTF8View, at mark: Unicode.Scalar) -> Substring.UTF8View? {
         guard let place = rest.firstIndex(of: UInt8(ascii: mark)) else { return nil }
         defer { rest = rest[..<place] }
@@ -75,10 +78,11 @@ struct URLReference: Sendable {
         HTTPHost.Scheme(rawValue: String(Substring(bytes))) != nil
     }
 
-    /// User, host and port; `nil` if there are illegal characters, which no encoding makes legal in a host name.
+    /// The user, the host and the port; `nil` for illegal characters, which no encoding makes legal in a host
+    /// name.
     private static func authority(_ text: String) -> String? {
         var legal = text
-        // Names in other scripts become Punycode where Foundation can do that.
+        // Names in other scripts are converted to Punycode if Foundation supports the conversion.
         if !text.utf8.allSatisfy({ $0 < 128 }), let url = URL(string: "http://\(text)/") {
             guard url.user() == nil, let host = url.host(percentEncoded: true) else { return nil }
             legal = host + (url.port.map { ":\($0)" } ?? "")
@@ -92,7 +96,7 @@ struct URLReference: Sendable {
 
     // MARK: - Resolution
 
-    /// RFC 3986, section 5.2.2, for a reference without a scheme.
+    /// Resolves a reference without a scheme (RFC 3986, section 5.2.2).
     private mutating func resolve(against base: URLReference) {
         self.scheme = base.scheme
         guard self.authority == nil else { return }
@@ -106,7 +110,7 @@ struct URLReference: Sendable {
         }
     }
 
-    /// RFC 3986, section 5.2.4.
+    /// Removes dot segments (RFC 3986, section 5.2.4).
     private static func withoutDots(_ path: String) -> String {
         let segments = path.split(separator: "/", omittingEmptySubsequences: false)
         var kept: [Substring] = []
@@ -125,7 +129,7 @@ struct URLReference: Sendable {
         return kept.joined(separator: "/")
     }
 
-    /// RFC 3986, section 5.3.
+    /// The text of the reference (RFC 3986, section 5.3).
     private var text: String {
         (self.scheme.map { "\($0):" } ?? "") + (self.authority.map { "//\($0)" } ?? "") + self.path
             + (self.query.map { "?\($0)" } ?? "") + (self.fragment.map { "#\($0)" } ?? "")

@@ -1,44 +1,52 @@
 public import Foundation
 import MuxKit
 
-/// A request for a person's authorization: RFC 6749, section 4.1, with ``PKCE``.
+/// An authorization request for the user: RFC 6749, section 4.1, with ``PKCE``.
 ///
 /// ```swift
-/// let authorization = OAuthAuthorization(endpoint: url, client: client, redirectURI: "app:/signed-in", scopes: ["mail"])
+/// guard
+///     let authorization = OAuthAuthorization(
+///         endpoint: url, client: client, redirectURI: "app:/signed-in", scopes: ["mail"]
+///     )
+/// else { return }
 /// let callback = try await browser.open(authorization.url)
 /// let tokens = try await tokenEndpoint.redeem(callback, of: authorization)
 /// ```
 ///
-/// Make a new one for each sign-in: its secret and its state are random.
+/// Make a new request for each sign-in: the secret and the state are random.
 public struct OAuthAuthorization: Sendable {
-    /// The page to show to the person, in a browser that is not the app's own (RFC 8252).
+    /// The page for the user, to be opened in an external browser instead of a web view of the app (RFC
+    /// 8252).
     public let url: URL
 
-    /// The address of the redirection.
+    /// The redirection URI.
     public let redirectURI: String
 
     /// The secret of this authorization.
     public let pkce: PKCE
 
-    /// The random value that the redirection has to bring, against forged ones (RFC 6749, section 10.12).
+    /// The random value expected in the redirection, against forged redirections (RFC 6749, section 10.12).
     public let state: String
 
-    /// The server that the redirection has to name in `iss` (RFC 9207); `nil` if the server does not name itself.
+    /// The server expected in `iss` of the redirection (RFC 9207); `nil` for a server without `iss`.
     public let issuer: String?
 
     /// Makes a request; `nil` if an address is not safe.
     ///
-    /// Safe endpoints are `https` URLs, and `http` URLs on this machine, without a fragment. A redirection may also have a scheme
-    /// of the app's own, but none that browsers handle themselves, such as `javascript`.
+    /// Safe endpoints are `https` URLs, and `http` URLs on this machine, without a fragment. A redirection
+    /// may also have a private scheme of the app, but no scheme with a meaning to browsers, such as
+    /// `javascript`.
     ///
     /// - Parameters:
-    ///   - endpoint: The authorization endpoint. The request's parameters replace those of the same names in its query.
-    ///   - issuer: The server's identifier, exactly as in its metadata (`issuer`, RFC 8414). Every redirection then has to bring it,
-    ///     so that a code of another server is never sent to this one's token endpoint (RFC 9207, section 2.4; RFC 9700,
-    ///     section 4.4). Needed with more than one server; `nil`, the default, for a server that does not send `iss`.
+    ///   - endpoint: The authorization endpoint. The request's parameters replace query parameters of the
+    ///     same names.
+    ///   - issuer: The server's identifier, exactly as in its metadata (`issuer`, RFC 8414). Every
+    ///     redirection must contain this identifier: the code of one server must never reach the token
+    ///     endpoint of another (RFC 9207, section 2.4; RFC 9700, section 4.4). Required with more than one
+    ///     server; `nil`, the default, for a server without `iss`.
     ///   - client: The app.
-    ///   - redirectURI: An address that is registered for the app.
-    ///   - scopes: The requested scopes; none for the server's default.
+    ///   - redirectURI: A registered redirection URI of the app.
+    ///   - scopes: The requested scopes; an empty array for the server's default.
     ///   - parameters: Further parameters, such as `prompt`.
     public init?(
         endpoint: URL,
@@ -77,12 +85,13 @@ public struct OAuthAuthorization: Sendable {
         self.state = state
     }
 
-    /// The code in a redirection: RFC 6749, section 4.1.2.
+    /// Returns the code in a redirection: RFC 6749, section 4.1.2.
     ///
     /// - Parameter callback: The whole URL of the redirection.
-    /// - Returns: The code, good for one use.
-    /// - Throws: ``OAuthError/refused(_:)`` if the person or the server refused, ``OAuthError/foreignRedirect(_:)`` if the
-    ///   redirection does not belong to this authorization, or comes from another server than ``issuer``.
+    /// - Returns: The code, valid for one use.
+    /// - Throws: ``OAuthError/refused(_:)`` if the user or the server refused;
+    ///   ``OAuthError/foreignRedirect(_:)`` if the redirection does not belong to this authorization, does
+    ///   not come from ``issuer``, or is incomplete.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
         guard self.isHome(callback) else { throw .foreignRedirect(.address) }
@@ -95,7 +104,8 @@ public struct OAuthAuthorization: Sendable {
         guard fields["state"] == self.state else {
             throw .foreignRedirect(fields["state"] == nil ? .missingState : .otherState)
         }
-        // RFC 9207, section 2.4: before any other parameter, `error` included, is read, and byte for byte.
+        // RFC 9207, section 2.4: compare byte for byte, before reading any other parameter, including
+        // `error`.
         if let issuer {
             guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else {
                 throw .foreignRedirect(fields["iss"] == nil ? .missingIssuer : .otherIssuer)
@@ -144,7 +154,7 @@ extension OAuthAuthorization: RedactedDescription {
 enum OAuthAddress {
     /// Whether an endpoint is safe for codes and tokens: RFC 6749, sections 3.1 and 3.2.
     ///
-    /// An absolute `https` URL without a fragment, or one of `http` on this machine (RFC 8252, section 7.3).
+    /// An absolute `https` URL without a fragment, or an `http` URL on this machine (RFC 8252, section 7.3).
     static func isSafeEndpoint(_ url: URL) -> Bool {
         guard let origin = HTTPOrigin(url), url.fragment() == nil else { return false }
         return origin.isSecure || origin.isLoopback
@@ -152,7 +162,8 @@ enum OAuthAddress {
 
     /// Whether a redirection is safe for a code: RFC 6749, section 3.1.2, and RFC 9700, section 2.6.
     ///
-    /// A safe endpoint, or an address of an app's own scheme (RFC 8252, section 7.1), but none that browsers handle themselves.
+    /// A safe endpoint, or an address with a private scheme of the app (RFC 8252, section 7.1), but without a
+    /// scheme known to browsers.
     static func isSafeRedirection(_ text: String) -> Bool {
         guard let url = URLReference.url(text, relativeTo: nil), let scheme = url.scheme?.lowercased() else {
             return false
@@ -165,9 +176,9 @@ enum OAuthAddress {
         }
     }
 
-    /// The URL without the parameters of `names`; the others stay byte for byte.
+    /// Removes the parameters with these names from the URL; the other parameters stay byte for byte.
     ///
-    /// RFC 6749, sections 3.1 and 3.2: an endpoint may have a query, and no parameter is sent twice.
+    /// RFC 6749, sections 3.1 and 3.2: an endpoint may have a query, and no parameter may be sent twice.
     static func removing(_ names: Set<String>, from url: URL) -> URL? {
         guard let query = url.query(percentEncoded: true) else { return url }
         let rest = query.split(separator: "&").filter { pair in
@@ -178,17 +189,17 @@ enum OAuthAddress {
     }
 }
 
-/// A secret that binds a code to the app that asked for it: RFC 7636, with the method `S256`.
+/// A secret to bind a code to the requesting app: RFC 7636, with the method `S256`.
 ///
-/// Make a new one for each authorization. Its description does not contain the verifier.
+/// Make a new secret for each authorization. The description does not contain the verifier.
 public struct PKCE: Sendable, Hashable {
-    /// The secret, which is sent to the token endpoint together with the code.
+    /// The secret, sent to the token endpoint with the code.
     public let verifier: String
 
     /// The value of `code_challenge_method` (section 4.3).
     public static let method = "S256"
 
-    /// A new secret from 32 random bytes, as section 4.1 recommends.
+    /// Makes a new secret from 32 random bytes, as section 4.1 recommends.
     public init() {
         var random = SystemRandomNumberGenerator()
         self.init(using: &random)
@@ -198,19 +209,20 @@ public struct PKCE: Sendable, Hashable {
         self.verifier = Base64URL.encode(Data((0..<32).map { _ in UInt8.random(in: .min ... .max, using: &random) }))
     }
 
-    /// The secret `verifier`; `nil` unless it has 43 to 128 unreserved characters (section 4.1).
+    /// Makes a secret from `verifier`; `nil` unless `verifier` has 43 to 128 unreserved characters (section
+    /// 4.1).
     public init?(verifier: String) {
         guard (43...128).contains(verifier.utf8.count), verifier.utf8.allSatisfy({ PercentEncoding.isUnreserved($0) })
         else { return nil }
         self.verifier = verifier
     }
 
-    /// The secret's hash, which is sent to the authorization endpoint (section 4.2).
+    /// The hash of the secret, sent to the authorization endpoint (section 4.2).
     public var challenge: String { Base64URL.encode(Data(SHA256.hash(self.verifier))) }
 }
 
 extension PKCE: CustomStringConvertible, CustomReflectable {
-    /// The type's name alone.
+    /// The type's name without the secret.
     public var description: String { "PKCE(…)" }
 
     /// Empty.

@@ -2,11 +2,11 @@ public import Foundation
 
 /// The app as a client of an authorization server: RFC 6749, section 2.
 ///
-/// Its description contains the identifier alone.
+/// The description contains only the identifier.
 public struct OAuthClient: Sendable, Hashable {
-    /// How the app authenticates itself: RFC 6749, section 2.3.1.
+    /// The authentication of the app at the server: RFC 6749, section 2.3.1.
     public enum Authentication: Sendable, Hashable {
-        /// Not at all, for an app on a person's device, which cannot keep a secret. Use ``PKCE``.
+        /// No authentication, for an app on a user's device, which cannot keep a secret. Use ``PKCE``.
         case none
         /// With this secret in the `Authorization` field.
         case header(secret: String)
@@ -17,7 +17,7 @@ public struct OAuthClient: Sendable, Hashable {
     /// The app's identifier at the server.
     public var id: String
 
-    /// How the app authenticates itself.
+    /// The authentication of the app at the server.
     public var authentication: Authentication
 
     /// Makes a client.
@@ -26,7 +26,7 @@ public struct OAuthClient: Sendable, Hashable {
         self.authentication = authentication
     }
 
-    /// The parameters that identify the app in the body.
+    /// The parameters for the identification of the app in the body.
     var parameters: [(String, String)] {
         switch self.authentication {
         case .none: [("client_id", self.id)]
@@ -43,7 +43,7 @@ public struct OAuthClient: Sendable, Hashable {
 }
 
 extension OAuthClient.Authentication: RedactedDescription {
-    /// The way, without the secret.
+    /// The kind of authentication, without the secret.
     public var description: String {
         switch self {
         case .none: "none"
@@ -58,17 +58,19 @@ extension OAuthClient: RedactedDescription {
     public var description: String { "OAuthClient(\(self.id))" }
 }
 
-/// The tokens that a token endpoint issued: RFC 6749, section 5.1.
+/// The tokens of a response of a token endpoint: RFC 6749, section 5.1.
 ///
-/// Its description contains no token.
+/// The description contains no token.
 public struct OAuthTokens: Sendable, Hashable {
     /// The access token.
     public var access: OAuthTokens.AccessToken
 
-    /// The refresh token to use from now on; `nil` if the server sent none or an empty one, which after a refresh means the old one.
+    /// The new refresh token; `nil` if the server sent no or an empty token.
+    ///
+    /// After a refresh, `nil` means: keep the previous refresh token.
     public var refresh: String?
 
-    /// The other fields of the reply: ``AccessToken/fields`` of ``access``.
+    /// The other fields of the response: ``AccessToken/fields`` of ``access``.
     public var fields: [String: JSONValue] { self.access.fields }
 
     /// Makes tokens.
@@ -79,7 +81,7 @@ public struct OAuthTokens: Sendable, Hashable {
 }
 
 extension OAuthTokens: CustomStringConvertible, CustomReflectable {
-    /// The type's name alone.
+    /// The type's name without a token.
     public var description: String { "OAuthTokens(…)" }
 
     /// Empty.
@@ -89,24 +91,26 @@ extension OAuthTokens: CustomStringConvertible, CustomReflectable {
 extension OAuthTokens {
     /// A bearer token: RFC 6750.
     ///
-    /// A token endpoint that names no type, or a type of its own, issues bearer tokens, too.
+    /// A missing or provider-specific token type counts as a bearer token.
     ///
-    /// Its description contains neither the token nor its fields.
+    /// The description contains neither the token nor its fields.
     public struct AccessToken: Sendable, Hashable {
-        /// The token itself.
+        /// The token.
         public var value: String
 
-        /// When it expires, by this device's clock; `nil` if the server did not say, or not as a positive number.
+        /// The expiry by this device's clock; `nil` if the server sent no lifetime, or no positive number.
         public var expiresAt: Date?
 
-        /// Its scopes; `nil` if the server did not say, which means the requested ones (RFC 6749, section 5.1).
+        /// The scopes; `nil` if the server sent no scopes, which means the requested scopes (RFC 6749,
+        /// section 5.1).
         public var scopes: [String]?
 
-        /// The fields of the reply that brought the token, except the access and the refresh token: `id_token`, `instance_url`, and
-        /// whatever else the server sends.
+        /// The fields of the response with the token, such as `id_token` and `instance_url`.
         ///
-        /// They are stored with the token, and found again after a relaunch. A refresh replaces them by those of its own reply. Tokens that
-        /// differ in them alone are equal.
+        /// - Without the access token and the refresh token.
+        /// - Stored with the token, and restored after a relaunch.
+        /// - Replaced at a refresh by the fields of the new response.
+        /// - Ignored by comparisons of tokens.
         public var fields: [String: JSONValue] {
             get { self.reply.value }
             set { self.reply.value = newValue }
@@ -133,7 +137,7 @@ extension OAuthTokens.AccessToken: Codable {
         case value, expiresAt, scopes, fields
     }
 
-    /// Reads a stored token; one without fields may be of an earlier version.
+    /// Decodes a stored token; tokens of earlier versions have no fields.
     public init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
         self.init(
@@ -144,7 +148,7 @@ extension OAuthTokens.AccessToken: Codable {
         )
     }
 
-    /// Writes the token.
+    /// Encodes the token.
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: CodingKeys.self)
         try container.encode(self.value, forKey: .value)
@@ -155,7 +159,7 @@ extension OAuthTokens.AccessToken: Codable {
 }
 
 extension OAuthTokens.AccessToken: CustomStringConvertible, CustomReflectable {
-    /// The type's name alone.
+    /// The type's name without the token.
     public var description: String { "OAuthTokens.AccessToken(…)" }
 
     /// Empty.

@@ -1,62 +1,74 @@
 public import Foundation
 public import MuxKit
 
-/// Why an authorization server issued no tokens.
+/// An error of a request to an authorization server.
 ///
-/// Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token (`BadDependencyError`) and ends
-/// the session. Descriptions and mirrors contain the error code and the server's own sentence, and nothing else that was sent or
-/// received; neither of them, if it quotes what was sent. Cancellation is always `CancellationError`.
+/// - Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token
+///   (`BadDependencyError`) and ends the session.
+/// - Of all sent and received text, descriptions and mirrors contain only the error code and the server's
+///   explanation, and neither if quoting sent values.
+/// - A cancellation is always `CancellationError`.
 @nonexhaustive
 public enum OAuthError: Error, Sendable {
-    /// The server refused.
+    /// The server refused the request.
     case refused(OAuthError.Refusal)
 
-    /// The server cannot answer now: status 408, 425, 429 or 5xx, or a code such as `temporarily_unavailable`, `server_error` or
-    /// `slow_down` with any status, or a 4xx without a known code but with `Retry-After`. Transient, but not before `retryAfter` if that
-    /// is known.
+    /// The server is temporarily unavailable.
+    ///
+    /// Thrown for:
+    /// - status 408, 425, 429 or 5xx;
+    /// - a code such as `temporarily_unavailable`, `server_error` or `slow_down`, with any status;
+    /// - status 4xx, or an error code with status 2xx, with `Retry-After`, unless the code is a standard code
+    ///   or refuses the grant.
+    ///
+    /// The error is transient; `retryAfter`, if known, delays a retry.
     case unavailable(HTTPStatus, retryAfter: Duration?)
 
-    /// The answer is neither tokens nor an error of the standard.
+    /// The response contains neither tokens nor a standard error.
     case malformed(HTTPStatus, Fault)
 
-    /// The server was not reached, or the exchange broke off.
+    /// The server was not reached, or the exchange was interrupted.
     case transport(any Error)
 
-    /// The address is no `https` URL, and is no `http` URL on this machine, or has a fragment (RFC 6749, section 3.2);
-    /// nothing was sent.
+    /// The endpoint is unsafe; no request was sent.
+    ///
+    /// The URL is neither an `https` URL nor an `http` URL on this machine, or has a fragment (RFC 6749,
+    /// section 3.2).
     case insecureEndpoint
 
-    /// The client's identifier, its secret or a parameter is not valid; nothing was sent.
+    /// A parameter name is repeated, or the client's credentials are invalid; no request was sent.
     case invalidParameter(name: String)
 
-    /// The redirection does not belong to the authorization that was asked for (RFC 6749, section 10.12), or comes from another
-    /// server (RFC 9207, section 2.4), or is not whole.
+    /// The redirection is incomplete, or belongs to another authorization or server.
+    ///
+    /// See RFC 6749, section 10.12, and RFC 9207, section 2.4.
     case foreignRedirect(OAuthError.RedirectFault)
 
-    /// The sign-in brought no refresh token.
+    /// The sign-in returned no refresh token.
     case noRefreshToken
 
-    /// What is wrong with a redirection.
+    /// The fault of a redirection.
     @nonexhaustive
     public enum RedirectFault: Sendable, Hashable {
-        /// It leads to another address than ``OAuthAuthorization/redirectURI``.
+        /// The address differs from ``OAuthAuthorization/redirectURI``.
         case address
-        /// A parameter is there more than once (RFC 6749, section 3.1).
+        /// A parameter is repeated (RFC 6749, section 3.1).
         case repeatedParameter
-        /// There is no `state`.
+        /// The `state` is missing.
         case missingState
-        /// The `state` is not ``OAuthAuthorization/state``: the redirection is of another sign-in, or forged.
+        /// The `state` differs from ``OAuthAuthorization/state``: the redirection belongs to another sign-in,
+        /// or is forged.
         case otherState
-        /// There is no `iss`, and ``OAuthAuthorization/issuer`` asks for one.
+        /// The `iss` is missing, although ``OAuthAuthorization/issuer`` requires `iss`.
         case missingIssuer
-        /// The `iss` is not ``OAuthAuthorization/issuer``.
+        /// The `iss` differs from ``OAuthAuthorization/issuer``.
         case otherIssuer
-        /// The `error` is no code of an error.
+        /// The `error` is not a valid error code.
         case malformedError
-        /// There is neither a `code` nor an `error`.
+        /// Both `code` and `error` are missing.
         case missingCode
 
-        /// What is wrong, in a sentence.
+        /// The fault as a sentence.
         var words: String {
             switch self {
             case .address: "The redirection leads to another address than the one of this sign-in."
@@ -71,19 +83,20 @@ public enum OAuthError: Error, Sendable {
         }
     }
 
-    /// What is wrong with an answer.
+    /// The fault of a response.
     @nonexhaustive
     public enum Fault: Sendable, Hashable {
-        /// It is not a JSON object, or is too large.
+        /// The body is not a JSON object, or is too large.
         case notAnObject
-        /// This field is missing, or not valid.
+        /// This field is missing or invalid.
         case field(String)
-        /// The token is bound to a key (`DPoP`, `MAC`), so it cannot be used as a bearer token (RFC 6749, section 7.1).
+        /// The token is bound to a key (`DPoP`, `MAC`), and unusable as a bearer token (RFC 6749, section
+        /// 7.1).
         case tokenType
         /// The status is neither a success nor a failure.
         case status
 
-        /// What is wrong, as the end of a sentence.
+        /// The fault as the end of a sentence.
         var words: String {
             switch self {
             case .notAnObject: "it is no JSON object"
@@ -96,29 +109,30 @@ public enum OAuthError: Error, Sendable {
 }
 
 extension OAuthError {
-    /// The error of an authorization server that refused: RFC 6749, section 5.2.
+    /// A refusal by an authorization server: RFC 6749, section 5.2.
     ///
-    /// Its description contains the code, and what a token endpoint explains.
+    /// The description contains the code, and the explanation of a token endpoint.
     public struct Refusal: Sendable, Hashable {
         /// The error code.
         public var code: OAuthError.Code
 
-        /// A text for developers, if the server sent one.
+        /// The server's text for developers; `nil` if absent.
         public var explanation: String?
 
-        /// A page about the error, if the server sent its address.
+        /// The address of a page about the error; `nil` if absent.
         public var uri: String?
 
-        /// The status of the answer; `nil` if the refusal came with a redirection.
+        /// The status of the response; `nil` for a refusal in a redirection.
         public var status: HTTPStatus?
 
-        /// Whether the grant, such as the refresh token or the code, is refused for good, so that only a sign-in helps.
+        /// Whether the grant, such as the refresh token or the code, is permanently refused and a new sign-in
+        /// is required.
         ///
-        /// `true` for ``OAuthError/Code/invalidGrant``, and for the replies of a token endpoint that say the same in other words:
-        /// see the article "Sign-in".
+        /// `true` for ``OAuthError/Code/invalidGrant``, and for equivalent provider-specific responses of a
+        /// token endpoint: see the article "Sign-in".
         public var refusesGrant: Bool
 
-        /// Whether the explanation quotes what was sent, so that it is in no description.
+        /// Whether the explanation quotes sent values; descriptions then omit the explanation.
         package var isExplanationPrivate: Bool {
             get { self.privacy.value }
             set { self.privacy.value = newValue }
@@ -138,10 +152,11 @@ extension OAuthError {
 }
 
 extension OAuthError.Refusal: RedactedDescription {
-    /// The code, and the explanation if it holds nothing secret.
+    /// The code, and the explanation unless private.
     public var description: String { self.code.rawValue + (self.words.map { ": \($0)" } ?? "") }
 
-    /// The explanation, in one line, if it may be shown; one that came with a redirection may not, since that is a query.
+    /// The explanation, in one line; `nil` if private, or from a redirection, where the text is part of a
+    /// query.
     fileprivate var words: String? {
         guard let explanation, self.status != nil, !self.isExplanationPrivate else { return nil }
         return ErrorText.line(explanation)
@@ -149,7 +164,7 @@ extension OAuthError.Refusal: RedactedDescription {
 }
 
 extension OAuthError: BadDependencyError {
-    /// Whether the server refused the refresh token itself.
+    /// Whether the server refused the grant, such as the refresh token.
     public var isBadDependency: Bool {
         guard case .refused(let refusal) = self else { return false }
         return refusal.refusesGrant
@@ -169,7 +184,9 @@ extension OAuthError: ConnectivityError {
 }
 
 extension OAuthError: RetryableError {
-    /// Transient where the server is unavailable; for ``transport(_:)``, that of the underlying error; otherwise permanent.
+    /// The advice: transient for an unavailable server or a transient code, otherwise permanent.
+    ///
+    /// ``transport(_:)`` has the advice of the underlying error.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .unavailable(_, let retryAfter): RetryAdvice(isTransient: true, retryAfter: retryAfter)
@@ -194,7 +211,7 @@ extension OAuthError: ClassifiedError {
 }
 
 extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
-    /// A text for people, without anything secret.
+    /// A text for the user, without secrets.
     public var errorDescription: String? {
         switch self {
         case .refused(let refusal):
@@ -221,14 +238,14 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
 }
 
 extension OAuthError {
-    /// Why an authorization server refused: RFC 6749, sections 4.1.2.1 and 5.2.
+    /// The error code of an authorization server: RFC 6749, sections 4.1.2.1 and 5.2.
     ///
-    /// An open set: `OAuthError.Code(rawValue: "interaction_required")` is a code, too.
+    /// An open set: `OAuthError.Code(rawValue: "interaction_required")` is also a code.
     public struct Code: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-        /// The code as it was sent.
+        /// The code as sent by the server.
         public let rawValue: String
 
-        /// The code of this name; `nil` if it is empty or has a character that codes may not have.
+        /// Makes a code; `nil` for an empty text, more than 256 bytes, or a forbidden character.
         public init?(rawValue: String) {
             let isInOrder = rawValue.utf8.allSatisfy { (0x20...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
             guard !rawValue.isEmpty, rawValue.utf8.count <= 256, isInOrder else { return nil }
@@ -237,21 +254,21 @@ extension OAuthError {
 
         private init(known code: String) { self.rawValue = code }
 
-        /// A parameter is missing, invalid or there twice.
+        /// A parameter is missing, invalid or repeated.
         public static let invalidRequest = Self(known: "invalid_request")
         /// The client is unknown, or its authentication failed.
         public static let invalidClient = Self(known: "invalid_client")
-        /// The code or the refresh token is no longer valid, which ends a session.
+        /// The code or the refresh token is no longer valid; the session ends.
         public static let invalidGrant = Self(known: "invalid_grant")
-        /// The client may not do this.
+        /// The client is not permitted to use the type of the grant.
         public static let unauthorizedClient = Self(known: "unauthorized_client")
         /// The server does not support the type of the grant.
         public static let unsupportedGrantType = Self(known: "unsupported_grant_type")
-        /// The scope is unknown, or exceeds what was granted.
+        /// The scope is unknown, or exceeds the granted scope.
         public static let invalidScope = Self(known: "invalid_scope")
-        /// The person, or the server, refused.
+        /// The user or the server refused.
         public static let accessDenied = Self(known: "access_denied")
-        /// The server does not support the type of the answer.
+        /// The server does not support the response type.
         public static let unsupportedResponseType = Self(known: "unsupported_response_type")
         /// The server failed unexpectedly.
         public static let serverError = Self(known: "server_error")

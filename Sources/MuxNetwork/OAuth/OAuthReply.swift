@@ -1,28 +1,29 @@
 package import Foundation
 
-/// Reads the replies of a token endpoint.
+/// Parses the responses of a token endpoint.
 ///
-/// RFC 6749, section 5, and the deviations of large providers. A lifetime, a scope or a token type that cannot be read does not make a
-/// token unusable. A refusal ends a session, so that it takes the server's explicit word: see ``OAuthFailure``.
+/// Understands RFC 6749, section 5, and the deviations of large providers. An unreadable lifetime, scope or
+/// token type does not make a token unusable. A refusal ends a session, and therefore requires an explicit
+/// error of the server: see ``OAuthFailure``.
 package enum OAuthReply {
-    /// The largest reply that is read, in bytes.
+    /// The maximum size of a parsed body, in bytes.
     package static let maximumSize = 1 << 20
 
-    /// The deepest nesting of lists and objects that is read.
+    /// The maximum nesting depth of arrays and objects.
     package static let maximumDepth = 64
 
-    /// Reads the tokens in `reply`.
+    /// Parses the tokens in `reply`.
     ///
     /// - Parameters:
-    ///   - reply: The complete reply.
-    ///   - sentAt: When the request was sent, from which the lifetime counts, so that it is never overestimated.
-    ///   - now: When the reply arrived.
+    ///   - reply: The complete response.
+    ///   - sentAt: The time of the request. The lifetime is counted from this time, and never overestimated.
+    ///   - now: The arrival time of the response.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
         let retryAfter = reply.retryAfter(now: now)
-        // By the status alone: an error page of a proxy must not end a session.
+        // By the status alone: the error page of a proxy must not end a session.
         if [408, 425, 429].contains(reply.status) || (500...599).contains(reply.status) {
             throw .unavailable(status, retryAfter: retryAfter)
         }
@@ -45,7 +46,7 @@ package enum OAuthReply {
 
     // MARK: - RFC 6749, section 5.1
 
-    /// The tokens in the fields of a success; `nil` if there is no access token.
+    /// The tokens in the fields of a success; `nil` without an access token.
     private static func tokens(
         _ fields: [String: JSONValue],
         _ status: HTTPStatus,
@@ -63,15 +64,15 @@ package enum OAuthReply {
         return OAuthTokens(access: token, refresh: try self.refreshToken(fields["refresh_token"], status))
     }
 
-    /// RFC 6749, appendices A.12 and A.17: printable ASCII, at least one character.
+    /// Whether a text is a token: printable ASCII, not only spaces (RFC 6749, appendices A.12 and A.17).
     private static func isToken(_ text: String) -> Bool {
         text.utf8.contains { $0 != 0x20 } && text.utf8.allSatisfy { (0x20...0x7e).contains($0) }
     }
 
-    /// Whether a token of that type can be sent as a bearer token.
+    /// Whether a token of this type can be sent as a bearer token.
     ///
-    /// Providers leave the type out, or write their own names (`user`, `User Access Token`) for tokens that are bearer tokens. A
-    /// token that is bound to a key is useless without the key.
+    /// Providers omit the type, or write proprietary names (`user`, `User Access Token`) for bearer tokens. A
+    /// token bound to a key is useless without the key.
     private static func isUsable(type: JSONValue?) -> Bool {
         guard case .string(let type)? = type else { return true }
         return !["mac", "dpop", "pop", "hok", "n_a"].contains(HTTPGrammar.trimmed(type).lowercased())
@@ -87,7 +88,7 @@ package enum OAuthReply {
         }
     }
 
-    /// The lifetime in seconds; `nil` if it is missing, not positive or not a number, which all mean that it is unknown.
+    /// The lifetime in seconds; `nil` for unknown: missing, not positive, or not a number.
     private static func lifetime(_ field: JSONValue?) -> TimeInterval? {
         let seconds: Double? =
             switch field {
@@ -100,12 +101,12 @@ package enum OAuthReply {
         return min(seconds, TimeInterval(HTTPDeltaSeconds.greatest))
     }
 
-    /// The decimal number in `text`; not the names and hexadecimal numbers that `Double` reads.
+    /// The decimal number in `text`; `nil` for the names and hexadecimal numbers accepted by `Double`.
     private static func number(_ text: String) -> Double? {
         text.utf8.allSatisfy { (48...57).contains($0) || [43, 45, 46, 69, 101].contains($0) } ? Double(text) : nil
     }
 
-    /// The scopes of a text or a list; some providers separate them by commas.
+    /// The scopes in a text or an array; some providers use commas as separators.
     private static func scopes(_ field: JSONValue?) -> [String]? {
         switch field {
         case .string(let text)?:
@@ -119,7 +120,7 @@ package enum OAuthReply {
 
     // MARK: - JSON
 
-    /// A field; `nil` inside if it cannot be represented, such as a number that is too large.
+    /// A field; the value is `nil` if not representable, such as a too large number.
     private struct Field: Decodable {
         let value: JSONValue?
 
@@ -128,13 +129,13 @@ package enum OAuthReply {
         }
     }
 
-    /// The fields of a JSON object; `nil` if `body` is anything else, too large or too deep.
+    /// The fields of a JSON object; `nil` if `body` is not an object, too large or too deep.
     private static func fields(_ body: Data) -> [String: JSONValue]? {
         guard body.count <= self.maximumSize, self.depth(of: body) <= self.maximumDepth else { return nil }
         return (try? JSONDecoder().decode([String: Field].self, from: body))?.compactMapValues(\.value)
     }
 
-    /// How deep lists and objects are nested, before anything recurses into them.
+    /// The nesting depth of arrays and objects, measured without recursion before the recursive decoding.
     private static func depth(of body: Data) -> Int {
         var (depth, deepest) = (0, 0)
         var (isText, isEscaped) = (false, false)
@@ -155,27 +156,30 @@ package enum OAuthReply {
     }
 }
 
-/// What a token endpoint says in a reply without tokens: RFC 6749, section 5.2, and the forms of large providers.
+/// The error in a response without tokens: RFC 6749, section 5.2, and the formats of large providers.
 ///
-/// An error code may be a text, an object, a list, or be named `status` or `errorType`; it may be a sentence, or come with status 200. The
-/// grant is refused if a code says so, or a sentence says that the refresh token is invalid, expired or the like. A code about the client
-/// or the scope is a mistake of the app, whatever the sentence says, and a limit of requests is no refusal.
+/// - An error code can be a text, an object or an array, can be in a field such as `status` or `errorType`,
+///   can be a sentence, and can have status 200.
+/// - The grant is refused if a code means a refusal, or if a sentence calls the refresh token invalid,
+///   expired or similar.
+/// - A code about the client or the scope is a mistake of the app, regardless of the sentence.
+/// - A request limit is not a refusal.
 struct OAuthFailure: Sendable {
-    /// What follows for the session.
+    /// The consequence for the session.
     enum Verdict: Sendable, Equatable {
-        /// The grant is refused for good: only a person can help.
+        /// The grant is permanently refused: the user must sign in again.
         case refused
-        /// The server cannot answer now.
+        /// The server is temporarily unavailable.
         case tryLater
-        /// Anything else: a mistake of the app, or unknown.
+        /// Any other error: a mistake of the app, or an unknown error.
         case other
     }
 
-    /// The value of `error`, if it is a text.
+    /// The value of `error`, if a text.
     private var error: String?
-    /// All texts that may be a code.
+    /// All texts from fields for a code.
     private var codes: [String] = []
-    /// All texts for people.
+    /// All texts from fields for a sentence.
     private var texts: [String] = []
     private var uri: String?
 
@@ -185,7 +189,7 @@ struct OAuthFailure: Sendable {
     ///
     /// - Parameters:
     ///   - fields: The fields.
-    ///   - isSuccess: Whether the status is 2xx, with which a text such as `status` is no error.
+    ///   - isSuccess: Whether the status is 2xx; a text such as `status` is then not an error.
     init(_ fields: [String: JSONValue], isSuccess: Bool) {
         if case .string(let text)? = fields["error"] { self.error = HTTPGrammar.trimmed(text) }
         if case .string(let text)? = fields["error_uri"] { self.uri = text }
@@ -201,7 +205,7 @@ struct OAuthFailure: Sendable {
             default: break
             }
         }
-        // Reddit's reply to a refused refresh token, which says nothing else.
+        // Reddit's response to a refused refresh token, without further information.
         let isBareBadRequest =
             fields.count == 2 && fields["error"] == .integer(400) && fields["message"] == .string("Bad Request")
         self.verdict = isBareBadRequest ? .refused : Self.verdict(error: error, codes: codes, texts: texts)
@@ -221,7 +225,7 @@ struct OAuthFailure: Sendable {
         }
     }
 
-    /// Collects an element of a list of errors, in which the parts of one statement may be several fields.
+    /// Collects an element of a list of errors; several fields of the element can form one statement.
     private mutating func collectAll(_ fields: [String: JSONValue]) {
         self.collect(fields)
         let parts = ["resource", "field", "code"].compactMap { name -> String? in
@@ -246,7 +250,7 @@ struct OAuthFailure: Sendable {
         return sentences.contains { self.saysRefreshTokenIsBad($0) } ? .refused : .other
     }
 
-    /// The failure as an error; `nil` if the reply names none.
+    /// The failure as an error; `nil` if the response contains no error code.
     func refusal(_ status: HTTPStatus) -> OAuthError.Refusal? {
         let isRefused = self.verdict == .refused
         let code = self.codes.lazy.compactMap { OAuthError.Code(rawValue: $0) }.first
@@ -258,25 +262,26 @@ struct OAuthFailure: Sendable {
 
     // MARK: - Codes
 
-    /// The grant is no longer valid, or the server wants to see the person.
+    /// Codes for an invalid grant, or a required sign-in of the user.
     ///
-    /// `invalid_token` and its like: the refresh token is the only token in the request.
+    /// `invalid_token` and similar codes are included: the refresh token is the only token in the request.
     private static let refusedNames: Set = [
         "invalid_grant", "invalid_token", "expired_token", "token_expired", "token_revoked",
-        // OpenID Connect Core, section 3.1.2.6, RFC 9470, and providers that want a second factor.
+        // OpenID Connect Core, section 3.1.2.6, RFC 9470, and providers with a second factor.
         "interaction_required", "login_required", "consent_required", "account_selection_required", "mfa_required",
         "unmet_authentication_requirements", "insufficient_user_authentication",
     ]
 
-    /// A code as the standard writes it, such as `invalid_grant` for `INVALID_GRANT` and `invalid grant`.
+    /// A code in the spelling of the standard, such as `invalid_grant` for `INVALID_GRANT` and
+    /// `invalid grant`.
     ///
-    /// A text in mixed case is left alone.
+    /// The case of a text in mixed case is unchanged.
     private static func name(_ code: String) -> String {
         let name = code == code.uppercased() ? code.lowercased() : code
         return String(name.map { $0 == " " || $0 == "-" ? "_" : $0 })
     }
 
-    /// An error code with one of these words is about the client.
+    /// Words of error codes about the client.
     private static let subjectsOfApps: Set = ["client", "secret", "scope", "scopes", "type", "redirect"]
 
     private static let transientNames: Set = [
@@ -288,7 +293,7 @@ struct OAuthFailure: Sendable {
 
     // MARK: - Sentences
 
-    /// The words of a text, in lower case; a capital in the middle begins another word.
+    /// The words of a text, in lower case; a capital within a word begins another word.
     private static func words(_ text: some StringProtocol) -> [String] {
         var words: [String] = []
         var word = ""
@@ -314,7 +319,7 @@ struct OAuthFailure: Sendable {
             }
     }
 
-    /// Whether a sentence of `text` says that the refresh token is invalid, expired, revoked, unknown or used.
+    /// Whether a sentence of `text` calls the refresh token invalid, expired, revoked, unknown or used.
     static func saysRefreshTokenIsBad(_ text: String) -> Bool {
         text.split { ".;!?\n".contains($0) }.contains { sentence in
             let words = self.words(sentence)
@@ -324,14 +329,14 @@ struct OAuthFailure: Sendable {
                 else { return false }
                 return self.isBad(before: words[..<index], then: words[end...]) || self.isBad(after: words[end...])
             }
-                // X and Shopify, of the refresh token.
+                // Sentences of X and Shopify about the refresh token.
                 || ["value passed for the token was invalid", "requires an active refresh token"].contains {
                     words.joined(separator: " ").contains($0)
                 }
         }
     }
 
-    /// The index behind `refresh token`, if that is at `index`.
+    /// The index after `refresh token` at `index`; `nil` without this phrase at `index`.
     private static func endOfRefreshToken(at index: Int, in words: [String]) -> Int? {
         if ["refreshtoken", "refreshtokens"].contains(words[index]) { return index + 1 }
         guard words[index] == "refresh", index + 1 < words.count, ["token", "tokens"].contains(words[index + 1]) else {
@@ -340,7 +345,7 @@ struct OAuthFailure: Sendable {
         return index + 2
     }
 
-    /// `invalid or missing` before `refresh token`.
+    /// Whether a negative word precedes `refresh token`, as in `invalid or missing refresh token`.
     private static func isBad(before words: ArraySlice<String>, then next: ArraySlice<String>) -> Bool {
         guard !(next.first.map { self.otherSubjects.contains($0) } ?? false) else { return false }
         let near = words.suffix(3)
@@ -349,7 +354,7 @@ struct OAuthFailure: Sendable {
             && !self.negations.contains(near[..<index].last ?? "")
     }
 
-    /// `that was passed is not valid` after `refresh token`.
+    /// Whether a negative word follows `refresh token`, as in `refresh token that was passed is not valid`.
     private static func isBad(after words: ArraySlice<String>) -> Bool {
         let near = Array(words.prefix(10).prefix { !self.otherSubjects.contains($0) })
         for (index, word) in near.enumerated() {
@@ -357,7 +362,7 @@ struct OAuthFailure: Sendable {
             if self.negations.contains(word) {
                 return next.contains { self.goodWords.contains($0) }
             }
-            // The adjective may belong to another noun, as in `invalid client secret`.
+            // The adjective can belong to another noun, as in `invalid client secret`.
             let noun = words.dropFirst(index + 1).first
             if self.badWords.contains(word) { return !(noun.map { self.otherNouns.contains($0) } ?? false) }
             if word == "used", index > 0, ["already", "been", "previously"].contains(near[index - 1]) { return true }
@@ -376,14 +381,14 @@ struct OAuthFailure: Sendable {
     private static let linkWords: Set = [
         "or", "and", "missing", "the", "a", "oauth", "oauth2", "access",
     ]
-    /// Before `refresh token`, where `refresh` is a verb: `failed to refresh token`.
+    /// Words before `refresh token` with `refresh` as a verb: `failed to refresh token`.
     private static let verbContexts: Set = [
         "to", "not", "cannot", "cant", "couldnt", "didnt", "wont", "while", "when",
     ]
     private static let otherNouns: Set = otherSubjects.union([
         "error", "errors", "secret", "credentials", "certificate", "response", "user",
     ])
-    /// A sentence that goes on with these is about something else.
+    /// Words after `refresh token` for a sentence about another subject.
     private static let otherSubjects: Set = [
         "grant", "grants", "type", "flow", "scope", "scopes", "client", "clients", "required", "requires", "missing",
         "must", "rate", "limit", "request", "requests", "parameter", "endpoint", "rotation",

@@ -9,10 +9,10 @@ public import MuxKit
 /// let renewed = try await endpoint.refresh(tokens.refresh ?? "")
 /// ```
 ///
-/// An `OAuthDependentRunner` that is made with an endpoint calls these by itself.
+/// An `OAuthDependentRunner` with an endpoint calls ``refresh(_:scopes:)`` automatically.
 ///
-/// The replies of large providers are understood, where they deviate from RFC 6749 as well. A server that says in words of its own that a
-/// refresh token is refused takes a closure that translates them:
+/// The endpoint understands responses according to RFC 6749, and the deviations of large providers. For a
+/// server with other error formats for a refused refresh token, pass a closure:
 ///
 /// ```swift
 /// let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app")) { reply in
@@ -23,10 +23,10 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// **After a failure.** Nothing is sent again: to the server, a refresh token or a code that is sent twice looks stolen. See
-/// ``OAuthError`` for the errors that end a session.
+/// **After a failure.** No request is repeated: a server can treat a repeated refresh token or code as
+/// stolen. See ``OAuthError`` for the errors that end a session.
 ///
-/// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the server may have issued tokens.
+/// **Cancellation.** A cancelled call throws `CancellationError` at once; the server may have issued tokens.
 public struct OAuthTokenEndpoint: Sendable {
     /// The endpoint's address.
     public let url: URL
@@ -43,13 +43,14 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Makes an endpoint; sends nothing.
     ///
     /// - Parameters:
-    ///   - url: The address: of `https`, or of `http` on this machine. With any other, every call throws
-    ///     ``OAuthError/insecureEndpoint``, and nothing is sent.
+    ///   - url: The address: an `https` URL, or an `http` URL on this machine. With any other URL, every call
+    ///     throws ``OAuthError/insecureEndpoint`` and sends no request.
     ///   - client: The app.
     ///   - transport: Sends the requests.
-    ///   - interpretReply: Reads replies of the server that the endpoint does not understand, before the endpoint does. Returns the
-    ///     tokens, or `nil` to leave the reply to the endpoint. Throws ``OAuthError/refused(_:)`` with
-    ///     ``OAuthError/Code/invalidGrant`` if the server refuses the refresh token; any other error goes to the caller as it is.
+    ///   - interpretReply: Interprets responses in the server's format, before the endpoint. Not called for a
+    ///     body of more than 1 MiB. Returns the tokens, or `nil` to pass the response to the endpoint. Throws
+    ///     ``OAuthError/refused(_:)`` with ``OAuthError/Code/invalidGrant`` for a refused refresh token;
+    ///     other errors are thrown to the caller unchanged.
     public init(
         url: URL,
         client: OAuthClient,
@@ -85,8 +86,8 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Exchanges the code of a redirection for tokens: RFC 6749, section 4.1.3.
     ///
     /// - Parameters:
-    ///   - code: The code, good for one use.
-    ///   - redirectURI: The address of the redirection, if the authorization named one.
+    ///   - code: The code, valid for one use.
+    ///   - redirectURI: The redirection URI of the authorization, if any.
     ///   - pkce: The secret of the authorization (RFC 7636, section 4.5).
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, or `CancellationError`.
@@ -101,27 +102,27 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
-    ///   - scopes: The scopes of the access token, no more than before; none for the same.
-    /// - Returns: The tokens. A new refresh token replaces the old one.
+    ///   - scopes: The scopes of the access token, not more than before; an empty array for the same scopes.
+    /// - Returns: The tokens. A new refresh token replaces the previous refresh token.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {
         try await self.tokens(grantType: "refresh_token", [("refresh_token", refresh)] + Self.scope(scopes))
     }
 
-    /// Gets a token for the app itself: RFC 6749, section 4.4.
+    /// Gets a token with the app's own credentials: RFC 6749, section 4.4.
     ///
-    /// - Parameter scopes: The requested scopes; none for the server's default.
+    /// - Parameter scopes: The requested scopes; an empty array for the server's default.
     /// - Returns: The token.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func clientCredentials(scopes: [String] = []) async throws -> OAuthTokens.AccessToken {
         try await self.tokens(grantType: "client_credentials", Self.scope(scopes)).access
     }
 
-    /// Gets tokens for a grant of any other type: RFC 6749, section 4.5.
+    /// Gets tokens for another grant type: RFC 6749, section 4.5.
     ///
     /// - Parameters:
     ///   - grantType: The name of the type.
-    ///   - parameters: The type's parameters; each name once (section 3.2).
+    ///   - parameters: The parameters of the grant type; each name once (section 3.2).
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func tokens(grantType: String, parameters: [String: String]) async throws -> OAuthTokens {
@@ -159,7 +160,7 @@ public struct OAuthTokenEndpoint: Sendable {
         }
     }
 
-    /// Whether a server's text quotes what was sent to it: it may be shown otherwise.
+    /// Whether a server's text quotes sent values; such a text must not be shown.
     private func quotes(_ text: String?, _ sent: [(name: String, value: String)]) -> Bool {
         guard let text else { return false }
         let all = sent + self.client.parameters.map { (name: $0.0, value: $0.1) }
@@ -173,7 +174,7 @@ public struct OAuthTokenEndpoint: Sendable {
         }
     }
 
-    /// The remaining lifetime of a token, if the server sent it.
+    /// The remaining lifetime of a token; `nil` if unknown.
     func lifetime(of token: OAuthTokens.AccessToken) -> Duration? {
         token.expiresAt.map { .saturating(seconds: $0.timeIntervalSince(self.wallTime())) }
     }
@@ -204,17 +205,19 @@ extension OAuthTokenEndpoint: RedactedDescription {
 }
 
 extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, RefreshToken == String {
-    /// Makes a runner that renews access tokens at a token endpoint.
+    /// Makes a runner with renewal of access tokens at a token endpoint.
     ///
-    /// Only a refresh token that the server refuses (``OAuthError/Refusal/refusesGrant``) leads to a sign-in. Without a network, or while
-    /// the server is unavailable, callers get the error, and a later call tries again, after a pause if the failures go on.
+    /// Only the server's refusal of the refresh token (``OAuthError/Refusal/refusesGrant``) leads to a
+    /// sign-in. Without a network, or while the server is unavailable, callers get the error. A later call
+    /// tries again, after a pause in case of continued failures.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.
-    ///   - store: Keeps the tokens between launches.
+    ///   - store: Stores the tokens between launches.
     ///   - repository: The repository of the tokens' session.
     ///   - policy: Bounds the work for one call.
-    ///   - signIn: Asks the person, and returns the tokens of a new session, a refresh token included. It receives the reason.
+    ///   - signIn: Asks the user, and returns the tokens of a new session, including a refresh token.
+    ///     `signIn` receives the reason.
     public init(
         endpoint: OAuthTokenEndpoint,
         store: any TokenStore = .inMemory,
@@ -246,14 +249,14 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
         )
     }
 
-    /// Makes a runner that renews access tokens at a token endpoint, and whose sign-in does not depend on the reason.
+    /// Makes a runner with renewal of access tokens at a token endpoint, and a sign-in without a reason.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.
-    ///   - store: Keeps the tokens between launches.
+    ///   - store: Stores the tokens between launches.
     ///   - repository: The repository of the tokens' session.
     ///   - policy: Bounds the work for one call.
-    ///   - signIn: Asks the person, and returns the tokens of a new session, a refresh token included.
+    ///   - signIn: Asks the user, and returns the tokens of a new session, including a refresh token.
     public init(
         endpoint: OAuthTokenEndpoint,
         store: any TokenStore = .inMemory,

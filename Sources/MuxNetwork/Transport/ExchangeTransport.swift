@@ -1,7 +1,7 @@
 import Foundation
 package import MuxKit
 
-/// A transport over another HTTP client, given as a closure that performs one exchange.
+/// A transport over another HTTP client, with a closure that performs one exchange.
 ///
 /// ```swift
 /// let transport = ExchangeTransport { call, sink in
@@ -12,26 +12,31 @@ package import MuxKit
 /// }
 /// ```
 ///
-/// What is the same for every client is done here: calls are validated, redirections followed (``HTTPRedirects``), interim answers left
-/// out, and the limits of time and size kept. A sink that is slow holds up the closure, and the closure the server.
+/// The transport performs the tasks that all clients share: validation of calls, redirections
+/// (``HTTPRedirects``), removal of interim responses, and limits of time and size. A slow sink suspends the
+/// closure, and the closure slows down the server.
 ///
-/// **Silence** is the time in which the closure waits for the next piece of the answer. The server is not silent while the closure waits
-/// for a piece of a streamed body; but it is while a body in memory is sent, or a connection is awaited, unless an interim answer is passed on.
+/// **Silence** is the time in which the closure waits for the next piece of the response. A wait for a piece
+/// of a streamed request body does not count as silence of the server. The sending of a body in memory and
+/// the wait for a connection do count, unless the closure passes on an interim response.
 ///
-/// **What the closure does.** It sends the request as it is, once, and passes the answer to the sink while it arrives. Redirections,
-/// cookies, stored answers and retries of the client are switched off. Of the options it keeps those that concern connections:
-/// ``HTTPTransportOptions/connectionsPerHost`` and ``HTTPTransportOptions/usesProxies``.
+/// **Tasks of the closure.** The closure sends the request unchanged, once, and passes the response to the
+/// sink while the response arrives. Redirections, cookies, cached responses and retries of the client must be
+/// switched off. The closure applies the options for connections: ``HTTPTransportOptions/connectionsPerHost``
+/// and ``HTTPTransportOptions/usesProxies``.
 ///
-/// **Errors.** What the client throws is ``HTTPError/TransportFailure/unreachable(_:)``, as ``HTTPTransport`` says, unless the closure
-/// throws a ``HTTPError/TransportFailure``. For a connection that ended early it throws
-/// ``HTTPError/TransportFailure/closedWithoutAnswer(_:)``, whether or not an answer had begun: one that had is
-/// ``HTTPError/TransportFailure/truncated(expected:received:)``, or complete by its length. A body with fewer bytes than announced is
-/// truncated even if the closure returns.
+/// **Errors.** An error of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as described at
+/// ``HTTPTransport``, unless the closure throws an ``HTTPError/TransportFailure``. For a connection that
+/// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutAnswer(_:)``, before or after the
+/// head of the response. After the head, the transport reports
+/// ``HTTPError/TransportFailure/truncated(expected:received:)``, or success if the announced length has
+/// arrived. A body shorter than announced is truncated even if the closure returns.
 ///
-/// **Cancellation.** A caller leaves at once, when it is cancelled or a limit is exceeded; then the closure's task is cancelled, and its
-/// next call of the sink throws `CancellationError`.
+/// **Cancellation.** The caller resumes at once after a cancellation or an exceeded limit. Then the closure's
+/// task is cancelled, and the closure's next call of the sink throws `CancellationError`.
 public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
-    /// Performs one exchange: sends the call, passes the answer to the sink, and returns the fields after the body.
+    /// Performs one exchange: sends the call, passes the response to the sink, and returns the trailer
+    /// fields.
     public typealias Exchange =
         @Sendable @concurrent (_ call: HTTPCall, _ sink: any HTTPSink) async throws -> HTTPHeaders
 
@@ -42,9 +47,9 @@ public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
     /// Makes a transport.
     ///
     /// - Parameters:
-    ///   - options: Its limits.
-    ///   - clock: Measures its time-outs.
-    ///   - exchange: Performs one exchange, in a task of its own on the concurrent pool.
+    ///   - options: The limits of the transport.
+    ///   - clock: Measures the time-outs.
+    ///   - exchange: Performs one exchange, in a separate task on the concurrent pool.
     public init(
         _ options: HTTPTransportOptions = .init(),
         clock: any Clock<Duration> = ContinuousClock(),
@@ -65,7 +70,7 @@ public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
     }
 }
 
-/// Runs the closure of one exchange; its sink.
+/// Runs the closure of one exchange, and is the closure's sink.
 private final class ExchangeProducer: HTTPProducer, HTTPSink {
     private let url: URL
     private let exchange: HTTPExchange
@@ -73,7 +78,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
 
     private struct State: Sendable {
         var task: Task<Void, Never>?
-        /// The buffer may have room again.
+        /// Whether ``resume()`` was called since the last wait, so the buffer may have room.
         var hasRoom = false
         var waiting: [CheckedContinuation<Void, Never>] = []
     }
@@ -145,7 +150,10 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
         }
     }
 
-    /// The call with a body that says whose turn it is, and whose failure ends the exchange whatever the client makes of it.
+    /// Returns the call with an observed body.
+    ///
+    /// The body reports whose turn it is; its failure ends the exchange, even if the client ignores the
+    /// failure.
     private static func watched(_ call: HTTPCall, _ exchange: HTTPExchange) -> HTTPCall {
         guard case .stream(let stream)? = call.body else { return call }
         var call = call
@@ -155,7 +163,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
     }
 }
 
-/// A body while a client reads it: the server is not silent while the next piece is made.
+/// The body of a request during its reading by a client: the production of a piece does not count as silence.
 private struct WatchedBody: AsyncSequence, Sendable {
     let base: HTTPCall.BodyStream
     let exchange: HTTPExchange
@@ -172,7 +180,7 @@ private struct WatchedBody: AsyncSequence, Sendable {
             do {
                 return try await self.base.next(isolation: actor)
             } catch {
-                // A client that needs no more of the body cancels its reader.
+                // A client that needs no further piece cancels its reader.
                 if !Task.isCancelled {
                     let isCancelled = error is CancellationError
                     self.exchange.abandon(isCancelled ? error : HTTPError.preparation(.encoding(error)))

@@ -1,15 +1,16 @@
 package import Foundation
 package import MuxKit
 
-/// The state of one exchange while its answer arrives, and the decisions about it: pure, and the same for every transport.
+/// The response state of one exchange, as a pure state machine that all transports share.
 package struct HTTPExchangeStateMachine: Sendable {
     private let method: HTTPMethod
-    /// The largest body that is accepted, in bytes; `nil` for any size.
+    /// The maximum size of the body in bytes; `nil` for no limit.
     private let sizeLimit: Int?
     private var reply: HTTPReply?
-    /// The body's length as announced; `nil` if it was not, if the body arrives decoded, or if there is none.
+    /// The announced length of the body; `nil` without an announcement, with a decoded body, or without a
+    /// body.
     private var expected: Int?
-    /// How many bytes of the body have arrived.
+    /// The number of received bytes of the body.
     private var received = 0
 
     package init(_ method: HTTPMethod, sizeLimit: Int?) {
@@ -20,14 +21,21 @@ package struct HTTPExchangeStateMachine: Sendable {
     /// Whether the head has arrived.
     package var isHeadReceived: Bool { self.reply != nil }
 
-    /// The codings of RFC 9112, section 7, beside `chunked`.
+    /// The transfer codings of RFC 9112, section 7, except `chunked`.
     private static let transferCodings: Set<String> = ["gzip", "x-gzip", "deflate", "compress", "x-compress"]
 
-    /// The head of an answer has arrived.
+    /// Processes the head of a response.
     ///
-    /// - Returns: Why to give up: the announced lengths are none or differ (RFC 9112, section 6.3), or beyond the limit; or there is a
-    ///   transfer coding or another protocol (101) that was not asked for. An unknown coding is passed on as it is, up to the
-    ///   end of the connection.
+    /// An unknown transfer coding is accepted: the body is passed on without decoding, up to the end of the
+    /// connection.
+    ///
+    /// - Returns: The reason to abort; otherwise `nil`. Reasons are:
+    ///
+    ///   - an invalid `Content-Length`, or several different lengths (RFC 9112, section 6.3), without
+    ///     `chunked`;
+    ///   - an announced length above the limit;
+    ///   - a known transfer coding other than `chunked`, or any second coding in addition to `chunked`;
+    ///   - status 101, because no request asks for another protocol.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
         guard self.reply == nil, reply.status != 101 else { return .notHTTP }
         self.reply = reply
@@ -50,29 +58,29 @@ package struct HTTPExchangeStateMachine: Sendable {
         return .bodyTooLarge(limit: sizeLimit)
     }
 
-    /// Whether the whole body has arrived, or there is none; `false` if its length was not announced.
+    /// Whether the whole body has arrived, or the response has no body; `false` without an announced length.
     package var isComplete: Bool {
         guard let reply else { return false }
         return self.expected.map { self.received >= $0 } ?? (self.method == .head || [204, 304].contains(reply.status))
     }
 
-    /// A part of the body has arrived.
+    /// Counts received bytes of the body.
     package mutating func received(count: Int) { self.received += count }
 
-    /// How an exchange failed, in terms that do not depend on the transport.
+    /// The failure of an exchange, in terms independent of the transport.
     package enum Failure: Sendable {
         /// The connection ended early.
         case closed(any Error)
         case other(HTTPError)
     }
 
-    /// The exchange has ended, with an error or without.
+    /// Returns the outcome at the end of the exchange, with or without a failure.
     package func ended(_ failure: Failure?) -> Result<HTTPReply, HTTPError> {
         switch (failure, self.reply) {
-        // `URLSession` on Linux reports a short body as an unknown error; the lengths say what it was.
+        // `URLSession` on Linux reports a short body as an unknown error; the lengths reveal the truncation.
         case (.other(.transport(.unreachable(let error), _))?, _): .failure(self.truncation ?? .unreachable(error))
         case (.other(let error)?, _): .failure(error)
-        // The server ended the connection after a whole answer, without having read the whole request.
+        // The server closed the connection after a whole response, without having read the whole request.
         case (.closed?, let reply?) where self.isComplete: .success(reply)
         case (.closed(let error)?, nil): .failure(.transport(.closedWithoutAnswer(error)))
         case (.closed?, _?): .failure(.truncated(expected: self.expected, received: self.received))
@@ -87,21 +95,24 @@ package struct HTTPExchangeStateMachine: Sendable {
     }
 }
 
-/// One exchange between a transport, which produces the answer on a thread of its own, and the task of its caller, which consumes it.
+/// One exchange between a transport and a caller.
 ///
-/// Between the two is a bounded buffer. The caller is resumed once for all that has arrived.
+/// The transport is the producer of the response, on the transport's thread; the caller's task is the
+/// consumer.
+///
+/// A bounded buffer separates both sides. One resumption of the caller delivers all bytes that have arrived.
 package final class HTTPExchange: Sendable {
     /// The limits of an exchange.
     package struct Limits: Sendable {
-        /// How long the server may be silent.
+        /// The maximum silence of the server.
         let silence: Duration
-        /// How long the call may take in all.
+        /// The maximum total duration of the call.
         let deadline: Duration?
-        /// When the call must have ended.
+        /// The time of the deadline.
         let end: Moment
-        /// The largest body that is accepted, in bytes; `nil` for any size.
+        /// The maximum size of the body in bytes; `nil` for no limit.
         let body: Int?
-        /// The number of the session in which the call began.
+        /// The number of the session at the start of the call.
         var session: UInt64
 
         package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment, session: UInt64 = 0) {
@@ -113,7 +124,7 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// What has arrived since the consumer looked last.
+    /// The data that has arrived since the consumer's last read.
     private struct News: Sendable {
         var head: HTTPReply?
         var pieces: [Data] = []
@@ -125,22 +136,23 @@ package final class HTTPExchange: Sendable {
     private struct State: Sendable {
         var machine: HTTPExchangeStateMachine
         var news = News()
-        /// The bytes in `news`.
+        /// The number of bytes in `news`.
         var bufferedCount = 0
-        /// The producer stopped because the buffer was full.
+        /// Whether the producer is paused because the buffer was full.
         var isPaused = false
-        /// No more is taken from the producer.
+        /// Whether further data of the producer is ignored.
         var hasEnded = false
-        /// Why the caller leaves, whether or not the producer has ended.
+        /// The reason of an abort by the caller, before or after the end of the producer.
         var leaving: (any Error)?
-        /// Whether it is up to the server to go on, rather than to a place for a connection or to the request's own body.
+        /// Whether the client waits for the server, and not for a free connection or for the body of the
+        /// request.
         var isServersTurn = true
         var hasProducerEnded = false
         var lastSign: Moment
         var consumer: CheckedContinuation<News, Never>?
     }
 
-    /// The producer stops at this many bytes.
+    /// The number of buffered bytes at which the producer is paused.
     package static let capacity = 256 << 10
 
     private let state: Locked<State>
@@ -156,25 +168,25 @@ package final class HTTPExchange: Sendable {
 
     // MARK: - For the producer, on its thread
 
-    /// Whether nothing is taken any more.
+    /// Whether further data of the producer is ignored.
     package var hasEnded: Bool { self.state.withLock { $0.hasEnded } }
 
-    /// Whether the producer said that it has ended.
+    /// Whether the producer has reported the end of the exchange.
     package var hasProducerEnded: Bool { self.state.withLock { $0.hasProducerEnded } }
 
-    /// Whether the whole answer has arrived, as far as its lengths say.
+    /// Whether the whole response has arrived, according to the announced length.
     package var isComplete: Bool { self.state.withLock { $0.machine.isComplete } }
 
-    /// Whether the head of the answer has arrived.
+    /// Whether the head of the response has arrived.
     package var isHeadReceived: Bool { self.state.withLock { $0.machine.isHeadReceived } }
 
-    /// The connection showed a sign of life.
+    /// Records activity of the connection, which ends a silence.
     package func showedLife() {
         let now = self.time.now
         self.state.withLock { $0.lastSign = now }
     }
 
-    /// Sets whether the client waits for the server; only then does silence count.
+    /// Sets whether the client waits for the server; silence counts only during such a wait.
     package func setServersTurn(_ isServersTurn: Bool) {
         let now = self.time.now
         self.state.withLock { state in
@@ -183,9 +195,9 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// The head of the answer has arrived.
+    /// Processes the head of the response.
     ///
-    /// - Returns: Whether to go on.
+    /// - Returns: Whether the producer may continue.
     package func received(head: HTTPReply) -> Bool {
         let now = self.time.now
         return self.state.withLock { state -> Bool in
@@ -200,20 +212,21 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// What becomes of a piece of the body.
+    /// The buffer's reply to a piece of the body.
     package enum Verdict: Sendable {
         case taken
-        /// The buffer is full; the producer is told when to deliver the piece again.
+        /// The buffer is full; after ``HTTPProducer/resume()`` the producer delivers the piece again.
         case paused
         case ended
     }
 
-    /// A piece of the body has arrived.
+    /// Processes a piece of the body.
     ///
     /// - Parameters:
     ///   - bytes: The piece.
-    ///   - canKeep: Whether the producer can keep the piece; otherwise a full buffer takes it, and says once that it is full.
-    /// - Returns: What the producer does next.
+    ///   - canKeep: Whether the producer can keep the piece. If `false`, a full buffer takes the piece as
+    ///     well, and returns `paused` once.
+    /// - Returns: The next step of the producer.
     package func received(_ bytes: Data, canKeep: Bool = true) -> Verdict {
         let now = self.time.now
         return self.state.withLock { state -> Verdict in
@@ -230,7 +243,7 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// The exchange has ended, with an error or without.
+    /// Ends the exchange, with or without a failure.
     package func ended(_ failure: HTTPExchangeStateMachine.Failure?, trailers: HTTPHeaders = [:]) {
         self.state.withLock { state in
             state.hasProducerEnded = true
@@ -247,7 +260,7 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
-    /// The exchange has ended with an error that is none of HTTP's, such as a cancellation; without effect if it had ended before.
+    /// Ends the exchange with an error outside HTTP, such as a cancellation; no effect after the end.
     package func ended(by error: any Error) {
         self.state.withLock { state in
             state.hasProducerEnded = true
@@ -256,7 +269,7 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
-    /// Resumes the consumer if there is something for it.
+    /// Resumes the consumer if data or the outcome is available.
     package func flush() {
         let resumption = self.state.withLock { state -> (CheckedContinuation<News, Never>, News)? in
             guard !state.news.isEmpty, let consumer = state.consumer else { return nil }
@@ -268,13 +281,13 @@ package final class HTTPExchange: Sendable {
 
     // MARK: - For the consumer
 
-    /// Passes what a producer delivers to a sink.
+    /// Passes the data of a producer to a sink.
     ///
     /// - Parameters:
-    ///   - sink: Takes the answer.
+    ///   - sink: Receives the response.
     ///   - start: Starts the producer.
-    /// - Returns: The head of the answer, once the body is complete.
-    /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
+    /// - Returns: The head of the response, after the end of the body.
+    /// - Throws: ``HTTPError``, the error of the sink, or `CancellationError`.
     package func run(
         into sink: any HTTPSink,
         start: (HTTPExchange) throws -> any HTTPProducer
@@ -297,7 +310,7 @@ package final class HTTPExchange: Sendable {
                 }
                 if let outcome = news.outcome {
                     let reply = try outcome.get()
-                    // The timer may be late.
+                    // The timer may fire late.
                     if let deadline = self.limits.deadline, self.limits.end <= self.time.now {
                         throw HTTPError.transport(.deadlineExceeded(after: deadline))
                     }
@@ -310,7 +323,7 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Ends the exchange at once, for a reason that is not the producer's.
+    /// Ends the exchange at once, for a reason outside the producer, such as a cancellation.
     package func abandon(_ error: any Error) {
         self.state.withLock { state in
             if state.leaving == nil { state.leaving = error }
@@ -321,7 +334,7 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
-    /// Throws the reason for which the caller leaves, if there is one: for work between two pieces.
+    /// Throws the reason of an abort by the caller, if present; called between two pieces.
     package func check() throws {
         if let error = self.state.withLock({ $0.leaving }) { throw error }
     }
@@ -332,7 +345,7 @@ package final class HTTPExchange: Sendable {
             let news = self.state.withLock { state -> News? in
                 guard state.news.isEmpty else { return Self.take(&state) }
                 state.consumer = continuation
-                // Only from here on can the server be silent.
+                // Silence begins here: the client waits for the server only from now on.
                 state.lastSign = max(state.lastSign, now)
                 return nil
             }
@@ -345,7 +358,7 @@ package final class HTTPExchange: Sendable {
         return (news, wasPaused)
     }
 
-    /// One piece, for a sink may go to another thread with each.
+    /// Joins the pieces, because a sink may switch threads for each piece.
     private static func joined(_ pieces: [Data]) -> Data {
         guard let first = pieces.first, pieces.count > 1 else { return pieces.first ?? Data() }
         var bytes = first
@@ -377,7 +390,8 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// The time until a limit is exceeded if nothing arrives; `nil`, after the consumer was told, if that has passed.
+    /// The time until the next limit if no data arrives; `nil`, after an abort of the exchange, if a limit
+    /// has passed.
     private func timeLeft() -> Duration? {
         let now = self.time.now
         let (lastSign, isWaiting) = self.state.withLock { ($0.lastSign, $0.consumer != nil && $0.isServersTurn) }
@@ -385,7 +399,7 @@ package final class HTTPExchange: Sendable {
             self.abandon(HTTPError.transport(.deadlineExceeded(after: deadline)))
             return nil
         }
-        // A slow consumer, or one that waits for a place, is no silence of the server's.
+        // A slow consumer, or a wait for a free connection, does not count as silence of the server.
         let silence = isWaiting ? lastSign.advanced(by: self.limits.silence).duration(since: now) : self.limits.silence
         guard silence > .zero else {
             self.abandon(HTTPError.timedOut(after: self.limits.silence))
@@ -395,11 +409,11 @@ package final class HTTPExchange: Sendable {
     }
 }
 
-/// What a transport runs for one exchange.
+/// The transport's side of one exchange.
 package protocol HTTPProducer: Sendable {
-    /// There is room in the buffer again.
+    /// Continues after a pause: the buffer has room.
     func resume()
 
-    /// Ends the exchange, if it has not ended; the connection follows a moment later.
+    /// Ends the exchange, unless it has ended; the connection closes shortly afterwards.
     func stop()
 }

@@ -1,13 +1,14 @@
 package import Foundation
 
-/// Reads the lines of an answer's head and of its trailers (RFC 9112, sections 4, 5 and 7.1.2), as libcurl delivers them.
+/// Parses the lines of a response's head and trailers (RFC 9112, sections 4, 5 and 7.1.2), as libcurl
+/// delivers them.
 package struct HTTPHeadParser: Sendable {
-    /// What a line leads to.
+    /// The result of a line.
     package enum Step: Sendable, Equatable {
         case goOn
         /// The head is complete.
         case head(HTTPReply)
-        /// The line is no HTTP, or changes the protocol.
+        /// The line is not HTTP, or switches the protocol.
         case invalid
         case tooLarge
     }
@@ -28,18 +29,20 @@ package struct HTTPHeadParser: Sendable {
     /// Whether any line has arrived.
     package var hasBegun: Bool { self.size > 0 }
 
-    /// The fields after the body.
+    /// The trailer fields.
     package private(set) var trailers = HTTPHeaders()
 
+    /// Makes a parser.
+    ///
     /// - Parameters:
-    ///   - url: The URL that answers.
-    ///   - limit: The largest head, with interim ones and trailers, in bytes.
+    ///   - url: The URL of the request.
+    ///   - limit: The maximum size of the head in bytes, including interim heads and trailers.
     package init(url: URL, limit: Int) {
         self.url = url
         self.limit = limit
     }
 
-    /// Reads one line, with or without its end.
+    /// Parses one line, with or without its line end.
     package mutating func read(_ bytes: some Collection<UInt8>) -> Step {
         self.size += bytes.count
         guard self.size <= self.limit else { return .tooLarge }
@@ -55,7 +58,7 @@ package struct HTTPHeadParser: Sendable {
             return .goOn
         case .body:
             guard !line.starts(with: "HTTP/".utf8) else { return .invalid }
-            // libcurl before 8 delivers all trailers of a transfer that was paused in one piece.
+            // libcurl before 8 delivers all trailers of a paused transfer in one piece.
             for line in line.split(separator: 10) where line != [13] {
                 Self.append(Self.withoutEnd(line), to: &self.trailers)
             }
@@ -77,7 +80,9 @@ package struct HTTPHeadParser: Sendable {
         }
     }
 
-    /// The status of a line whose version is `HTTP/` and one or two digits: libcurl gives other lines a status of its own.
+    /// The status of a line with the version `HTTP/` and one or two digits.
+    ///
+    /// For other lines libcurl makes up a status.
     private static func status(_ line: [UInt8]) -> Int? {
         let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count >= 2, parts[0].starts(with: "HTTP/".utf8), parts[1].count == 3,
@@ -93,7 +98,10 @@ package struct HTTPHeadParser: Sendable {
         return isVersion ? status : nil
     }
 
-    /// A line that begins with a blank continues the one before (RFC 9112, section 5.2); one that is no field is left out.
+    /// Appends a field.
+    ///
+    /// A line that begins with a blank continues the previous field (RFC 9112, section 5.2); an invalid field
+    /// is skipped.
     private static func append(_ line: [UInt8], to headers: inout HTTPHeaders) {
         if let first = line.first, first == 32 || first == 9 {
             guard !line.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
@@ -109,7 +117,7 @@ package struct HTTPHeadParser: Sendable {
         headers.append(isReference ? self.reference(value) : self.text(value), for: name)
     }
 
-    /// Bytes outside ASCII are UTF-8 if all are, otherwise ISO 8859-1 (RFC 9110, section 5.5).
+    /// Decodes bytes outside ASCII as UTF-8 if valid, otherwise as ISO 8859-1 (RFC 9110, section 5.5).
     private static func text(_ bytes: ArraySlice<UInt8>) -> String {
         let text =
             String(validating: bytes, as: UTF8.self)
@@ -117,7 +125,9 @@ package struct HTTPHeadParser: Sendable {
         return HTTPGrammar.trimmed(text)
     }
 
-    /// A URL reference is percent-encoded byte for byte where it is not UTF-8: as text of ISO 8859-1 it would lead elsewhere.
+    /// Decodes a URL reference; bytes of invalid UTF-8 are percent-encoded.
+    ///
+    /// A conversion from ISO 8859-1 would change the target of the reference.
     private static func reference(_ bytes: ArraySlice<UInt8>) -> String {
         guard String(validating: bytes, as: UTF8.self) == nil else { return self.text(bytes) }
         return HTTPGrammar.trimmed(PercentEncoding.encodeIllegal(bytes) { $0 < 128 })

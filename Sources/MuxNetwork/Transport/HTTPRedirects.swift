@@ -1,9 +1,10 @@
 import Foundation
 import MuxKit
 
-/// The rules by which the redirections of one call are followed (RFC 9110, section 15.4).
+/// The rules for the redirections of one call (RFC 9110, section 15.4).
 ///
-/// The transports of this library follow them. For one that is not an ``ExchangeTransport``:
+/// The transports of this library apply the rules. A custom transport other than an ``ExchangeTransport``
+/// uses them as follows:
 ///
 /// ```swift
 /// var redirects = HTTPRedirects(call)
@@ -11,10 +12,12 @@ import MuxKit
 /// while let next = try redirects.next(after: reply) { reply = try await self.exchange(next) }
 /// ```
 ///
-/// `Location` may contain characters that are illegal in a URL, beside valid escapes: the former are percent-encoded, the latter stay.
+/// `Location` may contain illegal characters beside valid escapes: illegal characters are percent-encoded,
+/// valid escapes stay.
 ///
-/// A redirection from `https` to `http` is refused, and one that would carry a body to another scheme, host or port. Credentials are
-/// dropped there, and do not come back when a later redirection returns.
+/// A redirection from `https` to `http` is refused, as is a redirection with a body to another scheme, host
+/// or port. A redirection to another scheme, host or port removes credentials; a later redirection back does
+/// not restore them.
 public struct HTTPRedirects: Sendable {
     private var call: HTTPCall
     private let limit: Int
@@ -24,8 +27,9 @@ public struct HTTPRedirects: Sendable {
     /// Makes the rules for one call.
     ///
     /// - Parameters:
-    ///   - call: The request as it is sent first.
-    ///   - options: The limit, and the names of the fields that hold credentials beside the call's own.
+    ///   - call: The first request.
+    ///   - options: The maximum number of redirections, and the names of credential fields in addition to
+    ///     ``HTTPCall/credentialHeaders``.
     public init(_ call: HTTPCall, _ options: HTTPTransportOptions = HTTPTransportOptions()) {
         self.call = call
         self.limit = options.maximumRedirects
@@ -33,13 +37,14 @@ public struct HTTPRedirects: Sendable {
         self.credentialHeaders = Set(names.compactMap { HTTPHeaders.Name(rawValue: $0) })
     }
 
-    /// The request to send after an answer.
+    /// Returns the next request after a response.
     ///
-    /// 301 and 302 change a `POST` to `GET`, 303 any method but `HEAD`; these drop the body and the fields that describe it.
+    /// 301 and 302 change a `POST` to `GET`; 303 changes any method except `HEAD` to `GET`. A change to `GET`
+    /// drops the body and the fields that describe the body.
     ///
-    /// - Parameter reply: The answer to the request before.
-    /// - Returns: The next request; `nil` if the answer is the one for the caller, as is a redirection without a valid `Location`, such as one
-    ///   with illegal characters in the host.
+    /// - Parameter reply: The response to the previous request.
+    /// - Returns: The next request; `nil` if the response is final. A redirection without a valid `Location`,
+    ///   such as with illegal characters in the host, is final as well.
     /// - Throws: ``HTTPError/TransportFailure/redirectRefused(_:)``.
     public mutating func next(after reply: HTTPReply) throws(HTTPError) -> HTTPCall? {
         let locations = reply.headers.values(of: .location)
@@ -50,7 +55,7 @@ public struct HTTPRedirects: Sendable {
         guard self.count <= self.limit else { throw .redirectRefused(.tooMany(limit: self.limit)) }
         guard let origin = HTTPOrigin(self.call.url) else { throw .invalidURL }
         guard let next = HTTPOrigin(url) else {
-            // `http:///x` has no host: as little a place to go as no `Location` at all.
+            // `http:///x` has no host, so the response counts as a redirection without `Location`.
             guard !["http", "https"].contains(url.scheme?.lowercased()) else { return nil }
             throw .redirectRefused(.unknownScheme)
         }
@@ -79,7 +84,7 @@ public struct HTTPRedirects: Sendable {
         "Repr-Digest",
     ]
 
-    /// RFC 9110, section 10.2.2: a location without a fragment has that of the URL that led to it.
+    /// Adds the fragment of the previous URL to a location without a fragment (RFC 9110, section 10.2.2).
     private static func inheritingFragment(of old: URL, _ url: URL) -> URL {
         guard url.fragment() == nil, let fragment = old.fragment(percentEncoded: true),
             var components = URLComponents(url: url, resolvingAgainstBaseURL: true)
@@ -89,9 +94,9 @@ public struct HTTPRedirects: Sendable {
     }
 }
 
-/// Decides at the head of each answer whether it is followed; what it follows does not reach the other sink.
+/// Checks the head of each response for a redirection; redirections do not reach the base sink.
 final class RedirectingSink: HTTPSink {
-    /// The answer is a redirection, and too long to be read only for the sake of its connection.
+    /// Ends the exchange: the redirection's body is too long to be read only for reuse of the connection.
     struct Following: Error {}
 
     private struct State: Sendable {
@@ -109,7 +114,7 @@ final class RedirectingSink: HTTPSink {
         self.base = base
     }
 
-    /// The request to send next, if the answer is a redirection.
+    /// The next request if the response is a redirection; otherwise `nil`.
     var next: HTTPCall? { self.state.withLock { $0.next } }
     var redirects: HTTPRedirects { self.state.withLock { $0.redirects } }
 

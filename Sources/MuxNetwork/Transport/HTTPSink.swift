@@ -1,24 +1,27 @@
 public import Foundation
 import MuxKit
 
-/// Takes an answer while it arrives, so that no more than a piece of it is in memory.
+/// Receives a response while it arrives, so memory holds only a piece of the body.
 ///
-/// Called by the caller's own task, on the concurrent pool, one call at a time and in order. While it works, the transport reads no
-/// further than a bounded buffer. Work that blocks, such as writing to a file, belongs on another thread.
+/// The caller's task calls the sink on the concurrent pool, one call at a time and in order. During a call,
+/// the transport reads no further than a bounded buffer. Blocking work, such as writing to a file, belongs on
+/// another thread.
 ///
-/// **After a failure.** An error that it throws ends the exchange, and the transport's caller gets that error.
+/// **After a failure.** An error of the sink ends the exchange; the transport throws that error to its
+/// caller.
 public protocol HTTPSink: Sendable {
-    /// Takes the head of the answer: the status and the header fields, before any of the body.
+    /// Receives the head of the response: the status and the header fields, before the body.
     ///
-    /// - Parameter head: The head; its body is empty.
+    /// - Parameter head: The head; the body in `head` is empty.
     /// - Throws: Any error, to end the exchange.
     func receive(head: HTTPReply) async throws
 
-    /// Takes the next piece of the body.
+    /// Receives the next piece of the body.
     ///
-    /// What arrives while the sink is busy may come in one piece with the next call.
+    /// Bytes that arrive while the sink is busy may be joined to one piece for the next call.
     ///
-    /// - Parameter bytes: The piece, decoded from a content coding that the transport knows and the request asked for.
+    /// - Parameter bytes: The piece, decoded if the transport supports the content coding and the request
+    ///   asked for the coding.
     /// - Throws: Any error, to end the exchange.
     func receive(_ bytes: Data) async throws
 }
@@ -44,7 +47,7 @@ package final class HTTPBuffer: HTTPSink {
     }
 }
 
-/// Remembers the first error that another sink threw.
+/// Records the first error of another sink.
 final class RecordingSink: HTTPSink {
     private let base: any HTTPSink
     private let first = Locked<(any Error)?>(nil)

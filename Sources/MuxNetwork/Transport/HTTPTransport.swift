@@ -1,42 +1,47 @@
 public import Foundation
 package import MuxKit
 
-/// Sends requests and returns the server's answers, whatever their status.
+/// Sends a request and returns the server's response, with any status.
 ///
-/// ``SystemTransport`` is the default, and ``ExchangeTransport`` uses another client. A transport of your own needs ``send(_:)`` alone, as
-/// a test's does.
+/// ``SystemTransport`` is the default, and ``ExchangeTransport`` adapts another HTTP client. A custom
+/// transport, such as a test's, must implement only ``send(_:)``.
 ///
-/// **Errors.** A transport may throw errors of its own; its users get them as ``HTTPError/TransportFailure/unreachable(_:)``. The error's
-/// conformance to `ConnectivityError` decides what happens then. If the server was not reached, the request is sent again
-/// (``HTTPClient/Configuration/retry``), an older value is served (`MuxPolicy.staleIfError`), and a download resumes. Otherwise, as for
-/// an untrusted certificate, the error is thrown at once. An error without that conformance counts as a lost connection, unless
-/// it is a cancellation or an encoding or decoding error. A `RetryableError` decides on its own retries.
+/// **Errors.** A transport may throw its own error types; callers receive them as
+/// ``HTTPError/TransportFailure/unreachable(_:)``. The error's conformance to `ConnectivityError` selects the
+/// handling:
+///
+/// - The server was not reached: the request is retried (``HTTPClient/Configuration/retry``), a stale value
+///   is served (`MuxPolicy.staleIfError`), and a download resumes.
+/// - Otherwise, such as for an untrusted certificate: the error is thrown at once.
+/// - An error without the conformance counts as a lost connection, except a cancellation, an encoding error
+///   and a decoding error. A `RetryableError` decides about its retries itself.
 public protocol HTTPTransport: Sendable {
-    /// Sends a request and returns the complete answer.
+    /// Sends a request and returns the complete response.
     ///
-    /// - Throws: ``HTTPError``, or an error of the transport's own, if there is no complete answer; `CancellationError`, at
-    ///   once, if the task is cancelled.
+    /// - Throws: ``HTTPError``, or the transport's own error, without a complete response;
+    ///   `CancellationError`, at once, if the task is cancelled.
     func send(_ call: HTTPCall) async throws -> HTTPReply
 
-    /// Sends a request and passes the answer to `sink` while it arrives.
+    /// Sends a request and passes the response to `sink` while the response arrives.
     ///
     /// - Parameters:
     ///   - call: The request.
-    ///   - sink: Takes the head, then the body piece by piece.
-    /// - Returns: The head of the answer, with its trailers, once the body is complete; its own body is empty.
-    /// - Throws: ``HTTPError``, or an error of the transport's own, if there is no complete answer; what the sink threw;
-    ///   `CancellationError` if the task is cancelled, as soon as the sink returns.
+    ///   - sink: Receives the head, then the body piece by piece.
+    /// - Returns: The head of the response, with the trailers, after the end of the body; the returned body
+    ///   is empty.
+    /// - Throws: ``HTTPError``, or the transport's own error, without a complete response; the error of the
+    ///   sink; `CancellationError` if the task is cancelled, as soon as the sink returns.
     func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply
 }
 
 extension HTTPTransport {
-    /// Sends a request with ``send(_:)`` and passes the whole answer to `sink`.
+    /// Sends a request with ``send(_:)`` and passes the whole response to `sink`.
     ///
     /// - Parameters:
     ///   - call: The request.
-    ///   - sink: Takes the head, then the body in one piece.
-    /// - Returns: The head of the answer.
-    /// - Throws: What ``send(_:)`` or the sink threw.
+    ///   - sink: Receives the head, then the body in one piece.
+    /// - Returns: The head of the response.
+    /// - Throws: The error of ``send(_:)`` or of the sink.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         var reply = try await self.send(call)
         let body = reply.body
@@ -47,51 +52,56 @@ extension HTTPTransport {
     }
 }
 
-/// The limits and the connections of a transport.
+/// The limits and the connection options of a transport.
 public struct HTTPTransportOptions: Sendable, Hashable {
-    /// How long a server may be silent, for requests without a time-out of their own.
+    /// The maximum silence of the server, for requests without an ``HTTPCall/timeout``.
     public var timeout: Duration
 
-    /// How long a request may take in all, redirections included; `nil` for any time.
+    /// The maximum total duration of a request, including redirections; `nil` for no limit.
     ///
-    /// It does not apply to ``HTTPTransport/stream(_:into:)``, whose requests have the limit of their own ``HTTPCall/deadline``, if any.
+    /// ``HTTPTransport/stream(_:into:)`` ignores this value: only the ``HTTPCall/deadline`` of the request
+    /// limits a stream.
     public var deadline: Duration?
 
-    /// The largest body that is accepted, in bytes, counted after decoding.
+    /// The maximum size of a response body in bytes, counted after decoding.
     public var maximumBodySize: Int
 
-    /// The largest head of an answer that is accepted, in bytes.
+    /// The maximum size of a response head in bytes.
     ///
-    /// Applies where the transport is libcurl.
+    /// Only libcurl applies this limit.
     public var maximumHeadSize: Int
 
-    /// The largest number of redirections of one request.
+    /// The maximum number of redirections of one request.
     public var maximumRedirects: Int
 
-    /// The largest number of open connections to one host.
+    /// The maximum number of open connections to one host.
     public var connectionsPerHost: Int
 
-    /// Header fields that are not sent on when a redirection leads to another scheme, host or port.
+    /// The names of header fields that a redirection to another scheme, host or port removes from the
+    /// request.
     public var credentialHeaders: Set<String>
 
-    /// Whether the proxies of the environment or the system are used.
+    /// Whether the transport uses the proxies of the environment or the system.
     ///
-    /// On Linux they are those of `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`.
+    /// On Linux the variables `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` set the proxies.
     public var usesProxies: Bool
 
-    /// A file of certificates (PEM) that are trusted in place of the system's; `nil` for the system's.
+    /// A file of trusted certificates (PEM) that replaces the system's certificates; `nil` for the system's
+    /// certificates.
     ///
-    /// Requires libcurl: any other transport throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``. So does a URL without a usable
-    /// file path.
+    /// Requires libcurl: any other transport throws
+    /// ``HTTPError/PreparationFailure/unsupportedOption(name:)``. libcurl throws the same error for a URL
+    /// without a usable file path.
     public var certificateAuthorities: URL?
 
-    /// The certificate by which servers know this client; `nil` for none.
+    /// The certificate that authenticates this client to servers; `nil` without a certificate.
     ///
-    /// Any server of this transport that asks for a certificate gets it, so a client with a certificate has a transport of its own. A
-    /// certificate that the server refuses, or that cannot be read, is ``HTTPError/TransportFailure/insecureConnection(_:)``.
+    /// The transport sends the certificate to any server that requests a certificate, so a client with a
+    /// certificate needs a separate transport. If the server refuses the certificate, or the certificate
+    /// cannot be read, requests throw ``HTTPError/TransportFailure/insecureConnection(_:)``.
     public var clientCertificate: ClientCertificate?
 
-    /// The parameters have the names of the properties.
+    /// Makes options; each parameter has the name of a property.
     public init(
         timeout: Duration = .seconds(20),
         deadline: Duration? = .seconds(40),
@@ -131,29 +141,31 @@ extension HTTPTransportOptions {
         package let source: Source
         package let password: String?
 
-        /// A certificate in PEM files, which are read for each new connection; requires libcurl.
+        /// A certificate in PEM files; requires libcurl, which reads the files for each new connection.
         ///
         /// - Parameters:
-        ///   - chain: The certificate, then those of its authorities.
+        ///   - chain: The certificate, then the certificates of its authorities.
         ///   - key: The private key.
-        ///   - password: Decrypts the key; `nil` if it is not encrypted.
+        ///   - password: Decrypts the key; `nil` if the key is not encrypted.
         /// - Returns: The certificate.
         public static func files(chain: URL, key: URL, password: String? = nil) -> ClientCertificate {
             ClientCertificate(source: .files(chain: chain, key: key), password: password)
         }
 
-        /// A certificate in PEM; requires libcurl 7.71.
+        /// A certificate in PEM data; requires libcurl 7.71.
         ///
         /// - Parameters:
-        ///   - chain: The certificate, then those of its authorities.
+        ///   - chain: The certificate, then the certificates of its authorities.
         ///   - key: The private key.
-        ///   - password: Decrypts the key; `nil` if it is not encrypted.
+        ///   - password: Decrypts the key; `nil` if the key is not encrypted.
         /// - Returns: The certificate.
         public static func pem(chain: Data, key: Data, password: String? = nil) -> ClientCertificate {
             ClientCertificate(source: .pem(chain: chain, key: key), password: password)
         }
 
-        /// A certificate in an archive of PKCS #12 (RFC 7292), for `URLSession` on Apple platforms, too; requires libcurl 7.71 on Linux.
+        /// A certificate in a PKCS #12 archive (RFC 7292).
+        ///
+        /// Supported by `URLSession` on Apple platforms as well; requires libcurl 7.71 on Linux.
         ///
         /// - Parameters:
         ///   - data: The archive.
@@ -173,9 +185,9 @@ extension HTTPTransportOptions {
         }
     }
 
-    /// For transports that cannot be given certificates.
+    /// Rejects certificates, for transports without support for certificates.
     ///
-    /// - Parameter readsArchives: Whether a client's certificate may be an archive of PKCS #12.
+    /// - Parameter readsArchives: Whether the transport supports a client certificate in a PKCS #12 archive.
     /// - Throws: ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
     func requireSystemCertificates(readsArchives: Bool = false) throws(HTTPError) {
         guard self.certificateAuthorities == nil else {
@@ -189,35 +201,39 @@ extension HTTPTransportOptions {
     }
 }
 
-/// A transport that takes validated calls: those of this module, which differ in how they perform one exchange.
+/// A transport of this module, which receives validated calls.
+///
+/// Conforming types differ in the implementation of one exchange.
 package protocol ValidatedTransport: HTTPTransport {
     var options: HTTPTransportOptions { get }
 
     /// Measures the limits.
     var time: TimeSource { get }
 
-    /// The number of callers that wait for an answer; always 0 for a transport that does not count them.
+    /// The number of callers that wait for a response; always 0 for a transport without a count.
     var pendingCount: Int { get }
 
-    /// Performs one exchange, without redirections, and hands the answer to `sink` while it arrives.
+    /// Performs one exchange, without redirections, and passes the response to `sink` while the response
+    /// arrives.
     ///
     /// - Parameters:
     ///   - call: The request.
-    ///   - exchange: The exchange, which runs what the transport starts for it.
-    ///   - sink: Takes the head, then the body piece by piece.
-    /// - Returns: The head of the answer, once the body is complete.
-    /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
+    ///   - exchange: The exchange, which runs the transport's producer.
+    ///   - sink: Receives the head, then the body piece by piece.
+    /// - Returns: The head of the response, after the end of the body.
+    /// - Throws: ``HTTPError``, the error of the sink, or `CancellationError`.
     func perform(_ call: ValidatedCall, _ exchange: HTTPExchange, into sink: any HTTPSink) async throws -> HTTPReply
 
-    /// The number of the session in which a call begins that is made now; always the same for a transport that keeps nothing.
+    /// The number of the session for a call that begins now; constant for a transport without storage.
     var session: UInt64 { get }
 
-    /// Prepares the transport for a call, before ``time`` and ``session`` are read for it.
+    /// Prepares the transport for a call, before ``time`` and ``session`` are read for the call.
     ///
-    /// - Throws: `MuxError.repositoryMismatch` if the call belongs to the session of another repository than the transport.
+    /// - Throws: `MuxError.repositoryMismatch` if the call and the transport belong to sessions of different
+    ///   repositories.
     func prepare(for call: ValidatedCall) throws
 
-    /// The answer to a call that needs no exchange; `nil` if there is none.
+    /// The stored response to a call that needs no exchange; otherwise `nil`.
     func stored(for call: ValidatedCall) -> HTTPReply?
 }
 
@@ -227,7 +243,7 @@ extension ValidatedTransport {
     package func prepare(for call: ValidatedCall) throws {}
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
-    /// Sends a request and returns the complete answer, within the limits of ``options``.
+    /// Sends a request and returns the complete response, within the limits of ``options``.
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
         let limit = self.options.maximumBodySize
         if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
@@ -240,23 +256,25 @@ extension ValidatedTransport {
         return reply
     }
 
-    /// Sends a request and returns the complete answer, whatever its status.
+    /// Sends a request and returns the complete response, with any status.
     ///
     /// - Parameter call: The request.
-    /// - Returns: The answer.
-    /// - Throws: ``HTTPError`` if there is no complete answer; `CancellationError`, at once, if the task is cancelled.
+    /// - Returns: The response.
+    /// - Throws: ``HTTPError`` without a complete response; `CancellationError`, at once, if the task is
+    ///   cancelled.
     public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.send(try ValidatedCall(call)) }
 
-    /// Sends a request and passes the answer, whatever its status, to `sink` while it arrives.
+    /// Sends a request and passes the response, with any status, to `sink` while the response arrives.
     ///
-    /// The size is not limited, and the time only by the call's own ``HTTPCall/deadline``, as long as the server is not silent.
+    /// The size of the body has no limit. The duration is limited by ``HTTPCall/deadline`` and by the silence
+    /// of the server.
     ///
     /// - Parameters:
     ///   - call: The request.
-    ///   - sink: Takes the head, then the body piece by piece.
-    /// - Returns: The head of the answer, once the body is complete.
-    /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError` if the task is cancelled, as
-    ///   soon as the sink returns.
+    ///   - sink: Receives the head, then the body piece by piece.
+    /// - Returns: The head of the response, after the end of the body.
+    /// - Throws: ``HTTPError`` without a complete response; the error of the sink; `CancellationError` if the
+    ///   task is cancelled, as soon as the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         let validated = try ValidatedCall(call)
         try self.prepare(for: validated)
@@ -269,7 +287,7 @@ extension ValidatedTransport {
         )
     }
 
-    /// Performs the exchanges of a call: one, and one more for each redirection.
+    /// Performs the exchanges of a call: the first exchange, and another exchange for each redirection.
     @concurrent
     private func follow(
         _ call: ValidatedCall,
@@ -299,7 +317,7 @@ extension ValidatedTransport {
                 outcome = .failure(error)
             }
             guard let next = redirecting.next else { return try outcome.get() }
-            // How the body of a redirection ends does not matter, but for the limits of the call.
+            // A failure in the body of a redirection is ignored; the limits of the call still apply.
             try exchange.check()
             redirects = redirecting.redirects
             call = try ValidatedCall(next)
@@ -309,9 +327,10 @@ extension ValidatedTransport {
 }
 
 extension HTTPTransport {
-    /// Sends a request and returns the complete answer; validates nothing again.
+    /// Sends a validated call and returns the complete response; a transport of this module does not validate
+    /// again.
     ///
-    /// - Throws: ``HTTPError`` whatever the transport throws, or `CancellationError`.
+    /// - Throws: ``HTTPError`` for any error of the transport, or `CancellationError`.
     package func exchange(_ call: ValidatedCall) async throws -> HTTPReply {
         do {
             guard let transport = self as? any ValidatedTransport else { return try await self.send(call.call) }
@@ -321,9 +340,9 @@ extension HTTPTransport {
         }
     }
 
-    /// Sends a request that the transport validates, and returns the complete answer.
+    /// Sends a request, which the transport validates, and returns the complete response.
     ///
-    /// - Throws: ``HTTPError`` whatever the transport throws, or `CancellationError`.
+    /// - Throws: ``HTTPError`` for any error of the transport, or `CancellationError`.
     package func exchange(_ call: HTTPCall) async throws -> HTTPReply {
         do {
             return try await self.send(call)
@@ -332,10 +351,11 @@ extension HTTPTransport {
         }
     }
 
-    /// Sends a request that the transport validates, and hands the answer to `sink` while it arrives.
+    /// Sends a request, which the transport validates, and passes the response to `sink` while the response
+    /// arrives.
     ///
-    /// - Throws: What the sink threw, even if the transport throws another error then; ``HTTPError`` whatever else the
-    ///   transport throws; or `CancellationError`.
+    /// - Throws: The error of the sink, even if the transport throws another error afterwards; otherwise
+    ///   ``HTTPError`` for any error of the transport, or `CancellationError`.
     package func exchange(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         let sink = RecordingSink(sink)
         do {
@@ -349,7 +369,7 @@ extension HTTPTransport {
 }
 
 extension HTTPError {
-    /// The error of an exchange whose transport threw `error`: a ``HTTPError``, or `CancellationError`.
+    /// Maps an error of a transport to an ``HTTPError`` or `CancellationError`.
     static func ended(by error: any Error) -> any Error {
         switch error {
         case let error as HTTPError: error

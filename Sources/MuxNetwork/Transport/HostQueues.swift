@@ -1,12 +1,12 @@
-/// Which calls have a connection, and which wait for one: each host has at most so many calls at the same time, in the order in which
-/// they came, and none waits for another host.
+/// Limits the number of simultaneous calls to each host, in the order of arrival.
 ///
-/// libcurl has such a limit of its own. But when a connection becomes free, libcurl (7.88) looks at one of all the calls that wait, and
-/// if that one is for another host, nothing happens: a host that does not answer would hold up all others.
+/// A waiting call does not delay calls to other hosts. libcurl has such a limit as well, but when a
+/// connection becomes free, libcurl (7.88) checks a single waiting call of all hosts. If that call is for
+/// another host, no call starts: a host without responses would delay all other hosts.
 package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     private struct Queue: Sendable {
         var runningCount = 0
-        /// The calls that wait, and some that have left since.
+        /// Identifiers of waiting calls, and of calls that were removed while waiting.
         var waiting: [Int] = []
         var first = 0
         var leftCount = 0
@@ -21,17 +21,17 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     private var queues: [Host: Queue] = [:]
     private var places: [Int: Place] = [:]
 
-    /// Makes empty queues; a limit under 1 counts as 1.
+    /// Makes empty queues; a limit below 1 counts as 1.
     package init(limit: Int) { self.limit = max(1, limit) }
 
-    /// The numbers of hosts and calls that are known, and of places in queues.
+    /// The numbers of hosts, of calls, and of places in queues.
     package var counts: (hosts: Int, calls: Int, places: Int) {
         (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.count })
     }
 
-    /// A call with a new identifier wants a connection.
+    /// Adds a call with a new identifier, which needs a connection.
     ///
-    /// - Returns: Whether it has one; otherwise ``ended(_:)`` will return it.
+    /// - Returns: Whether the call may start; otherwise ``ended(_:)`` returns the call later.
     package mutating func begins(_ call: Call, _ id: Int, at host: Host) -> Bool {
         guard self.queues[host, default: Queue()].runningCount < self.limit else {
             self.queues[host]?.waiting.append(id)
@@ -43,9 +43,9 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         return true
     }
 
-    /// A call has ended, or has left; an unknown one changes nothing.
+    /// Removes a call that has ended or was cancelled; an unknown identifier has no effect.
     ///
-    /// - Returns: The call that has a connection in its place.
+    /// - Returns: The waiting call that may start instead.
     /// - Complexity: O(1), amortised.
     package mutating func ended(_ id: Int) -> Call? {
         switch self.places.removeValue(forKey: id) {
@@ -73,7 +73,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         }
     }
 
-    /// Shortens the queue of a host when most of it is of no use.
+    /// Removes cancelled calls from the queue of a host if most of its places are unused.
     private mutating func forgetThoseWhoLeft(at host: Host) {
         guard let queue = self.queues[host], queue.leftCount > 16, queue.leftCount * 2 > queue.waiting.count else {
             return

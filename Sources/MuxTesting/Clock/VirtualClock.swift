@@ -1,6 +1,6 @@
 import MuxKit
 
-/// A clock whose time moves only when the test moves it.
+/// A clock that moves only by calls of the test.
 ///
 /// ```swift
 /// let clock = VirtualClock()
@@ -10,8 +10,8 @@ import MuxKit
 /// try await done
 /// ```
 ///
-/// **Concurrent calls.** Sleepers are resumed in the order of their deadlines, and for equal deadlines in the order of
-/// their arrival. All of them see the time that the clock was moved to.
+/// **Concurrent calls.** Sleepers are resumed in the order of their deadlines, and for equal deadlines in the
+/// order of their arrival. All sleepers see the new time.
 ///
 /// **Cancellation.** A cancelled sleeper throws `CancellationError` at once.
 ///
@@ -51,7 +51,7 @@ public final class VirtualClock: Clock, Sendable {
         var now = Instant()
         var nextID: UInt64 = 0
         var sleepers: [UInt64: Sleeper] = [:]
-        /// The deadlines of the sleepers, and of some that were cancelled.
+        /// The deadlines of the sleepers, and of some cancelled sleepers.
         var deadlines = DeadlineQueue()
 
         /// The earliest deadline of a sleeper.
@@ -124,7 +124,7 @@ public final class VirtualClock: Clock, Sendable {
         }
     }
 
-    /// Moves the time forward and resumes the sleepers whose deadline is reached; ignores a negative duration.
+    /// Moves the time forward and resumes all sleepers up to the new time; ignores a negative duration.
     public func advance(by duration: Duration) {
         let due = self.state.withLock { state -> [Sleeper] in
             state.now = max(state.now, state.now.advanced(by: duration))
@@ -135,7 +135,7 @@ public final class VirtualClock: Clock, Sendable {
 
     /// Moves the time to the earliest deadline and resumes its sleepers.
     ///
-    /// - Returns: By how much the time moved; `nil` without sleepers.
+    /// - Returns: The duration of the move; `nil` without sleepers.
     @discardableResult
     public func advanceToNextDeadline() -> Duration? {
         let (step, due) = self.state.withLock { state -> (Duration?, [Sleeper]) in

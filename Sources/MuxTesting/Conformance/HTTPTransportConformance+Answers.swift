@@ -1,9 +1,9 @@
 import Foundation
 import MuxNetwork
 
-/// Rules of answers: they arrive as they were sent.
+/// Rules of responses: a response arrives unchanged.
 extension HTTPTransportConformance {
-    /// Passes the answer to a request to `check`, for both methods.
+    /// Passes the response to a request to `check`, for both methods.
     private static func each(
         _ transport: any HTTPTransport,
         _ call: (URL) -> HTTPCall = { HTTPCall(url: $0) },
@@ -84,15 +84,15 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A text that is longer than its gzip.
+    /// A text longer than its gzip encoding.
     private static let plain = String(repeating: "MuxKit conformance. ", count: 20)
 
-    /// The same in gzip.
+    /// The gzip encoding of `plain`.
     private static let gzip = Array(
         Data(base64Encoded: "H4sIAAAAAAACA/MtrfDOLFFIzs9Lyy/KTcxLTtVT8B0VGzAxAMGWavWQAQAA") ?? Data()
     )
 
-    /// A script that sends this as the content of gzip.
+    /// A script to send the given bytes as gzip content.
     private static func gzipped(_ bytes: [UInt8], _ framing: Framing) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -108,7 +108,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Whether a transport asks for gzip by itself; what it does not ask for it need not decode.
+    /// Whether a transport requests gzip by default; otherwise the transport need not decode gzip.
     private static func asksForGzip(_ transport: any HTTPTransport) async throws -> Bool {
         try await self.serving(self.answering { _ in self.text() }) { server, url in
             _ = try await transport.send(HTTPCall(url: url))
@@ -123,7 +123,7 @@ extension HTTPTransportConformance {
     }
 
     static func knownCodings(_ transport: any HTTPTransport) async throws {
-        // The caller's own wish is sent, and nothing beside it.
+        // The caller's `Accept-Encoding` is sent without additions.
         try await self.serving(self.answering { _ in self.text() }) { server, url in
             _ = try await transport.send(HTTPCall(url: url, headers: [.acceptEncoding: "identity"]))
             let found = server.requests.flatMap { $0.values(of: "Accept-Encoding") }
@@ -137,7 +137,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Expects content to fail in one of these ways.
+    /// Expects content to fail with a failure accepted by `isExpected`.
     private static func expectFailure(
         _ transport: any HTTPTransport,
         _ bytes: [UInt8],
@@ -283,7 +283,7 @@ extension HTTPTransportConformance {
                 }
             }
         }
-        // A sink may take any number of bytes.
+        // The limit does not apply to a sink.
         try await self.serving(self.ending(after: self.text(200, "", fits + "x"))) { _, url in
             try self.expect(
                 try await self.reply(.stream, transport, HTTPCall(url: url)),

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// Rules of what a caller does while a call runs: cancellation, errors of the sink, and its pace.
+/// Rules of a caller's control of a running call: cancellation, errors of the sink, and its pace.
 extension HTTPTransportConformance {
     static func cancelledBefore(_ transport: any HTTPTransport) async throws {
         try await self.serving(self.answering { _ in self.text() }) { server, url in
@@ -41,7 +41,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script that writes half of a body, tells, and waits for the client to end the connection.
+    /// A script: writes half of a body, opens `isWritten`, and waits for the client to end the connection.
     private static func half(_ isWritten: Gate<Void>) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -60,7 +60,7 @@ extension HTTPTransportConformance {
             try await self.expectCancellation(of: call, "cancelled in the body of send") { try? await isWritten.pass() }
             await server.waitForClosedConnection()
         }
-        // While the call waits for more, and while the sink works.
+        // Once during a wait for more bytes, and once during the work of the sink.
         for isAtWork in [false, true] {
             let hasPiece = Gate<Void>()
             let work = Gate<Void>()
@@ -101,7 +101,7 @@ extension HTTPTransportConformance {
                 await server.waitForClosedConnection()
             }
         }
-        // An error at the very end, with all of the answer there.
+        // An error at the end, after the complete response.
         try await self.serving(self.ending(after: self.text(200, "", "whole"))) { _, url in
             let sink = WatchedSink(onPiece: { throw Refused() })
             do {
@@ -123,7 +123,7 @@ extension HTTPTransportConformance {
             while written < size {
                 let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 500)
                 stalls = count == 0 ? stalls + 1 : 0
-                // There is no room, not for a moment only, and the sink waits: the client does not read.
+                // No space over some time, and the sink waits: the client does not read.
                 if stalls >= 2, sink.gate.callCount > 0 { held.open(1, returning: written) }
                 written += count
             }
@@ -141,7 +141,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Counts bytes, and waits at a gate with each piece.
+    /// A sink with a count of bytes and a wait at a gate for each piece.
     private final class CountingSink: HTTPSink {
         let gate = Gate<Void>()
         private let received = Locked(0)

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// How the rules use a transport and its servers.
+/// Helpers of the rules for transports and servers.
 extension HTTPTransportConformance {
     /// The two methods of a transport.
     enum Way: String, CaseIterable, Sendable {
@@ -10,7 +10,7 @@ extension HTTPTransportConformance {
         case stream
     }
 
-    /// Runs `body` beside a server, and stops the server afterwards.
+    /// Runs `body` with a server, and stops the server afterwards.
     static func serving<Output>(
         on address: Socket.Loopback = .ipv4,
         _ script: @escaping RawServer.Script,
@@ -28,14 +28,14 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script that answers each request of a connection with a complete text.
+    /// A script for complete responses to each request of a connection.
     static func answering(_ answer: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
         { connection in
             while true { try connection.write(answer(try connection.readRequest())) }
         }
     }
 
-    /// A script that reads a request, writes this, and ends the connection.
+    /// A script: reads a request, writes `bytes`, and ends the connection.
     static func ending(after bytes: String, byReset: Bool = false) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -44,7 +44,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A complete answer; further fields end with CRLF each.
+    /// A complete response; each additional field must end with CRLF.
     static func text(_ status: Int = 200, _ fields: String = "", _ body: String = "") -> String {
         "HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
     }
@@ -57,7 +57,7 @@ extension HTTPTransportConformance {
         return url
     }
 
-    /// Sends a call, and returns the answer with its body.
+    /// Sends a call, and returns the response with its body.
     static func reply(_ way: Way, _ transport: any HTTPTransport, _ call: HTTPCall) async throws -> HTTPReply {
         switch way {
         case .send: return try await transport.send(call)
@@ -76,7 +76,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// The failure of a call that has to fail for a reason of the transport's.
+    /// The transport failure of a call; throws if the call succeeds or throws another error.
     static func failure(
         _ circumstances: String,
         _ operation: () async throws -> HTTPReply
@@ -96,7 +96,7 @@ extension HTTPTransportConformance {
         throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
     }
 
-    /// The names of the failures that rules expect.
+    /// The expected kinds of failures.
     enum Kind: String, Sendable {
         case notResolved, notConnected, closedWithoutAnswer, timedOut, deadlineExceeded, notHTTP, truncated,
             bodyTooLarge
@@ -118,7 +118,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Expects a call to fail in this way.
+    /// Expects a call to fail with the given kind.
     @discardableResult
     static func expect(
         _ kind: Kind,
@@ -133,7 +133,7 @@ extension HTTPTransportConformance {
         return failure
     }
 
-    /// Expects a call to fail in this way with both methods, each with a server of its own.
+    /// Expects a call to fail with the given kind through both methods, each with a separate server.
     static func expect(
         _ kind: Kind,
         _ circumstances: String,
@@ -149,7 +149,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Expects an answer with this body.
+    /// Expects a response with the given status and body.
     static func expect(_ reply: HTTPReply, _ status: Int, _ body: String, _ circumstances: String) throws {
         try self.expect(reply.status == status, "\(circumstances), the status is \(reply.status) instead of \(status)")
         let text = String(decoding: reply.body.prefix(80), as: UTF8.self)
@@ -159,7 +159,7 @@ extension HTTPTransportConformance {
         )
     }
 
-    /// Cancels a call when something has happened, and expects `CancellationError`.
+    /// Cancels a call after an event, and expects `CancellationError`.
     static func expectCancellation(
         of call: @escaping @Sendable @concurrent () async throws -> HTTPReply,
         _ circumstances: String,
@@ -181,7 +181,7 @@ extension HTTPTransportConformance {
     }
 }
 
-/// A sink that collects an answer, notes calls in a wrong order, and does in between what a rule asks for.
+/// A sink for a response, with a check of the order of calls, and closures of the rule.
 final class WatchedSink: HTTPSink {
     private struct State: Sendable {
         var head: HTTPReply?
@@ -207,7 +207,7 @@ final class WatchedSink: HTTPSink {
     var head: HTTPReply? { self.state.withLock { $0.head } }
     var body: Data { self.state.withLock { $0.body } }
 
-    /// What was wrong with the order of calls, as a sentence.
+    /// The fault of the order of calls, as a sentence; `nil` without a fault.
     var disorder: String? { self.state.withLock { $0.disorder } }
 
     func receive(head: HTTPReply) async throws {
@@ -228,12 +228,12 @@ final class WatchedSink: HTTPSink {
     }
 }
 
-/// The pieces of a streamed body, each made by a closure when it is asked for.
+/// The pieces of a streamed body; a closure makes each piece on demand.
 struct BodyPieces: AsyncSequence, Sendable {
-    /// Returns the piece of that number, from 0; `nil` at the end.
+    /// Returns the piece with the given number, from 0; `nil` at the end.
     let piece: @Sendable @concurrent (Int) async throws -> Data?
 
-    /// Pieces that are there already.
+    /// Makes a sequence of existing pieces.
     init(_ pieces: [Data]) {
         self.piece = { $0 < pieces.count ? pieces[$0] : nil }
     }
@@ -256,6 +256,6 @@ struct BodyPieces: AsyncSequence, Sendable {
 }
 
 extension HTTPCall.Body {
-    /// A streamed body of pieces that are there already.
+    /// A streamed body of existing pieces.
     static func pieces(_ pieces: [Data], length: Int?) -> Self { .stream(.init(length: length) { BodyPieces(pieces) }) }
 }

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// Rules of failures: told apart, in time, and never taken for an answer.
+/// Rules of failures: distinct, in time, and never mistaken for a response.
 extension HTTPTransportConformance {
     static func refusedConnections(_ transport: any HTTPTransport) async throws {
         let (descriptor, port) = try Socket.reservePort()
@@ -58,7 +58,7 @@ extension HTTPTransportConformance {
         }
         try await self.serving(script) { _, base in
             for index in Array(repeating: Array(heads.indices), count: 8).flatMap(\.self) {
-                // What a transport keeps of an answer must not be of harm for the next one.
+                // State that a transport keeps from a response must not harm the next response.
                 _ = try await transport.send(HTTPCall(url: try self.url(base, "/well-formed")))
                 do {
                     _ = try await transport.send(HTTPCall(url: try self.url(base, "/\(index)")))
@@ -135,7 +135,7 @@ extension HTTPTransportConformance {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
                 try connection.write("HTTP/1.1 200 OK\r\n\(head)")
-                // A reset may overtake bytes that are not read yet.
+                // A reset can overtake unread bytes.
                 try connection.waitToProceed()
                 connection.reset()
             }
@@ -150,7 +150,7 @@ extension HTTPTransportConformance {
 
     // MARK: - Time
 
-    /// Expects a call to fail in this way, because of this limit and not before it.
+    /// Expects a call to fail with the given kind and limit, and not before the limit.
     private static func expect(
         _ kind: Kind,
         after limit: Duration,
@@ -160,7 +160,7 @@ extension HTTPTransportConformance {
         let time = TimeSource(ContinuousClock())
         var start = time.now
         var failure = try await self.failure(circumstances, operation)
-        // A busy machine may need longer for a connection than the silence that is permitted.
+        // On a busy machine the connection may take longer than the permitted silence.
         for _ in 0..<10 {
             guard case .notConnected = failure else { break }
             start = time.now
@@ -168,8 +168,8 @@ extension HTTPTransportConformance {
         }
         let took = time.now.duration(since: start)
         _ = try await self.expect(kind, circumstances) { throw HTTPError.transport(failure) }
-        // Clocks of a transport may be coarser than this one. How long after the limit it may be is up to the caller's own limit, for a
-        // machine may be busy.
+        // The transport's clock may be coarser. No upper bound is checked: the machine may be busy, and the
+        // limit of the suite applies.
         try self.expect(
             took > limit - .milliseconds(20),
             "\(circumstances), a limit of \(limit) was kept after \(took)"
@@ -181,7 +181,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script that writes this, and nothing more.
+    /// A script: writes `bytes`, then nothing more.
     private static func silent(after bytes: String) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -190,7 +190,8 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script that writes a byte of a body every 25 ms until the client ends the connection, however long that takes on a busy machine.
+    /// A script: writes a byte of a body every 25 ms until the client ends the connection; no limit, for busy
+    /// machines.
     private static func endless(_ connection: inout RawConnection) throws {
         try connection.readRequest()
         try connection.write("HTTP/1.1 200 OK\r\n\r\n")
@@ -200,7 +201,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script that writes a body of 50 bytes, one of them every 25 ms.
+    /// A script: writes a body of 50 bytes, with one byte every 25 ms.
     private static func slow(_ connection: inout RawConnection) throws {
         try connection.readRequest()
         try connection.write("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n")
@@ -223,12 +224,12 @@ extension HTTPTransportConformance {
                     try await self.expect(.timedOut, after: Limits.short, "silent \(stage), with \(way)") {
                         try await self.reply(way, transport, HTTPCall(url: url))
                     }
-                    // On a busy machine the limit may have passed before there was a connection.
+                    // On a busy machine the limit may have passed before the connection was established.
                     if !server.requests.isEmpty { await server.waitForClosedConnection() }
                 }
             }
         }
-        // A server that takes longer than the limit, and is never silent for so long.
+        // A server with a total time over the limit, but shorter silences.
         try await self.serving(self.slow) { _, url in
             try self.expect(
                 try await transport.send(HTTPCall(url: url, timeout: .seconds(1))),
@@ -254,7 +255,7 @@ extension HTTPTransportConformance {
                 "with stream, which has no deadline of the transport's"
             )
         }
-        // Of all redirections together.
+        // The deadline covers all redirections together.
         let slowly: RawServer.Script = { connection in
             while true {
                 try connection.readRequest()

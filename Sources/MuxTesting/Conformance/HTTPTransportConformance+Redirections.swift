@@ -2,9 +2,9 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// Rules of redirections: those of `HTTPRedirects`.
+/// Rules of redirections, as in `HTTPRedirects`.
 extension HTTPTransportConformance {
-    /// A script that redirects `/start` to `/end`, where every request is answered with "end".
+    /// A script: redirects `/start` to `location`, and responds to all other requests with "end".
     private static func redirecting(
         _ status: Int,
         to location: String? = "/end",

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// Rules of requests: sent as given, once and whole.
+/// Rules of requests: sent as given, complete, and not twice.
 extension HTTPTransportConformance {
     static func methods(_ transport: any HTTPTransport) async throws {
         let target = "/a%2Fb/c;d?x=1%202&y=%2B+z&&e"
@@ -29,7 +29,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// What a server got of the fields with these names, each as a line of text.
+    /// The fields with these names in the server's first request, each as a line of text.
     private static func received(_ names: Set<String>, by server: RawServer) -> [String] {
         (server.requests.first?.fields ?? []).filter { names.contains($0.name.lowercased()) }
             .map { "\($0.name): \($0.value)" }
@@ -74,7 +74,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Bytes that differ from their neighbours.
+    /// Generates bytes with different neighbours.
     private static func bytes(_ count: Int) -> Data {
         Data((0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) })
     }
@@ -169,7 +169,7 @@ extension HTTPTransportConformance {
             let call = HTTPCall(method: "POST", url: url, body: .stream(.init(length: size) { pieces }))
             async let reply = transport.send(call)
             await made.reached(1)
-            // That no more is made is no event.
+            // No event signals the end of the generation of pieces; wait instead.
             for _ in 0..<10 { try await self.settle() }
             let held = made.value * piece
             try self.expect(held < 8 << 20, "\(held) bytes were made for a server that had read none")
@@ -279,7 +279,7 @@ extension HTTPTransportConformance {
     }
 
     static func keptConnections(_ transport: any HTTPTransport) async throws {
-        // The server ends a connection right after its first answer, or when the next request has arrived.
+        // The server ends a connection right after its first response, or after the next request.
         for (endsBefore, byReset) in [(true, false), (false, false), (false, true)] {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
@@ -297,7 +297,7 @@ extension HTTPTransportConformance {
                     ("100000 bytes", .data(self.bytes(100_000))),
                 ]
                 for number in 0..<(4 * bodies.count) {
-                    // It leaves a connection for the POST.
+                    // Leaves an open connection for the POST.
                     _ = try? await transport.send(HTTPCall(url: try self.url(base, "/before")))
                     let target = "/\(number)"
                     let call = HTTPCall(
@@ -338,7 +338,7 @@ extension HTTPTransportConformance {
 
     static func addresses(_ transport: any HTTPTransport) async throws {
         let script = self.answering { self.text(200, "", $0.values(of: "Host").joined(separator: "|")) }
-        // A machine without that address cannot tell.
+        // Not checked on a machine without the address.
         guard let probe = try? Socket.listen(on: .ipv6, port: 0, buffers: nil) else { return }
         Socket.close(probe.descriptor)
         try await self.serving(on: .ipv6, script) { _, url in

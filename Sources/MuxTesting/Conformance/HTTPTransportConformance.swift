@@ -1,6 +1,6 @@
 public import MuxNetwork
 
-/// Checks the rules of `HTTPTransport` on a transport of your own.
+/// Checks the rules of `HTTPTransport` on a custom transport.
 ///
 /// ```swift
 /// @Test func `my transport is a transport`() async throws {
@@ -8,17 +8,19 @@ public import MuxNetwork
 /// }
 /// ```
 ///
-/// Each rule has servers of its own on 127.0.0.1, which send bytes as they are and end connections by FIN and by RST, and one on `::1` if the
-/// machine has that address. One rule asks for the address of a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
+/// Each rule has separate servers on 127.0.0.1, which send bytes unchanged and end connections by FIN and by
+/// RST, and one server on `::1` if the machine has this address. One rule resolves a name under `.invalid`
+/// (RFC 6761, section 6.4). No rule uses a proxy or TLS.
 public enum HTTPTransportConformance: RuleSuite, Sendable {
-    /// Checks each rule on a transport of its own, through both `send` and `stream`.
+    /// Checks each rule on a separate transport, through `send`, `stream` or both.
     ///
     /// - Parameters:
-    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
-    ///   - excluded: Rules that the transport is documented not to keep; they are not checked.
-    ///   - makeTransport: Makes a transport that keeps these options; called once for each rule.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it, unless the rule expects that);
-    ///   an error from `makeTransport`; `CancellationError` if the task is cancelled.
+    ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
+    ///   - excluded: Unchecked rules, for documented deviations of the transport.
+    ///   - makeTransport: Makes a transport with the given options; called once for each rule.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule, unless
+    ///   the rule expects the error); an error from `makeTransport`; `CancellationError` if the task is
+    ///   cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         excluding excluded: Set<Rule> = [],
@@ -33,11 +35,11 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         }
     }
 
-    /// The options with which the transport of a rule is made.
+    /// The transport options for a rule.
     private static func options(for rule: Rule) -> HTTPTransportOptions {
         var options = HTTPTransportOptions()
         options.usesProxies = false
-        // A transport that waits for what does not come says so before the suite does.
+        // A transport that waits in vain times out before the suite does.
         options.timeout = .seconds(40)
         switch rule {
         case .silence: options.timeout = Limits.short
@@ -51,7 +53,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         return options
     }
 
-    /// The limits that rules exceed.
+    /// The limits exceeded by rules.
     enum Limits {
         static let short = Duration.milliseconds(250)
         static let body = 300
@@ -124,51 +126,53 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
 }
 
 extension HTTPTransportConformance {
-    /// A rule of `HTTPTransport`, in the order in which they are checked; the raw value says it in a sentence.
+    /// A rule of `HTTPTransport`, in the order of the checks; the raw value is a sentence.
     @nonexhaustive
     public enum Rule: String, CaseIterable, Sendable, Hashable {
         // MARK: Requests
 
-        /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` and `DELETE`, and a target with encoded and reserved characters.
+        /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` and `DELETE`, and a target with encoded and reserved
+        /// characters.
         case methods = "Methods and targets are sent as they are"
 
         /// Names, values and their order; a name may occur more than once.
         case requestFields = "Header fields are sent in order, those of one name each by itself"
 
-        /// A field whose value is the empty text, or a blank.
+        /// A field with an empty value, or a space as the value.
         case emptyFields = "A field without a value is sent"
 
-        /// `POST`, `PUT` and `PATCH` with no body, or with one of no bytes: RFC 9110, section 8.6.
+        /// `POST`, `PUT` and `PATCH` without a body, or with an empty body: RFC 9110, section 8.6.
         case emptyBodies = "The length of a missing body is sent where the method leads to expect a body"
 
         /// 300 KB in either direction.
         case largeBodies = "Large bodies arrive whole"
 
-        /// With a known length, without, and without any pieces.
+        /// With a known length, without a length, and without pieces.
         case streamedBodies = "A streamed body arrives whole"
 
-        /// The server has the first piece before the second one is made.
+        /// The server has the first piece before the second piece is generated.
         case bodiesInPieces = "The pieces of a body are sent while it is made"
 
-        /// Of 32 MB for a server that does not read, fewer than 8 MB are made.
+        /// A body of 32 MB for a server that does not read; fewer than 8 MB may be generated.
         case slowServers = "A server that does not read holds up the pieces of a body"
 
-        /// A stream that is shorter or longer than announced, or throws.
+        /// A stream shorter or longer than announced, or with an error.
         case brokenBodies = "A body whose stream fails, or has another length than announced, fails the call"
 
-        /// 413 after the head of a request with 8 MB.
+        /// A 413 response after the head of a request with 8 MB.
         case earlyAnswers = "An answer that comes before the end of a body is the answer"
 
-        /// 8 MB, which the server sends back while they arrive.
+        /// 8 MB, sent back by the server during the upload.
         case simultaneousBodies = "A body and its answer pass at the same time"
 
-        /// Those of `HTTPHeaders.Name.framing`.
+        /// The fields in `HTTPHeaders.Name.framing`.
         case framingFields = "A field that frames the message is refused before anything is sent"
 
-        /// The server ends a kept connection between two requests, or at the second one, by FIN and by RST.
+        /// The server ends a kept connection between two requests by FIN, or at the second request by FIN or
+        /// RST.
         case keptConnections = "A POST on a kept connection that ends arrives once or fails, and never arrives twice"
 
-        /// 200 at the same time.
+        /// 200 concurrent calls.
         case manyCalls = "Of many calls at once each gets its own answer"
 
         /// `http://[::1]/`, if the machine has that address.
@@ -176,10 +180,11 @@ extension HTTPTransportConformance {
 
         // MARK: Answers
 
-        /// The server sends the body after the sink got the head, and the rest after it got the first piece.
+        /// The server waits for the sink: for the head before the body, and for the first piece before the
+        /// rest.
         case answersInPieces = "An answer reaches the sink while it arrives"
 
-        /// Two lines of `Set-Cookie`, whose dates have commas: RFC 6265, section 3.
+        /// Two lines of `Set-Cookie`, with a comma in a date: RFC 6265, section 3.
         case repeatedFields = "Lines of Set-Cookie are not merged"
 
         /// UTF-8, or else ISO 8859-1: RFC 9110, section 5.5.
@@ -188,31 +193,31 @@ extension HTTPTransportConformance {
         /// RFC 9112, section 7.1.2.
         case trailers = "The fields after a chunked body are its trailers"
 
-        /// The content is not decoded, and its field stays.
+        /// The content is not decoded, and the field `Content-Encoding` stays.
         case unknownCodings = "A content with an unknown coding arrives as it is, with its field"
 
-        /// For a transport that asks for gzip.
+        /// For a transport with `Accept-Encoding: gzip`.
         case knownCodings = "A content of gzip arrives decoded"
 
-        /// Gzip that ends early, with the right `Content-Length` and with the last chunk.
+        /// Truncated gzip, with a correct `Content-Length`, with a last chunk, and without a length.
         case cutContent = "A content of gzip that ends early is truncated although all announced bytes arrived"
 
-        /// Gzip with another checksum than its content's.
+        /// Gzip with a wrong checksum.
         case damagedContent = "A content of gzip with a wrong checksum is an error"
 
         /// 100 and 103: RFC 9110, section 15.2.
         case interimAnswers = "Interim answers and their fields are left out"
 
-        /// Answers to `HEAD`, and the statuses 204 and 304: RFC 9112, section 6.3.
+        /// Responses to `HEAD`, and the statuses 204 and 304: RFC 9112, section 6.3.
         case answersWithoutBody = "An answer without a body ends with its head, whatever its length says"
 
-        /// The connection ends it: RFC 9112, section 6.3.
+        /// The end of the connection ends the body: RFC 9112, section 6.3.
         case unannouncedBodies = "A body without a length ends with the connection"
 
-        /// Lengths that differ, or that are no numbers: RFC 9112, section 6.3.
+        /// Contradictory or non-numeric lengths: RFC 9112, section 6.3.
         case contradictingLengths = "A length that contradicts another one, or is none, is an error"
 
-        /// `HTTPTransportOptions.maximumBodySize`; for `send` alone.
+        /// `HTTPTransportOptions.maximumBodySize`; only for `send`.
         case bodyLimit = "A body over the limit is refused, announced or not, and counted after decoding"
 
         // MARK: Redirections
@@ -220,7 +225,7 @@ extension HTTPTransportConformance {
         /// 301, 302 and 303.
         case redirectedPosts = "A redirected POST becomes a GET without a body and its fields"
 
-        /// A 301 and 302 leave `PUT` as it is; a 303 turns it into `GET`, but not `HEAD`.
+        /// 301 and 302 keep `PUT`; 303 changes `PUT` to `GET`, and keeps `HEAD`.
         case redirectedMethods = "Other methods stay what they are, except for GET after 303"
 
         /// 307 and 308, with a body in memory.
@@ -229,10 +234,10 @@ extension HTTPTransportConformance {
         /// 307 and 308, with a streamed body.
         case resentStreams = "307 and 308 send a streamed body again"
 
-        /// The sink gets one head.
+        /// The sink gets only one head.
         case redirectionBodies = "The head and the body of a redirection do not reach the caller"
 
-        /// None, or one that is no URL.
+        /// A missing `Location`, or a `Location` without a valid URL.
         case unusableLocations = "A redirection without a usable Location is the answer"
 
         /// 300, 304, 305 and 306.
@@ -241,7 +246,7 @@ extension HTTPTransportConformance {
         /// RFC 9110, section 10.2.2.
         case relativeLocations = "A relative Location is resolved, and one without a fragment inherits it"
 
-        /// Those of the options and of the call, for another port and back.
+        /// The credential fields of the options and of the call, with redirections to another port and back.
         case credentials = "Credentials stay behind at another port, and do not come back"
 
         /// With 307 and 308, and `PUT` with 301.
@@ -264,7 +269,7 @@ extension HTTPTransportConformance {
         /// The failure is `notHTTP`.
         case otherProtocols = "An answer of another protocol is not HTTP"
 
-        /// Lines that are no fields, and status lines that are none; repeatedly, after answers without such.
+        /// Malformed field lines and status lines; repeated, each after a well-formed response.
         case malformedHeads = "A head with malformed lines is an answer without them, or not HTTP"
 
         /// The failure is `closedWithoutAnswer`, after FIN and after RST.
@@ -282,10 +287,10 @@ extension HTTPTransportConformance {
         /// The failure is `truncated`.
         case resetBodies = "A body whose connection is reset is truncated"
 
-        /// The failure is `timedOut`: without an answer, in a head, and in a body.
+        /// The failure is `timedOut`: before the head, within the head, after the head, and within the body.
         case silence = "A silent server is timed out after the limit"
 
-        /// The failure is `deadlineExceeded`; `stream` has no deadline but the call's own.
+        /// The failure is `deadlineExceeded`; only a call's deadline applies to `stream`.
         case slowAnswers = "An answer that goes on beyond the deadline ends then"
 
         /// `HTTPCall.timeout` and `HTTPCall.deadline`.
@@ -293,7 +298,7 @@ extension HTTPTransportConformance {
 
         // MARK: Control
 
-        /// Nothing is sent.
+        /// No request is sent.
         case cancelledBefore = "A call of a cancelled task ends with CancellationError"
 
         /// The connection is closed.
@@ -302,10 +307,10 @@ extension HTTPTransportConformance {
         /// The connection is closed.
         case cancelledInBody = "A call that is cancelled in the body ends with CancellationError"
 
-        /// The caller gets that error, and the connection is closed.
+        /// The caller gets the error, and the connection is closed.
         case sinkErrors = "An error of the sink ends the call, whose caller gets it"
 
-        /// Of 32 MB for a sink that waits, the server can send fewer than 8 MB.
+        /// A response of 32 MB for a waiting sink; the server can send fewer than 8 MB.
         case slowSinks = "A sink that waits holds up the server"
     }
 }

@@ -1,6 +1,6 @@
 public import MuxKit
 
-/// Checks the rules of `MuxLease` on a lease of your own.
+/// Checks the rules of `MuxLease` on a custom lease.
 ///
 /// ```swift
 /// @Test func `my lease is a lease`() async throws {
@@ -12,14 +12,15 @@ public import MuxKit
 /// }
 /// ```
 public enum MuxLeaseConformance: RuleSuite, Sendable {
-    /// Checks each rule on a lease of its own.
+    /// Checks each rule on a separate lease.
     ///
     /// - Parameters:
-    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
+    ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
     ///   - advance: Moves the lease's time forward, by up to some minutes.
-    ///   - makeLease: Makes a lease that was never taken, and returns it as two processes see it.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeLease`;
-    ///   `CancellationError` if the task is cancelled.
+    ///   - makeLease: Makes a lease without a previous holder, and returns two connections to the lease, as
+    ///     from two processes.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
+    ///   from `makeLease`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         advancing advance: @escaping @Sendable @concurrent (Duration) async -> Void,
@@ -138,7 +139,7 @@ extension MuxLeaseConformance {
         try await parties.alice.giveBack(first)
         let present = try await parties.alice.take(as: "carol", for: .seconds(60))
         try self.expect(present.owner == "bob", "\(present.owner) has it")
-        // Nor does an earlier term of the same owner.
+        // Also with an earlier term of the same owner.
         let old = MuxLeaseTerm(owner: "bob", generation: first.generation, remaining: .seconds(60))
         try await parties.bob.giveBack(old)
         let still = try await parties.alice.take(as: "carol", for: .seconds(60))
@@ -189,7 +190,8 @@ extension MuxLeaseConformance {
         try await self.wait(for: seen, through: waiting) { try await parties.alice.giveBack(term) }
     }
 
-    /// Waits with each of `leases`, calls `event` when all of them wait, and returns when all waits have ended.
+    /// Waits with each of `leases`, calls `event` when all waits have begun, and returns when all waits have
+    /// ended.
     private static func wait(
         for term: MuxLeaseTerm,
         through leases: [any MuxLease],

@@ -1,7 +1,7 @@
 import Foundation
 public import MuxKit
 
-/// Checks the rules of `MuxSharedStore` on a store of your own.
+/// Checks the rules of `MuxSharedStore` on a custom store.
 ///
 /// ```swift
 /// @Test func `my shared store is one`() async throws {
@@ -13,16 +13,16 @@ public import MuxKit
 /// }
 /// ```
 public enum MuxSharedStoreConformance: RuleSuite, Sendable {
-    /// Checks each rule on a store of its own.
+    /// Checks each rule on a separate store.
     ///
     /// - Parameters:
-    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
-    ///   - unit: By what time advances, a few times in each rule. For a store whose time cannot be moved, such as an engine, a time
-    ///     that `advance` waits for: longer than its calls take by far.
+    ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
+    ///   - unit: The step of time, used a few times in each rule. If the store's time cannot be set, as with
+    ///     a database engine, `advance` waits in real time: use a step much longer than the store's calls.
     ///   - advance: Moves the store's time forward.
-    ///   - makeStore: Makes an empty store, and returns it as two machines see it that are connected.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeStore`;
-    ///   `CancellationError` if the task is cancelled.
+    ///   - makeStore: Makes an empty store, and returns two connections to the store, as from two machines.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
+    ///   from `makeStore`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         unit: Duration = .seconds(10),
@@ -77,7 +77,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
             )
         }
 
-        /// The ticket of a claim that has to be granted.
+        /// The ticket of a claim; throws if the claim is not granted.
         func ticket(
             _ store: any MuxSharedStore,
             _ name: MuxShared.Name? = nil,
@@ -89,7 +89,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
             return ticket
         }
 
-        /// Fetches and puts as a machine does.
+        /// Claims a ticket and puts the entry, like a fetch of one machine.
         func store(_ entry: MuxShared.Entry, _ name: MuxShared.Name? = nil) async throws {
             let isStored = try await self.alice.put(entry, with: try await self.ticket(self.alice, name))
             try MuxSharedStoreConformance.expect(isStored, "the put of its first holder is refused")
@@ -314,7 +314,7 @@ extension MuxSharedStoreConformance {
     }
 
     private static func otherTags(_ fleet: Fleet) async throws {
-        // A store may note both tags in the same step.
+        // First a claim with both tags: a store may record both tags in the same step.
         _ = try await fleet.ticket(fleet.alice)
         let key = MuxStoreKey(domain: "Places", key: "2")
         try await fleet.store(fleet.entry(), MuxShared.Name(key, tags: [fleet.name.tags[0]]))

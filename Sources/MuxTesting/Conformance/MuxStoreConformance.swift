@@ -1,7 +1,7 @@
 import Foundation
 public import MuxKit
 
-/// Checks the rules of `MuxStore` on a store of your own.
+/// Checks the rules of `MuxStore` on a custom store.
 ///
 /// ```swift
 /// @Test func `my store is a store`() async throws {
@@ -9,13 +9,13 @@ public import MuxKit
 /// }
 /// ```
 public enum MuxStoreConformance: RuleSuite, Sendable {
-    /// Checks each rule on a store of its own.
+    /// Checks each rule on a separate store.
     ///
     /// - Parameters:
-    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
-    ///   - makeStore: Makes an empty store in its first session, independent of the earlier ones.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeStore`;
-    ///   `CancellationError` if the task is cancelled.
+    ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
+    ///   - makeStore: Makes an empty store in its first session, independent of earlier stores.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
+    ///   from `makeStore`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         _ makeStore: @Sendable @concurrent () async throws -> any MuxStore
@@ -154,7 +154,7 @@ extension MuxStoreConformance {
         var entries = (1...40).map { self.entry("a", "\($0)", $0) }
         entries += [self.entry("a", nil, 41), self.entry("b", "1", 42)]
         try await store.save(entries, durability: .full)
-        // In another order than they were saved in, with one name twice.
+        // In another order than saved, and with one name twice.
         let asked = entries.reversed() + entries.prefix(1)
         var names = asked.map(\.name)
         var expected: [MuxStoredEntry?] = asked.map { $0 }
@@ -228,7 +228,7 @@ extension MuxStoreConformance {
         }
         try await store.save([self.entry("a", "c", 1), self.entry("a", "c", 2)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 2))
-        // Also with lower numbers: a clock can be set back and an app can be downgraded.
+        // Also with lower numbers: a clock can be set back, and an app can be downgraded.
         try await store.save([self.entry("a", "c", 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 1))
     }
@@ -353,7 +353,7 @@ extension MuxStoreConformance {
         )
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "late"))
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
-        // Nor does a late entry of an ended session replace a present one.
+        // Also, a late entry of an ended session must not replace a present entry.
         try await store.save([self.entry("a", "new", 3, epoch: 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
     }

@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// The mechanism of the conformance suites: each rule is a check that ends in time without an error.
+/// A conformance suite: the check of each rule must end in time without an error.
 protocol RuleSuite {}
 
 /// A broken rule, found by a conformance suite.
@@ -12,7 +12,7 @@ public struct ConformanceFailure: Error, LocalizedError, CustomStringConvertible
     /// The violation.
     public var detail: String
 
-    /// A failure with these texts.
+    /// Makes a failure from texts.
     public init(rule: String, detail: String) {
         self.rule = rule
         self.detail = detail
@@ -25,7 +25,7 @@ public struct ConformanceFailure: Error, LocalizedError, CustomStringConvertible
     public var description: String { ErrorText.ended("\(self.rule): \(self.detail)") }
 }
 
-/// The error of a check whose rule is broken.
+/// The error of a check with a broken rule.
 struct RuleBroken: Error {
     var detail: String
 }
@@ -33,9 +33,10 @@ struct RuleBroken: Error {
 extension RuleSuite {
     /// Runs the check of one rule.
     ///
-    /// Any error of the check breaks the rule, and so does a check that exceeds the limit; it is cancelled and not awaited.
+    /// Any error of the check, or exceeding the limit, breaks the rule. A check over the limit is cancelled
+    /// and not awaited.
     ///
-    /// - Returns: How the rule is broken; `nil` if it is kept.
+    /// - Returns: The violation of the rule; `nil` if the rule is kept.
     /// - Throws: `CancellationError` if the present task is cancelled.
     static func flaw(
         within limit: Duration,
@@ -63,7 +64,7 @@ extension RuleSuite {
         return try await verdict.pass()
     }
 
-    /// Lets real time pass, so that calls that have begun get as far as they can.
+    /// Waits in real time to let running calls make progress.
     static func settle() async throws {
         try await TimeSource(ContinuousClock()).sleep(for: .milliseconds(30))
     }

@@ -1,23 +1,24 @@
 import Foundation
 import MuxKit
 
-/// How often a value is fetched by machines that ask for it at random times, by what they share.
+/// Simulates the fetches of a value by machines with requests at random times, for each kind of sharing.
 ///
-/// Virtual: the events of a time line that is drawn from a seed. The policy's own function says when a machine renews ahead of time.
+/// The simulation uses virtual time and random numbers from a seed. `MuxPolicy` determines the times of early
+/// renewals.
 package struct FleetSimulation: Sendable {
-    /// What the machines share.
+    /// The kind of sharing between machines.
     package enum Sharing: Sendable, CaseIterable {
-        /// Nothing: each has a memory of its own.
+        /// No sharing: each machine has a separate memory.
         case nothing
-        /// A store, in which each looks before it fetches.
+        /// A shared store, which a machine reads before each fetch.
         case store
-        /// A store, and each renews ahead of time at random.
+        /// A shared store, with early renewals at random times.
         case storeWithEarlyExpiry
-        /// A store that says who fetches.
+        /// A shared store that grants the right to fetch to a single machine at a time.
         case claims
     }
 
-    /// A value with the time of its fetch, and from when it is renewed.
+    /// The times of a value's fetch and early renewal, in seconds.
     private struct Entry {
         var fetchedAt: Double
         var renewsAt: Double
@@ -26,26 +27,26 @@ package struct FleetSimulation: Sendable {
     private let machines: Int
     private let sharing: Sharing
     private let policy: MuxPolicy
-    /// How often each machine asks, in requests to the second.
+    /// The request rate of each machine, in requests per second.
     private let rate = 2.0
-    /// How long a fetch takes, in seconds.
+    /// The duration of a fetch, in seconds.
     private let fetchTime = 0.1...0.3
     private let timeToLive = 60.0
 
-    /// Describes a fleet whose machines ask twice a second for a value with a time to live of a minute.
+    /// Makes a simulation with two requests per second and machine, and a time to live of a minute.
     package init(machines: Int, sharing: Sharing) {
         self.machines = machines
         self.sharing = sharing
-        // The mean lead is a quarter of this: the time of a long fetch.
+        // The mean lead is a quarter of `refreshAhead`: the duration of a long fetch.
         let isEarly = sharing == .storeWithEarlyExpiry
         self.policy = MuxPolicy(timeToLive: .seconds(60), refreshAhead: isEarly ? .milliseconds(1_200) : nil)
     }
 
-    /// The number of fetches in each time to live.
+    /// The mean number of fetches per time to live.
     ///
     /// - Parameters:
-    ///   - cycles: How many times to live to simulate.
-    ///   - seed: Determines all that is left to chance.
+    ///   - cycles: The number of times to live in the measurement.
+    ///   - seed: The seed of the random numbers.
     /// - Returns: The mean.
     package func fetchesPerTimeToLive(cycles: Int, seed: UInt64) -> Double {
         var random = SplitMix64(state: seed)
@@ -58,7 +59,7 @@ package struct FleetSimulation: Sendable {
         var store: Double?
         var fetches: [(machine: Int, end: Double)] = []
         var count = 0
-        // Not the first time to live, in which no machine has anything.
+        // Fetches in the first time to live do not count: at its beginning, no machine has a value.
         let (begin, end) = (self.timeToLive, self.timeToLive * Double(cycles + 1))
         var now = 0.0
         while now < end {
@@ -75,7 +76,7 @@ package struct FleetSimulation: Sendable {
             }
             guard !isGood(memories[machine]), !fetches.contains(where: { $0.machine == machine }) else { continue }
             if self.sharing != .nothing {
-                // Another machine's newer entry.
+                // Takes the newer entry of another machine.
                 if let store, store > memories[machine]?.fetchedAt ?? -1 { memories[machine] = entry(store, &random) }
                 guard !isGood(memories[machine]), self.sharing != .claims || fetches.isEmpty else { continue }
             }

@@ -2,9 +2,9 @@ public import Foundation
 public import MuxKit
 import Synchronization
 
-/// A shared store in memory, which can be slow, away, cut off and empty; its time is virtual unless you give it another clock.
+/// A shared store in memory, with simulated delays, failures, cut connections and losses of entries.
 ///
-/// Each machine of a fleet has a connection of its own:
+/// The default clock is a ``VirtualClock``. Each machine of a fleet has a separate connection:
 ///
 /// ```swift
 /// let store = MemorySharedStore(clock: clock)
@@ -15,7 +15,7 @@ import Synchronization
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 public final class MemorySharedStore: Sendable {
-    /// The store, or the way to it, is away.
+    /// The error of a call without a connection to the store.
     public struct Away: ConnectivityError, LocalizedError, CustomStringConvertible {
         /// Makes an error.
         public init() {}
@@ -36,13 +36,14 @@ public final class MemorySharedStore: Sendable {
         var delay = Duration.zero
     }
 
-    /// Who listens on a connection.
+    /// The state of a connection, with its streams of changes.
     fileprivate struct Listeners: Sendable {
         var isCut = false
         var losesReplies = false
-        /// Whether changes were missed.
+        /// Whether the connection missed changes.
         var hasMissed = false
-        /// Whether the store has lost its entries since the last change that was told.
+        /// Whether the store has lost its entries, and the streams of the connection have not been notified
+        /// yet.
         var hasLost = false
         var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
         var lastStream: UInt64 = 0
@@ -56,13 +57,13 @@ public final class MemorySharedStore: Sendable {
     /// - Parameter clock: The store's clock.
     public init(clock: any Clock<Duration> = VirtualClock()) { self.time = TimeSource(clock) }
 
-    /// How many calls reached the store: trips of a wire.
+    /// The number of calls that reached the store, as round trips of a network.
     public var callCount: Int { self.state.withLock { $0.calls } }
 
     /// The number of open streams of changes: zero at rest.
     package var listenerCount: Int { self.state.withLock { $0.connections.values.reduce(0) { $0 + $1.streams.count } } }
 
-    /// How long a call takes; zero.
+    /// The duration of a call; zero by default.
     public var delay: Duration {
         get { self.state.withLock { $0.delay } }
         set { self.state.withLock { $0.delay = newValue } }
@@ -70,7 +71,8 @@ public final class MemorySharedStore: Sendable {
 
     /// Whether all calls throw ``Away``.
     ///
-    /// When the store is back, all connections are told that changes are unknown.
+    /// When the store is back, all connections, except cut connections, receive `MuxShared.Change.unknown`,
+    /// or `emptied` after a loss of entries.
     public var isDown: Bool {
         get { self.state.withLock { $0.isDown } }
         set {
@@ -81,7 +83,9 @@ public final class MemorySharedStore: Sendable {
         }
     }
 
-    /// Loses all entries and claims, as an engine does that starts again without a disk; all connections break.
+    /// Removes all entries and claims, like a restart of an engine without a disk.
+    ///
+    /// All connections receive `MuxShared.Change.emptied`; unreachable connections receive the change later.
     public func loseEverything() {
         self.change { state in
             state.ledger.lost()
@@ -92,7 +96,7 @@ public final class MemorySharedStore: Sendable {
         }
     }
 
-    /// A connection of one machine.
+    /// Makes a connection of a machine.
     public func connection() -> Connection {
         let id = self.state.withLock { state in
             state.lastConnection += 1
@@ -102,20 +106,23 @@ public final class MemorySharedStore: Sendable {
         return Connection(self, id)
     }
 
-    /// Changes the state, then tells those that are connected again what they missed.
+    /// Changes the state, then notifies connections that missed changes and are reachable.
     private func change(_ body: (inout State) -> Void) {
         self.state.withLock { state in
             body(&state)
             for (id, listeners) in state.connections where listeners.hasMissed && !listeners.isCut && !state.isDown {
                 state.connections[id]?.hasMissed = false
                 state.connections[id]?.hasLost = false
-                // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
+                // Under the lock, so that all streams get changes in the same order; a buffered stream runs
+                // no client code.
                 for stream in listeners.streams.values { stream.yield(listeners.hasLost ? .emptied : .unknown) }
             }
         }
     }
 
-    /// One trip: changes the books, and tells all that are connected of the changes, in their order.
+    /// Runs a call: changes the ledger, and sends the changes in order to all reachable connections.
+    ///
+    /// A connection does not receive its own invalidations.
     fileprivate func trip<R: Sendable>(
         _ id: UInt64,
         _ body: (inout SharedLedger<MuxShared.Entry>, Moment) throws -> (R, [MuxShared.Change])
@@ -148,7 +155,7 @@ public final class MemorySharedStore: Sendable {
     fileprivate func cut(_ id: UInt64, _ isCut: Bool) {
         self.change { state in
             state.connections[id]?.isCut = isCut
-            // What was told meanwhile is lost, and so may be what was on its way.
+            // Changes during the cut are lost, and so may be changes in transit.
             if isCut { state.connections[id]?.hasMissed = true }
         }
     }
@@ -168,7 +175,7 @@ public final class MemorySharedStore: Sendable {
         return stream
     }
 
-    /// The store as one machine sees it.
+    /// The connection of a machine to the store.
     public final class Connection: MuxSharedStore {
         private let store: MemorySharedStore
         private let id: UInt64
@@ -183,13 +190,16 @@ public final class MemorySharedStore: Sendable {
             for stream in (streams ?? [:]).values { stream.finish() }
         }
 
-        /// Whether calls throw ``MemorySharedStore/Away`` and no change is told; afterwards changes are unknown.
+        /// Whether the connection is cut: calls throw ``MemorySharedStore/Away``, and no changes arrive.
+        ///
+        /// After the cut, the streams of changes receive `MuxShared.Change.unknown`, or `emptied` after a
+        /// loss of entries.
         public var isCut: Bool {
             get { self.store.state.withLock { $0.connections[self.id]?.isCut ?? true } }
             set { self.store.cut(self.id, newValue) }
         }
 
-        /// Whether calls take effect and throw ``MemorySharedStore/Away`` all the same.
+        /// Whether calls take effect, but throw ``MemorySharedStore/Away``.
         public var losesReplies: Bool {
             get { self.store.state.withLock { $0.connections[self.id]?.losesReplies ?? false } }
             set { self.store.state.withLock { $0.connections[self.id]?.losesReplies = newValue } }
@@ -270,7 +280,7 @@ public final class MemorySharedStore: Sendable {
             }
         }
 
-        /// What changes, as long as the connection lives.
+        /// The changes for this machine, until the deallocation of the connection.
         public func changes() -> AsyncStream<MuxShared.Change> { self.store.listen(self.id) }
 
         private static func entry(_ held: SharedLedger<MuxShared.Entry>.Held, at now: Moment) -> MuxShared.Entry {

@@ -1,13 +1,15 @@
 package import MuxKit
 
-/// The books of a ``MuxSharedStore``: entries, claims and epochs, as a pure state machine.
+/// The ledger of a `MuxSharedStore`: entries, claims and epochs, as a pure state machine.
 ///
-/// Whatever can be invalidated in one step has an epoch, which that raises. A claim notes the epochs of what its name belongs to, and
-/// what is put with it has those: so it does not exist if any was raised since the claim was granted.
+/// Each tag, each domain and the scope of everything has an epoch, which an invalidation raises. A claim
+/// records the epochs of the scopes of its name, and an entry gets the epochs of its claim. The entry is
+/// invalid if an epoch was raised after the grant of the claim. An invalidation of a single entry removes the
+/// entry and its claim.
 package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     package struct Held: Hashable, Sendable {
         package var content: Content
-        /// When it was fetched.
+        /// The time of the fetch.
         package var fetchedAt: Moment
         fileprivate var epochs: [MuxShared.Scope: UInt64]
     }
@@ -35,7 +37,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         Dictionary(name.scopes.map { ($0, self.epochs[$0] ?? 0) }) { epoch, _ in epoch }
     }
 
-    /// The entry, unless it is over.
+    /// The entry; `nil` if absent or invalidated.
     package func entry(_ name: MuxShared.Name) -> Held? {
         self.entries[name.key].flatMap { $0.epochs == self.epochs(of: name) ? $0 : nil }
     }
@@ -45,7 +47,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         self.standing(name, at: now)?.nonce == nonce
     }
 
-    /// Whether a caller has the right to put the entry.
+    /// Whether a valid claim of the entry exists.
     package func isClaimed(_ name: MuxShared.Name, at now: Moment) -> Bool { self.standing(name, at: now) != nil }
 
     private func standing(_ name: MuxShared.Name, at now: Moment) -> Standing? {
@@ -55,14 +57,14 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         return claim
     }
 
-    /// A caller wants the entry, or else to fetch it.
+    /// Returns an acceptable entry, or otherwise grants a claim unless another claim is valid.
     ///
     /// - Parameters:
     ///   - name: The entry's name.
-    ///   - duration: For how long the claim stands at most.
-    ///   - now: The time.
-    ///   - isGoodEnough: Whether an entry will do.
-    /// - Returns: The entry, or who fetches.
+    ///   - duration: The maximum validity of the claim.
+    ///   - now: The current time.
+    ///   - isGoodEnough: Whether an entry is acceptable.
+    /// - Returns: The acceptable entry, the granted claim, or the end of the other claim.
     package mutating func claimed(
         _ name: MuxShared.Name,
         for duration: Duration,
@@ -81,9 +83,9 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         return .granted(nonce: self.lastNonce, held)
     }
 
-    /// A fetch has ended with a value.
+    /// Stores the value of a fetch, and ends its claim.
     ///
-    /// - Returns: Whether it is stored: its claim still stood.
+    /// - Returns: Whether the value was stored; `false` if the claim is not valid any more.
     package mutating func put(
         _ content: Content,
         fetchedAt: Moment,
@@ -97,16 +99,16 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         return true
     }
 
-    /// A fetch has ended without a value.
+    /// Ends the claim of a fetch without a value.
     ///
-    /// - Returns: Whether its claim still stood.
+    /// - Returns: Whether the claim was still valid.
     package mutating func givenUp(_ nonce: UInt64, _ name: MuxShared.Name, at now: Moment) -> Bool {
         guard self.stands(nonce, name, at: now) else { return false }
         self.claims[name.key] = nil
         return true
     }
 
-    /// Something is over.
+    /// Invalidates the entries and claims of a scope.
     package mutating func invalidated(_ scope: MuxShared.Scope) {
         if case .entry(let key) = scope {
             self.entries[key] = nil
@@ -116,9 +118,9 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         }
     }
 
-    /// All entries are lost, as those of an engine that starts again without a disk; the epochs, too.
+    /// Removes all entries, claims and epochs, like a restart of an engine without a disk.
     ///
-    /// Nonces go on, as random ones do: no put of before is accepted.
+    /// Nonces are not repeated, like random nonces: no put with an earlier claim is accepted.
     package mutating func lost() {
         self.entries = [:]
         self.claims = [:]

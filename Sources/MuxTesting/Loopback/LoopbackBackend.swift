@@ -2,15 +2,15 @@ public import Foundation
 
 /// A web service on 127.0.0.1 with sign-in, tokens and resources.
 ///
-/// | request | answer |
-/// | --- | --- |
-/// | `POST /sign-in` with `user`, `password` | tokens, or 401 with `invalid_credentials` |
-/// | `POST /token` with `grant_type=refresh_token`, `refresh_token` | tokens, or 400 with `invalid_grant`, `invalid_request` or `unsupported_grant_type` (RFC 6749) |
-/// | `GET /me` with a bearer token | `{"user": …}`, or 401, with `invalid_token` unless the token is missing |
-/// | `GET /places/{id}` with a bearer token | one of the places, 404, or 401 |
+/// Requests and responses:
+/// - `POST /sign-in` with `user`, `password`: tokens, or 401 with `invalid_credentials`.
+/// - `POST /token` with `grant_type=refresh_token`, `refresh_token`: tokens, or 400 with `invalid_grant`,
+///   `invalid_request` or `unsupported_grant_type` (RFC 6749).
+/// - `GET /me` with a bearer token: `{"user": …}`, or 401, with `invalid_token` unless the token is missing.
+/// - `GET /places/{id}` with a bearer token: a place, 404, or 401.
 ///
-/// Bodies are JSON or a URL-encoded form. Tokens are sent as `access_token`, `refresh_token`, `token_type` and
-/// `expires_in` (whole seconds).
+/// Bodies are JSON or a URL-encoded form. Tokens are sent as `access_token`, `refresh_token`, `token_type`
+/// and `expires_in` (whole seconds).
 public final class LoopbackBackend: Sendable {
     private struct TokenReply: Encodable, Sendable {
         enum CodingKeys: String, CodingKey {
@@ -26,18 +26,18 @@ public final class LoopbackBackend: Sendable {
         var lifetime: Int64
     }
 
-    /// The authorization server, which counts requests and can be made to fail.
+    /// The authorization server, with counts of requests and configurable failures.
     public let oauth: FakeOAuthServer
 
-    /// The HTTP server, which counts requests by method and path.
+    /// The HTTP server, with counts of requests by method and path.
     public let server: LoopbackServer
 
-    /// A service that does not listen yet.
+    /// Makes a service; the service does not listen yet.
     ///
     /// - Parameters:
     ///   - oauth: The authorization server.
     ///   - places: The places, by id.
-    ///   - hook: Called first with every request; a response from it is sent in place of the service's own.
+    ///   - hook: Called first with every request; a returned response replaces the response of the service.
     /// - Throws: An error from encoding the places.
     public init<Place: Encodable & Identifiable & Sendable>(
         oauth: FakeOAuthServer,
@@ -56,7 +56,7 @@ public final class LoopbackBackend: Sendable {
     /// The service's URL, without a path.
     public var url: URL { self.server.url }
 
-    /// Starts to listen, on the same port every time.
+    /// Starts to listen, each time on the same port.
     ///
     /// - Returns: The service's URL.
     /// - Throws: ``LoopbackServer/Failure``.
@@ -127,7 +127,7 @@ public final class LoopbackBackend: Sendable {
         }
     }
 
-    /// Without a token there is no error code (RFC 6750, section 3.1).
+    /// The response to an unauthorized request; no error code without a token (RFC 6750, section 3.1).
     private static func unauthorized(_ request: LoopbackServer.Request) -> LoopbackServer.Response {
         guard request.bearerToken != nil else {
             return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Bearer"])

@@ -2,20 +2,20 @@ import Dispatch
 import Foundation
 import MuxKit
 
-/// One connection of a ``LoopbackServer``, served on its own thread.
+/// One connection of a ``LoopbackServer``, served on a separate thread.
 final class LoopbackConnection: Sendable {
     private struct State: Sendable {
-        /// `false` once the descriptors are closed: the system may have reused their numbers.
+        /// `false` after the descriptors are closed: the system may have reused their numbers.
         var isOpen = true
         var isStopped = false
-        /// The task that the thread waits for.
+        /// The task of the running handler; the thread waits for its end.
         var work: Task<Void, Never>?
     }
 
-    /// The received bytes that are not handled yet.
+    /// Received, unprocessed bytes.
     private struct Incoming {
         var parser: LoopbackRequestParser
-        /// The client has shut down its sending side; it may still read.
+        /// Whether the client has shut down its sending side; the client may still read.
         var isEnded = false
     }
 
@@ -30,7 +30,7 @@ final class LoopbackConnection: Sendable {
         self.wakeUp = try Socket.wakePipe()
     }
 
-    /// Serves requests until either side ends the connection, then closes it; blocks.
+    /// Serves requests until either side ends the connection, then closes the connection; blocks.
     func serve(
         _ parser: LoopbackRequestParser,
         _ immediate: @Sendable (LoopbackServer.Request) -> LoopbackServer.Response?,
@@ -82,8 +82,10 @@ final class LoopbackConnection: Sendable {
 
     private func write(_ data: Data) -> Bool { Socket.write(Array(data), to: self.descriptor) }
 
-    /// Reads and discards for at most a second: closing with unread bytes would reset the connection and could destroy the
-    /// response (RFC 9112, section 9.6).
+    /// Reads and discards input for at most two seconds.
+    ///
+    /// Closing a connection with unread bytes would reset the connection and could destroy the response (RFC
+    /// 9112, section 9.6).
     private func discardInput() {
         Socket.endWriting(self.descriptor)
         let end = ContinuousClock.now.advanced(by: .seconds(1))
@@ -93,11 +95,11 @@ final class LoopbackConnection: Sendable {
         {}
     }
 
-    // MARK: - Answering
+    // MARK: - Responding
 
-    /// Sends a response to `request`, or to bytes that are not a request if that is `nil`.
+    /// Sends a response to `request`, or with `nil` to bytes without a valid request.
     ///
-    /// - Returns: Whether it was sent and the connection stays open.
+    /// - Returns: `true` if the response was sent and the connection stays open.
     private func send(
         _ response: LoopbackServer.Response,
         to request: LoopbackServer.Request?,
@@ -170,9 +172,9 @@ final class LoopbackConnection: Sendable {
         return Data((text + "\r\n").utf8)
     }
 
-    /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped before that.
+    /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped earlier.
     ///
-    /// Bytes that arrive meanwhile are appended to `incoming`.
+    /// Bytes received in the meantime are appended to `incoming`.
     private func outcome<Value: Sendable>(
         of operation: @escaping @Sendable @concurrent () async -> Value,
         _ incoming: inout Incoming
@@ -193,7 +195,7 @@ final class LoopbackConnection: Sendable {
         while true {
             let listens = !incoming.isEnded && incoming.parser.canTakeMore
             if !listens, !Socket.isConnected(self.descriptor) { break }
-            // Without reading, a reset is only noticed by asking.
+            // Without reading, only polling detects a reset.
             let milliseconds: Int32? = listens ? nil : 20
             let source = listens ? self.descriptor : nil
             switch Socket.wait(for: source, wake: self.wakeUp.wait, milliseconds: milliseconds) {
@@ -228,10 +230,10 @@ final class LoopbackConnection: Sendable {
     }
 }
 
-/// Runs the handlers of one connection on its own queue.
+/// Runs the handlers of one connection on a separate queue.
 ///
-/// A test that waits for another process may block the cooperative pool (exit tests of Swift 6.3.1 do), and that process may wait
-/// for a response.
+/// A test with a child process can block the cooperative pool during its wait (exit tests of Swift 6.3.1 do),
+/// and the child process may wait for a response.
 private final class LoopbackExecutor: TaskExecutor {
     private let queue = DispatchQueue(label: "MuxTesting.Loopback")
 

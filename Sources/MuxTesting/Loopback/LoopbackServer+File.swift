@@ -2,31 +2,32 @@ public import Foundation
 import MuxKit
 
 extension LoopbackServer {
-    /// A large file to serve whole or in ranges, with or without faults.
+    /// A large file, served whole or in ranges, with or without faults.
     ///
     /// ```swift
-    /// let file = LoopbackServer/File(size: 1_000_000)
+    /// let file = LoopbackServer.File(size: 1_000_000)
     /// let server = LoopbackServer { request in file.response(to: request) }
     /// ```
     ///
-    /// Its bytes are generated as they are sent, so it may be larger than memory. It understands `Range: bytes=a-`,
-    /// `bytes=a-b` and `bytes=-n`, and `If-Range` (RFC 9110, sections 13.1.5 and 14).
+    /// The bytes are generated while sending; the file may be larger than memory. The file supports
+    /// `Range: bytes=a-`, `bytes=a-b` and `bytes=-n`, and `If-Range` (RFC 9110, sections 13.1.5 and 14).
     public final class File: Sendable {
         /// A fault of one response.
         public enum Fault: Sendable {
-            /// The connection is closed after that many bytes of the body.
+            /// The connection is closed after this number of bytes of the body.
             case cut(after: Int64)
-            /// The server sends that many bytes of the body, waits for the closure, then sends the rest.
+            /// The server sends this number of bytes of the body, waits for the closure, then sends the rest.
             case hold(after: Int64, @Sendable @concurrent () async -> Void)
-            /// The whole file is sent instead of the range.
+            /// The server ignores `Range` and sends the whole file.
             case ignoreRange
-            /// `Content-Length` is too large by that many bytes; the connection is closed after the body.
+            /// `Content-Length` is too large by this number of bytes; the connection is closed after the
+            /// body.
             case claim(more: Int64)
-            /// `Content-Range` begins that many bytes too late.
+            /// The start in `Content-Range` is too large by this number of bytes.
             case shift(by: Int64)
-            /// There is no `Content-Length`, and the body has that many bytes too many.
+            /// The response has no `Content-Length`, and the body has this number of extra bytes.
             case excess(Int)
-            /// There is no `Content-Length`; the connection is closed after the body.
+            /// The response has no `Content-Length`; the connection is closed after the body.
             case unannounced
         }
 
@@ -41,12 +42,12 @@ extension LoopbackServer {
         private let state: Locked<State>
         private static let pieceSize: Int64 = 65_536
 
-        /// A file of pseudorandom bytes.
+        /// Makes a file of pseudorandom bytes.
         ///
         /// - Parameters:
         ///   - size: The size in bytes.
         ///   - seed: The seed of the content; 0 for zeros.
-        ///   - etag: The validator, quotes included; `nil` for none.
+        ///   - etag: The validator, including quotes; `nil` for no validator.
         public init(size: Int64, seed: UInt64 = 1, etag: String? = "\"1\"") {
             self.state = Locked(State(size: max(0, size), seed: seed, etag: etag))
         }
@@ -56,7 +57,7 @@ extension LoopbackServer {
         /// - Parameters:
         ///   - size: The size in bytes.
         ///   - seed: The seed of the content; 0 for zeros.
-        ///   - etag: The validator, quotes included; `nil` for none.
+        ///   - etag: The validator, including quotes; `nil` for no validator.
         public func replace(size: Int64, seed: UInt64, etag: String?) {
             self.state.withLock { state in
                 state.size = max(0, size)
@@ -65,10 +66,10 @@ extension LoopbackServer {
             }
         }
 
-        /// The offsets of the bodies, in the order of the requests.
+        /// The offset of the first byte of each body, in the order of the requests.
         public var starts: [Int64] { self.state.withLock { $0.starts } }
 
-        /// The number of bytes of bodies generated so far.
+        /// The number of body bytes generated so far.
         public var bytesSent: Int64 { self.state.withLock { $0.sent } }
 
         /// The whole content.
@@ -81,7 +82,7 @@ extension LoopbackServer {
         ///
         /// - Parameters:
         ///   - request: The request.
-        ///   - fault: The fault of the response; `nil` for none.
+        ///   - fault: The fault of the response; `nil` for no fault.
         /// - Returns: The response.
         public func response(to request: Request, fault: Fault? = nil) -> Response {
             let state = self.state.withLock { $0 }
@@ -151,7 +152,8 @@ extension LoopbackServer {
             }
         }
 
-        /// The range of a header field: `nil` if it is malformed or missing, `.some(nil)` if it cannot be satisfied.
+        /// The range of a header field: `nil` for a malformed or missing field, `.some(nil)` for an
+        /// unsatisfiable range.
         private static func range(_ field: String?, of size: Int64) -> Range<Int64>?? {
             guard let field, field.hasPrefix("bytes=") else { return .none }
             let ends = field.dropFirst("bytes=".count).split(
@@ -173,7 +175,7 @@ extension LoopbackServer {
             }
         }
 
-        /// The number with these digits, saturating; `nil` if they are not digits.
+        /// The number with these digits, saturating; `nil` for other characters.
         private static func position(_ digits: Substring) -> Int64? {
             guard !digits.isEmpty, digits.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
             return Int64(digits) ?? .max

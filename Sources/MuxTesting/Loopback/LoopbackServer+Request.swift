@@ -3,30 +3,30 @@ public import Foundation
 extension LoopbackServer {
     /// A received request.
     public struct Request: Sendable {
-        /// The method, such as `GET`, as it was sent.
+        /// The method as sent, such as `GET`.
         public var method: String
 
-        /// Path and query, as they were sent.
+        /// Path and query as sent.
         public var target: String
 
-        /// The version of HTTP: `HTTP/1.1` or `HTTP/1.0`.
+        /// The HTTP version: `HTTP/1.1` or `HTTP/1.0`.
         public var version = "HTTP/1.1"
 
         /// Names and values of the header fields, in order.
         public var headers: [(name: String, value: String)]
 
-        /// The body; empty if there is none.
+        /// The body; empty if absent.
         public var body: Data
 
-        /// The path as it was sent, still percent-encoded, without the query.
+        /// The path as sent, percent-encoded, without the query.
         public var path: String { String(self.target.prefix { $0 != "?" }) }
 
-        /// The segments of the path, decoded one by one.
+        /// The segments of the path, each percent-decoded.
         public var segments: [String] {
             self.path.split(separator: "/").map { $0.removingPercentEncoding ?? String($0) }
         }
 
-        /// The value of the first header field of that name, compared without case.
+        /// The value of the first header field with this name, compared case-insensitively.
         public func header(_ name: String) -> String? {
             let name = name.lowercased()
             return self.headers.first { $0.name.lowercased() == name }?.value
@@ -39,13 +39,13 @@ extension LoopbackServer {
                 && (self.version != "HTTP/1.0" || options.contains("keep-alive"))
         }
 
-        /// The token of an `Authorization: Bearer …` field.
+        /// The token of an `Authorization: Bearer …` field; `nil` if absent.
         public var bearerToken: String? {
             guard let value = self.header("Authorization"), value.lowercased().hasPrefix("bearer ") else { return nil }
             return String(value.dropFirst("bearer ".count))
         }
 
-        /// The fields of the body: of a JSON object whose values are text, or of a submitted form.
+        /// The fields of the body: a JSON object with texts as values, or a submitted form.
         public var fields: [String: String] {
             if self.header("Content-Type")?.lowercased().hasPrefix("application/json") == true {
                 return (try? JSONDecoder().decode([String: String].self, from: self.body)) ?? [:]
@@ -78,17 +78,17 @@ struct ConnectionOptions: Sendable {
     func contains(_ option: String) -> Bool { self.options.contains(option) }
 }
 
-/// Parses requests from received bytes: the part of HTTP/1.1 that clients of tests use.
+/// A parser of requests, for the subset of HTTP/1.1 used in tests.
 package struct LoopbackRequestParser: Sendable {
     /// The next step of the connection.
     package enum Step: Sendable {
         /// More bytes are needed.
         case needsMore
-        /// The client waits for leave to send the body (RFC 9110, section 10.1.1).
+        /// The client waits for permission to send the body (RFC 9110, section 10.1.1).
         case sendContinue
-        /// A whole request, whose bytes are removed from the buffer.
+        /// A complete request; its bytes are removed from the buffer.
         case request(LoopbackServer.Request)
-        /// The bytes are not an acceptable request; answer with this status and close.
+        /// The bytes are not an acceptable request: respond with this status and close.
         case refuse(status: Int)
     }
 
@@ -185,7 +185,7 @@ package struct LoopbackRequestParser: Sendable {
 }
 
 extension Character {
-    /// RFC 9110, section 5.6.2.
+    /// Whether the character is allowed in a token: RFC 9110, section 5.6.2.
     fileprivate var isHTTPToken: Bool {
         self.isASCII && (self.isLetter || self.isNumber || "!#$%&'*+-.^_`|~".contains(self))
     }

@@ -1,28 +1,31 @@
 public import Foundation
 
 extension LoopbackServer {
-    /// A response as a list of steps, well-formed or not.
+    /// A response as a list of steps, well-formed or malformed.
     public struct Response: Sendable {
         /// One action of the server.
         public enum Step: Sendable {
-            /// Sends a status line and these header fields, and adds `Connection: close` where the connection ends.
+            /// Sends a status line and the given header fields, with `Connection: close` before the end of
+            /// the connection.
             ///
-            /// The steps after it are the body, which is left out where none is allowed: in answer to `HEAD` and with the
-            /// statuses 1xx, 204 and 304. With `Connection: close` the connection is closed after the last step.
+            /// The steps after the head are the body. The body is omitted in a response to `HEAD`, and with
+            /// the statuses 1xx, 204 and 304. With `Connection: close` the connection is closed after the
+            /// last step.
             case head(status: Int, headers: [(name: String, value: String)])
 
-            /// Sends these bytes, also without a ``head(status:headers:)`` before them.
+            /// Sends the given bytes, with or without a preceding ``head(status:headers:)``.
             case send(Data)
 
-            /// Sends the pieces that the closure returns until it returns `nil`: for a body larger than memory.
+            /// Sends the pieces from the closure until `nil`: for a body larger than memory.
             case sendPieces(@Sendable () -> Data?)
 
-            /// Sends the pieces that the closure returns until it returns `nil`: for a body that is not known yet.
+            /// Sends the pieces from the closure until `nil`: for a body not known in advance.
             ///
-            /// The closure is cancelled when the client hangs up or the server stops.
+            /// The closure is cancelled if the client hangs up or the server stops.
             case sendAwaited(@Sendable @concurrent () async -> Data?)
 
-            /// Waits until the closure returns, which is cancelled when the client hangs up or the server stops.
+            /// Waits until the closure returns; the closure is cancelled if the client hangs up or the server
+            /// stops.
             case wait(@Sendable @concurrent () async -> Void)
 
             /// Closes the connection and ends the response.
@@ -32,19 +35,23 @@ extension LoopbackServer {
             case reset
         }
 
-        /// The steps in order; after the last one the connection takes the next request unless the client wants it closed.
+        /// The steps in order.
+        ///
+        /// After the last step the connection reads the next request, unless the request or a head contains
+        /// `Connection: close`.
         public var steps: [Step]
 
-        /// A response with these steps.
+        /// Makes a response from steps.
         public init(steps: [Step]) { self.steps = steps }
 
-        /// A well-formed response.
+        /// Makes a well-formed response.
         ///
         /// - Parameters:
         ///   - status: The status code.
         ///   - headers: Names and values of header fields; `Content-Length` is added.
         ///   - body: The body.
-        ///   - claimedLength: A wrong `Content-Length`, in bytes; the connection is closed after the body then.
+        ///   - claimedLength: A wrong `Content-Length`, in bytes; the connection is then closed after the
+        ///     body.
         public init(
             status: Int = 200,
             headers: KeyValuePairs<String, String> = [:],
@@ -64,7 +71,7 @@ extension LoopbackServer {
             )
         }
 
-        /// A response with a value as JSON; status 500 if the value cannot be encoded.
+        /// A response with a value as JSON; status 500 if the value is not encodable.
         public static func json(
             _ value: some Encodable,
             status: Int = 200,
@@ -75,7 +82,7 @@ extension LoopbackServer {
             return Response(status, fields, length: body.count, body: body)
         }
 
-        /// A response that pauses after the first `count` bytes of the body until `wait` returns.
+        /// A response with a pause after the first `count` bytes of the body, until `wait` returns.
         public static func held(
             body: Data,
             after count: Int,
@@ -86,16 +93,19 @@ extension LoopbackServer {
             return response
         }
 
-        /// A response without `Content-Length` that is sent piece by piece and ends with the connection.
+        /// A response without `Content-Length`, sent in pieces; the end of the connection ends the body.
         ///
         /// ```swift
-        /// let events = LoopbackServer/Response.streamed(contentType: "text/event-stream") { await feed.next() }
+        /// let events = LoopbackServer.Response.streamed(contentType: "text/event-stream") {
+        ///     await feed.next()
+        /// }
         /// ```
         ///
         /// - Parameters:
         ///   - contentType: The value of `Content-Type`.
         ///   - headers: Names and values of further header fields.
-        ///   - next: Returns the next piece, or `nil` at the end. It is cancelled when the client hangs up or the server stops.
+        ///   - next: Returns the next piece, or `nil` at the end. The closure is cancelled if the client
+        ///     hangs up or the server stops.
         /// - Returns: The response.
         public static func streamed(
             contentType: String,
@@ -112,7 +122,8 @@ extension LoopbackServer {
         }
 
         private init(_ status: Int, _ headers: [(name: String, value: String)], length: Int, body: Data) {
-            // RFC 9110, section 8.6: forbidden with 1xx and 204; with 304 it would be the length of the 200 response.
+            // RFC 9110, section 8.6: forbidden with 1xx and 204; with 304 the field would have the length of
+            // the 200 response.
             let hasLength = status >= 200 && status != 204 && status != 304
             let length = hasLength ? Self.fields(["Content-Length": String(length)]) : []
             self.steps = [.head(status: status, headers: headers + length)]

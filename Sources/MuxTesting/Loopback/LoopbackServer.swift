@@ -10,24 +10,25 @@ import MuxKit
 /// await server.stop()
 /// ```
 ///
-/// It uses real sockets and threads of its own, and keeps connections alive until the client wants them closed. A ``Response`` can
-/// also violate the protocol. The server is not made for production.
+/// The server uses real sockets and separate threads, and keeps connections open until the client requests
+/// the close. A ``Response`` can also violate the protocol. The server is not intended for production.
 ///
-/// **Concurrent calls.** Each connection runs the closure on its own thread: a closure that blocks delays that connection alone.
+/// **Concurrent calls.** Each connection runs the closure on a separate queue: a blocking closure delays only
+/// its connection.
 ///
-/// **Cancellation.** The closure's task is cancelled when the client hangs up and when the server stops. A client that only
-/// shuts down its sending side still gets its response.
+/// **Cancellation.** The closure's task is cancelled if the client hangs up or the server stops. A client
+/// with only its sending side shut down still gets the response.
 public final class LoopbackServer: Sendable {
     /// Responds to a request.
     public typealias Handler = @Sendable @concurrent (Request) async -> Response
 
     private struct State: Sendable {
-        /// While the server listens: the pipe that wakes its accepting thread.
+        /// The pipe to wake the accepting thread; `nil` if the server does not listen.
         var wake: Int32?
         var isStopping = false
         /// The number of starts.
         var starts = 0
-        /// The port of the first start, reserved while this object lives.
+        /// The port of the first start, reserved until the deallocation of the server.
         var port: UInt16?
         var reservation: Int32?
         var nextID: UInt64 = 0
@@ -47,14 +48,15 @@ public final class LoopbackServer: Sendable {
     private let listenersClosed = Tally()
     private let stops = Tally()
 
-    /// A server that does not listen yet.
+    /// Makes a server; the server does not listen yet.
     ///
     /// - Parameters:
-    ///   - port: The port to listen on; `nil` or 0 for a free one.
+    ///   - port: The port to listen on; `nil` or 0 for a free port.
     ///   - headerLimit: The maximum size of a request without its body, in bytes.
     ///   - bodyLimit: The maximum size of a body, in bytes.
-    ///   - immediate: Called first, on the connection's thread, without a task: for tests that block the cooperative pool.
-    ///   - handler: Responds to the requests for which `immediate` returned `nil`, several at a time.
+    ///   - immediate: Called first, on the connection's thread, without a task: for tests with a blocked
+    ///     cooperative pool.
+    ///   - handler: Responds to a request if `immediate` returned `nil`; several calls can run concurrently.
     public init(
         port: UInt16? = nil,
         headerLimit: Int = 16_384,
@@ -78,7 +80,8 @@ public final class LoopbackServer: Sendable {
         for connection in connections { connection.stop() }
     }
 
-    /// Starts to listen on 127.0.0.1: on the given or a free port, and later on the port of the first start.
+    /// Starts to listen on 127.0.0.1: first on the given or a free port, later always on the port of the
+    /// first start.
     ///
     /// - Returns: The server's URL, without a path.
     /// - Throws: ``Failure``.
@@ -105,7 +108,7 @@ public final class LoopbackServer: Sendable {
                 while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
                     if let connection = Socket.accept(descriptor) { self.open(connection) }
                 }
-                // A child process that is being started may hold a copy of the descriptor, which would keep the port in use.
+                // A starting child process may hold a copy of the descriptor and would keep the port in use.
                 Socket.shutDown(descriptor)
                 Socket.close(descriptor)
                 Socket.close(wakeUp.wait)
@@ -122,7 +125,8 @@ public final class LoopbackServer: Sendable {
 
     /// Stops listening and ends every connection.
     ///
-    /// **Concurrent calls** all return when all sockets are closed. **Cancellation** does not shorten the wait.
+    /// **Concurrent calls** all return when all sockets are closed. **Cancellation** does not shorten the
+    /// wait.
     public func stop() async {
         let (isFirst, connections, starts) = self.state.withLock {
             state -> (Bool, [LoopbackConnection], Int) in
@@ -171,7 +175,8 @@ public final class LoopbackServer: Sendable {
         await self.requestsByPath[methodAndPath].reached(count)
     }
 
-    /// Suspends until `count` connections were closed, by either side; returns early if the task is cancelled.
+    /// Suspends until `count` connections were closed, by either side; returns early if the task is
+    /// cancelled.
     public func waitForClosedConnection(_ count: Int = 1) async { await self.closed.reached(count) }
 
     private func count(_ request: Request) {
@@ -215,13 +220,13 @@ public final class LoopbackServer: Sendable {
 }
 
 extension LoopbackServer {
-    /// Why a ``LoopbackServer`` did not start.
+    /// An error of the start of a ``LoopbackServer``.
     @nonexhaustive
     public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
-        /// The system refused the socket with this `errno`; `port` is `nil` where any free one would do.
+        /// The system refused the socket with this `errno`; `port` is `nil` if any free port was requested.
         case cannotListen(code: Int32, port: UInt16? = nil)
 
-        /// The server is running, or has not finished stopping.
+        /// The server is running, or is still stopping.
         case alreadyRunning
 
         /// A text for the test's log.

@@ -2,7 +2,7 @@ import Dispatch
 package import Foundation
 import MuxKit
 
-/// A server whose script reads and writes the bytes of each connection, and ends it by FIN or by RST.
+/// A server with a script for the bytes and the end (FIN or RST) of each connection.
 ///
 /// ```swift
 /// let server = RawServer { connection in
@@ -12,15 +12,15 @@ import MuxKit
 /// }
 /// ```
 ///
-/// It parses requests only to find their ends; ``LoopbackServer`` is the one to use where answers are well-formed. The script runs once for
-/// each connection, on a thread of that connection, and may block there. When it returns or throws, the connection is closed. The server
-/// runs until ``stop()``.
+/// The server parses requests only to find their ends; use ``LoopbackServer`` for well-formed responses. The
+/// script runs once for each connection, on a separate thread, and may block the thread. The connection is
+/// closed when the script returns or throws. The server runs until ``stop()``.
 package final class RawServer: Sendable {
     /// The exchange on one connection.
     package typealias Script = @Sendable (inout RawConnection) throws -> Void
 
     private struct State: Sendable {
-        /// While the server listens: the pipe that wakes its accepting thread.
+        /// The pipe to wake the accepting thread; `nil` if the server does not listen.
         var wake: Int32?
         var isStopped = false
         var lastNumber = 0
@@ -36,10 +36,10 @@ package final class RawServer: Sendable {
     private let closed = Tally()
     private let permits = DispatchSemaphore(value: 0)
 
-    /// A server that does not listen yet.
+    /// Makes a server; the server does not listen yet.
     ///
     /// - Parameters:
-    ///   - address: Where it will listen.
+    ///   - address: The address to listen on.
     ///   - script: The exchange on one connection.
     package init(on address: Socket.Loopback = .ipv4, _ script: @escaping Script) {
         self.address = address
@@ -53,7 +53,8 @@ package final class RawServer: Sendable {
         let wakeUp = try Socket.wakePipe()
         let (listener, port): (Int32, UInt16)
         do throws(LoopbackServer.Failure) {
-            // Small enough for a server to notice soon that its client does not read, or to hold up a client.
+            // Small buffers: the server soon notices a client that does not read, and can soon block a
+            // sending client.
             (listener, port) = try Socket.listen(on: self.address, port: 0, buffers: 256 << 10)
         } catch {
             Socket.close(wakeUp.wait)
@@ -76,7 +77,8 @@ package final class RawServer: Sendable {
         return components.url ?? URL(filePath: "/")
     }
 
-    /// Stops listening, ends every connection and every wait of a script, and returns when all scripts have ended.
+    /// Stops listening, ends every connection and every wait of a script; returns after the end of all
+    /// scripts.
     package func stop() async {
         let count = self.state.withLock { state -> Int in
             if let wake = state.wake { Socket.wake(wake) }
@@ -89,10 +91,10 @@ package final class RawServer: Sendable {
         await finishing { await self.closed.reached(self.opened.value) }
     }
 
-    /// Lets one ``RawConnection/waitToProceed()`` return, now or later.
+    /// Permits one return of ``RawConnection/waitToProceed()``, now or later.
     package func proceed() { self.permits.signal() }
 
-    /// The requests received so far, in the order in which they were complete.
+    /// The requests received so far, in the order of their completion.
     package var requests: [RawRequest] { self.state.withLock { $0.requests } }
 
     /// Suspends until the scripts of `count` connections have ended; returns early if the task is cancelled.
@@ -117,7 +119,7 @@ package final class RawServer: Sendable {
         self.opened.add()
         Thread.detachNewThread {
             var connection = RawConnection(number: number, descriptor: descriptor, server: self)
-            // What a script throws ends its connection, and nothing else.
+            // An error of a script only ends the connection of the script.
             try? self.script(&connection)
             self.state.withLock { state in
                 state.descriptors[number] = nil
@@ -128,12 +130,12 @@ package final class RawServer: Sendable {
     }
 }
 
-/// A request as a ``RawServer`` received it.
+/// A request received by a ``RawServer``.
 package struct RawRequest: Sendable {
-    /// The number of its connection, from 1.
+    /// The number of the connection, from 1.
     package var connection: Int
 
-    /// The bytes of its head, with the empty line.
+    /// The bytes of the head, including the empty line.
     package var head: [UInt8]
 
     /// The body, without the framing of chunks.
@@ -147,13 +149,13 @@ package struct RawRequest: Sendable {
         (self.lines.first ?? "").split(separator: " ", omittingEmptySubsequences: false)
     }
 
-    /// The method as it was sent.
+    /// The method as sent.
     package var method: String { String(self.words.first ?? "") }
 
-    /// The target as it was sent.
+    /// The target as sent.
     package var target: String { String(self.words.dropFirst().first ?? "") }
 
-    /// The header fields in order, with values as they were sent but for blanks around them.
+    /// The header fields in order, with values as sent, without surrounding spaces.
     package var fields: [(name: String, value: String)] {
         self.lines.dropFirst().map { line in
             let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
@@ -161,30 +163,30 @@ package struct RawRequest: Sendable {
         }
     }
 
-    /// The values of the lines of that name, compared without case.
+    /// The values of all lines with this name, compared case-insensitively.
     package func values(of name: String) -> [String] {
         self.fields.filter { $0.name.lowercased() == name.lowercased() }.map(\.value)
     }
 
-    /// Whether the body came in chunks.
+    /// Whether the body was sent in chunks.
     package var isChunked: Bool { self.values(of: "Transfer-Encoding").contains { $0.lowercased() == "chunked" } }
 
     /// The method and the target.
     package var line: String { "\(self.method) \(self.target)" }
 }
 
-/// One connection of a ``RawServer``, used by its thread alone.
+/// One connection of a ``RawServer``, used only by the thread of the connection.
 ///
-/// Each call blocks.
+/// Calls can block the thread.
 package struct RawConnection {
     /// The client has ended the connection, or the server stops.
     package struct Ended: Error {}
 
-    /// The connection's number, from 1 in the order in which they were accepted.
+    /// The connection's number, from 1 in the order of acceptance.
     package let number: Int
     private let descriptor: Int32
     private let server: RawServer
-    /// Received and not read yet.
+    /// Received, unread bytes.
     private var buffer: [UInt8] = []
 
     fileprivate init(number: Int, descriptor: Int32, server: RawServer) {
@@ -195,7 +197,7 @@ package struct RawConnection {
 
     // MARK: - Reading
 
-    /// Reads the next request with its body, and records it.
+    /// Reads and records the next request with its body.
     @discardableResult
     package mutating func readRequest() throws(Ended) -> RawRequest {
         var request = try self.readHead()
@@ -215,7 +217,7 @@ package struct RawConnection {
         return request
     }
 
-    /// Reads the head of the next request, and leaves its body.
+    /// Reads the head of the next request, without the body.
     package mutating func readHead() throws(Ended) -> RawRequest {
         let end = Array("\r\n\r\n".utf8)
         while true {
@@ -227,14 +229,14 @@ package struct RawConnection {
         }
     }
 
-    /// Reads that many bytes.
+    /// Reads this number of bytes.
     package mutating func read(count: Int) throws(Ended) -> [UInt8] {
         while self.buffer.count < count { try self.receive() }
         defer { self.buffer.removeFirst(count) }
         return Array(self.buffer[..<count])
     }
 
-    /// Reads a line, and returns it without its end.
+    /// Reads a line, and returns the line without its end.
     private mutating func readLine() throws(Ended) -> [UInt8] {
         while true {
             if let range = self.buffer.firstRange(of: [13, 10]) {
@@ -250,7 +252,7 @@ package struct RawConnection {
         self.buffer += bytes
     }
 
-    /// Reads, and forgets what it reads, until the client ends the connection or the server stops.
+    /// Reads and discards bytes until the client ends the connection or the server stops.
     package mutating func waitForEnd() {
         self.buffer = []
         while Socket.read(self.descriptor) != nil {}
@@ -266,9 +268,9 @@ package struct RawConnection {
         guard Socket.write(bytes, to: self.descriptor) else { throw Ended() }
     }
 
-    /// Writes as many bytes as the client has room for.
+    /// Writes some of the bytes, limited by the space in the send buffer.
     ///
-    /// - Returns: The number of bytes; 0 if there was no room within the limit.
+    /// - Returns: The number of written bytes; 0 if no space became free within the limit.
     package func writeSome(_ bytes: ArraySlice<UInt8>, milliseconds: Int32) throws(Ended) -> Int {
         guard let count = Socket.writeSome(bytes, to: self.descriptor, milliseconds: milliseconds) else {
             throw Ended()
@@ -276,7 +278,7 @@ package struct RawConnection {
         return count
     }
 
-    /// Writes a complete answer; further fields end with CRLF each.
+    /// Writes a complete response; each additional field must end with CRLF.
     package func answer(_ status: Int = 200, fields: String = "", _ body: String = "") throws(Ended) {
         try self.write("HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
     }
@@ -288,11 +290,12 @@ package struct RawConnection {
         guard self.server.waitToProceed() else { throw Ended() }
     }
 
-    /// Lets time pass between two writes of a slow answer; ends early if the client ends the connection.
+    /// Pauses between two writes of a slow response; throws at once if the client sends bytes or ends the
+    /// connection.
     package func pause(milliseconds: Int32) throws(Ended) {
         guard !Socket.hasInput(self.descriptor, milliseconds: milliseconds) else { throw Ended() }
     }
 
-    /// Makes the connection end by RST when the script returns.
+    /// Makes the connection end by RST at the return of the script.
     package func reset() { Socket.resetOnClose(self.descriptor) }
 }

@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// An authorization server in memory, with rotation and reuse detection as RFC 9700 recommends.
+/// An authorization server in memory, with refresh token rotation and reuse detection according to RFC 9700.
 ///
 /// ```swift
 /// let server = FakeOAuthServer(users: ["alice": "secret"], clock: clock)
@@ -9,8 +9,9 @@ import MuxKit
 /// let user = server.authorize(tokens.access)          // "alice"
 /// ```
 ///
-/// A sign-in begins a family of tokens. A refresh spends the refresh token and issues the next of its family; if a spent
-/// token is presented again, the whole family is revoked. ``LoopbackBackend`` serves it over HTTP.
+/// A sign-in begins a family of tokens. A refresh spends the refresh token and issues the next refresh token
+/// of the family. Reuse of a spent token revokes the whole family. ``LoopbackBackend`` serves the
+/// authorization server over HTTP.
 public final class FakeOAuthServer: Sendable {
     private typealias FamilyID = UInt64
 
@@ -23,7 +24,7 @@ public final class FakeOAuthServer: Sendable {
         var family: FamilyID
         var expiry: Moment
         var isSpent = false
-        /// The refresh token that replaced it.
+        /// The refresh token issued in exchange.
         var successor: String?
     }
 
@@ -50,7 +51,7 @@ public final class FakeOAuthServer: Sendable {
             return family.user
         }
 
-        /// A new access token with the refresh token `kept`, or with a new one.
+        /// Issues a new access token, with the refresh token `kept` or with a new refresh token.
         mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ options: Options)
             -> Tokens
         {
@@ -77,7 +78,7 @@ public final class FakeOAuthServer: Sendable {
     private let time: TimeSource
     private let state = Locked(State())
 
-    /// A server with these users.
+    /// Makes a server with the given users.
     ///
     /// - Parameters:
     ///   - users: Passwords by user name.
@@ -119,7 +120,7 @@ public final class FakeOAuthServer: Sendable {
 
     /// Exchanges a refresh token for new tokens.
     ///
-    /// - Returns: The new tokens; the same refresh token if the server does not rotate.
+    /// - Returns: The new tokens; the same refresh token without rotation.
     /// - Throws: ``Failure``, or `CancellationError` during the latency.
     public func refresh(_ token: String) async throws -> Tokens {
         try await self.pause(self.options.latency)
@@ -151,7 +152,7 @@ public final class FakeOAuthServer: Sendable {
         return try result.get()
     }
 
-    /// The user of an access token; `nil` if the token is not valid.
+    /// The user of an access token; `nil` for an invalid token.
     public func authorize(_ accessToken: String) -> String? {
         let now = self.time.now
         return self.state.withLock { state in
@@ -170,14 +171,14 @@ public final class FakeOAuthServer: Sendable {
         self.state.withLock { $0.access = [:] }
     }
 
-    /// Revokes every family, access tokens included.
+    /// Revokes every family, including access tokens.
     public func revokeAllRefreshTokens() {
         self.state.withLock { state in
             for id in state.families.keys { state.revoke(id) }
         }
     }
 
-    /// Fails the next refreshes without reading or spending their tokens.
+    /// Fails the next refreshes; their tokens are neither read nor spent.
     public func failNextRefreshes(_ count: Int = 1, with error: Failure) {
         self.state.withLock { $0.failures += Array(repeating: error, count: max(0, count)) }
     }
@@ -215,22 +216,24 @@ extension FakeOAuthServer {
         /// The lifetime of a refresh token; `nil` for no limit.
         public var refreshLifetime: Duration?
 
-        /// Whether a refresh issues a new refresh token and spends the old one.
+        /// Whether a refresh issues a new refresh token and spends the previous refresh token.
         public var rotatesRefreshTokens: Bool
 
-        /// Whether a spent refresh token is accepted again until its successor is used: the reply may have been lost.
+        /// Whether a spent refresh token is accepted again until its successor is used: the response may have
+        /// been lost.
         public var forgivesLostReplies: Bool
 
-        /// Whether every new access token invalidates the user's earlier ones.
+        /// Whether every new access token invalidates the user's earlier access tokens.
         public var newAccessTokenKillsPrevious: Bool
 
-        /// The delay before the server decides; a caller that is cancelled during it changes nothing.
+        /// The delay before the decision of the server; a cancellation during the delay leaves the server
+        /// unchanged.
         public var latency: Duration
 
-        /// The delay after the server has decided; a caller that is cancelled during it loses its tokens.
+        /// The delay after the decision of the server; a cancellation during the delay loses the tokens.
         public var replyLatency: Duration
 
-        /// The parameters have the names of the properties.
+        /// Makes options; each parameter sets the property of the same name.
         public init(
             accessLifetime: Duration = .seconds(300),
             refreshLifetime: Duration? = nil,
@@ -252,35 +255,35 @@ extension FakeOAuthServer {
 
     /// Counts of requests and their outcomes.
     public struct Statistics: Sendable, Hashable {
-        /// Sign-ins that were granted.
+        /// Granted sign-ins.
         public var signIns = 0
 
-        /// Sign-ins that were refused.
+        /// Refused sign-ins.
         public var refusedSignIns = 0
 
-        /// Refreshes that reached the server, with any outcome.
+        /// Received refreshes, with any outcome.
         public var refreshRequests = 0
 
-        /// Refreshes that were granted.
+        /// Granted refreshes.
         public var refreshes = 0
 
-        /// Spent refresh tokens that were presented again.
+        /// Reuses of spent refresh tokens.
         public var reusesDetected = 0
 
-        /// Families of tokens that were revoked, by reuse or on demand.
+        /// Revoked families of tokens, by reuse or on demand.
         public var revocations = 0
 
-        /// Access tokens that were accepted.
+        /// Accepted access tokens.
         public var resourceHits = 0
 
-        /// Access tokens that were refused (status 401).
+        /// Refused access tokens (status 401).
         public var refusals = 0
 
-        /// Zero counts.
+        /// Makes zero counts.
         public init() {}
     }
 
-    /// Why the server issues no tokens.
+    /// The reason for a response without tokens.
     @nonexhaustive
     public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
         /// Unknown user or wrong password.

@@ -2,18 +2,18 @@ public import Foundation
 import MuxKit
 
 extension SeededExecutor {
-    /// Runs `body` in many orders, one after another, and stops at the first in which it throws.
+    /// Runs `body` in many orders, one after another, until the first failure.
     ///
-    /// In the environment, `MUX_SCHEDULES=100` multiplies the number of orders by a hundred, and `MUX_SEED=7` runs only the order of
-    /// seed 7.
+    /// The environment variable `MUX_SCHEDULES=100` multiplies the number of orders by a hundred;
+    /// `MUX_SEED=7` runs only the order of seed 7.
     ///
-    /// An order that fails after virtual time has passed is repeated with more real time for work outside the schedule before it
-    /// counts as failed.
+    /// A failure of an order after an advance of virtual time is not final: the order is repeated with more
+    /// real time for work outside the schedule.
     ///
     /// - Parameters:
     ///   - count: The number of orders; their seeds are 0, 1, 2 and so on.
     ///   - body: The test, with fresh objects for each order; throws if an expectation fails.
-    /// - Returns: The number of orders that were run.
+    /// - Returns: The number of executed orders.
     /// - Throws: ``ScheduleError``; `CancellationError` if the task is cancelled.
     @discardableResult
     public static func explore(
@@ -60,9 +60,10 @@ extension SeededExecutor {
         try await self.explore(seed: seed, &grace, body)
     }
 
-    /// Runs `body` in the order of one seed, and again with more grace if virtual time may have passed beside work outside.
+    /// Runs `body` in the order of one seed, and repeats the order if virtual time may have passed during
+    /// work outside.
     ///
-    /// `grace` is that of the first attempt; it is raised when work outside was seen.
+    /// `grace` is used for the first attempt, and increased after an arrival from outside.
     private static func explore(
         seed: UInt64,
         _ grace: inout Grace,
@@ -79,12 +80,12 @@ extension SeededExecutor {
             switch result {
             case .success:
                 if visits.late > 0, attempt != .long { continue }
-                // The first failure counts if no work outside can have caused it. An arrival may have been taken for another one, so
-                // a limit of time that did not expire again is no failure.
+                // Throw the first failure unless work outside can have caused the failure. Arrivals can be
+                // mistaken for each other, so a time limit that did not expire again is not a failure.
                 if let first, visits.arrivals == 0, !isExcused { throw first }
                 return
             case .failure(let error):
-                // The error of a cancelled body says nothing of its order.
+                // The error of a cancelled body contains no information about the order.
                 try Task.checkCancellation()
                 if error is ScheduleError { throw error }
                 let failure = ScheduleError.failed(seed: seed, underlying: error)
@@ -100,21 +101,21 @@ extension SeededExecutor {
 }
 
 extension SeededExecutor {
-    /// Why an order failed.
+    /// An error of an order.
     @nonexhaustive public enum ScheduleError: Error, LocalizedError, CustomStringConvertible, Sendable {
         /// The operation threw an error in the order of this seed.
         case failed(seed: UInt64, underlying: any Error)
 
-        /// The operation waits for an event that never happens or that the schedule cannot see.
+        /// The operation waits for an event that never happens, or that the schedule cannot detect.
         case stuck(seed: UInt64)
 
-        /// The operation threw an error after virtual time had passed beside work outside the schedule.
+        /// The operation threw an error after virtual time passed during work outside the schedule.
         case outside(seed: UInt64, underlying: any Error)
 
         /// `MUX_SEED` or `MUX_SCHEDULES` is not a non-negative integer.
         case invalidEnvironment(name: String, value: String)
 
-        /// A text for the test's log, with the setting of the environment that reproduces the failure.
+        /// A text for the test's log, with the environment variable to reproduce the failure.
         public var errorDescription: String? {
             switch self {
             case .failed(let seed, let underlying):

@@ -4,8 +4,8 @@ import MuxKit
 
 /// Runs asynchronous code one job at a time, in an order drawn from a seed, with virtual time.
 ///
-/// Concurrent tasks can interleave in many orders, of which the system's executor shows a test only a few. This executor runs as
-/// many as requested, and the same one again for the same seed:
+/// Concurrent tasks can interleave in many orders; with the system's executor a test sees only a few orders.
+/// This executor runs any number of orders, and reproduces an order for the same seed:
 ///
 /// ```swift
 /// @Test func `no caller sees the old name`() async throws {
@@ -21,48 +21,53 @@ import MuxKit
 /// }
 /// ```
 ///
-/// A failure names its seed; with `MUX_SEED` set to it, only that order is run. `MUX_SCHEDULES` multiplies the number of orders.
+/// A failure contains its seed; with `MUX_SEED` set to the seed, only this order is run. `MUX_SCHEDULES`
+/// multiplies the number of orders.
 ///
-/// **Scheduled:** the operation, its child tasks, tasks that the library starts for it, and actors without an executor of
-/// their own. Virtual time stands still while a job is ready, and then jumps to the next deadline of a sleeper.
+/// **Scheduled:** the operation, its child tasks, tasks of the library for the operation, and actors without
+/// a custom executor. Virtual time stands still while a job is ready, and then jumps to the next deadline of
+/// a sleeper.
 ///
-/// **Outside, and waited for:** the main actor, actors with an executor of their own (such as the store on disk), `Task { }`,
-/// `Task.yield()` and short work on other threads. Before virtual time passes, such work gets real time to return: always in
-/// ``run(_:)``, and in ``explore(_:_:)`` once some was seen. When it returns is not determined by the seed.
+/// **Outside, with a wait:** the main actor, actors with a custom executor (such as the store on disk),
+/// `Task { }`, `Task.yield()` and short work on other threads. Before virtual time passes, such work gets
+/// real time to return: always in ``run(_:)``, and in ``explore(_:_:)`` after the first detection of such
+/// work. The seed does not determine the time of the return.
 ///
-/// **Not seen:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use ``ScriptedTransport``),
-/// timers, and threads that take longer than some tenths of a second. If virtual time had to pass beside such work, the run ends
-/// with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)``: within two seconds, unless other work holds the
-/// main thread or all threads of the pool, which is waited for up to 20 seconds more.
+/// **Not detected:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use
+/// ``ScriptedTransport``), timers, and work of more than some tenths of a second on other threads. If virtual
+/// time had to pass during such work, the run ends with ``ScheduleError/outside(seed:underlying:)`` or
+/// ``ScheduleError/stuck(seed:)`` within two seconds. While other work blocks the main thread or all threads
+/// of the pool, the run waits up to 20 seconds more.
 ///
-/// **Concurrent calls** of ``run(_:)`` are serialized. Jobs that arrive between runs are run in the order of their arrival.
+/// **Concurrent calls.** The jobs of concurrent calls of ``run(_:)`` run one at a time. Jobs from the time
+/// between two runs are run in the order of their arrival.
 public final class SeededExecutor: TaskExecutor, Sendable {
     /// The real time for work outside the schedule to return before virtual time passes.
     package struct Grace: Sendable, Equatable {
         package var duration: Duration
-        /// The total of fruitless waits in a run after which waits become shorter.
+        /// The total of unsuccessful waits in a run before waits become shorter.
         package var budget: Duration = .milliseconds(600)
 
-        /// While no work outside was seen.
+        /// The grace without detected work outside.
         package static let none = Grace(duration: .zero)
-        /// After work outside was seen.
+        /// The grace after the detection of work outside.
         package static let short = Grace(duration: .milliseconds(25))
-        /// For a single run.
+        /// The grace of a single run.
         package static let usual = Grace(duration: .milliseconds(100))
-        /// For the repetition of a run that failed.
+        /// The grace of the repetition of a failed run.
         package static let long = Grace(duration: .milliseconds(300))
 
-        /// Whether a run that failed with it is repeated.
+        /// Whether a failed run with this grace is repeated.
         var isRepeated: Bool { self == .none || self == .short }
     }
 
     /// Counts of work outside the schedule in one run.
     package struct Visits: Sendable {
-        /// Jobs that arrived from outside during the run.
+        /// Jobs from outside during the run.
         package var arrivals = 0
-        /// Arrivals of tasks that had been outside while virtual time passed.
+        /// Arrivals of tasks from outside after an advance of virtual time during their absence.
         package var late = 0
-        /// How often virtual time was advanced.
+        /// The number of advances of virtual time.
         package var jumps = 0
     }
 
@@ -71,7 +76,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     /// The virtual time of the schedule.
     ///
-    /// Timers may outlast the schedule.
+    /// Created without an inspector: sleeping timers may outlive the schedule.
     public let clock = Inspection.$inspector.withValue(nil) { VirtualClock() }
 
     private enum Item: Sendable {
@@ -92,24 +97,24 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         case running
         /// Between runs, without jobs.
         case idle
-        /// Between runs, running jobs as they arrive.
+        /// Between runs; jobs run at their arrival.
         case draining
     }
 
     private struct State: Sendable {
         var random: SplitMix64
         var phase = Phase.new
-        /// The jobs that are ready.
+        /// The ready jobs.
         var items: [Item] = []
-        /// Jobs enqueued by other threads since the last step.
+        /// Jobs from other threads since the last step.
         var arrived: [Item] = []
-        /// The number of jobs that have to arrive before the next step.
+        /// The number of expected arrivals before the next step.
         var awaited = 0
-        /// The driver waits for an arrival.
+        /// Whether the driver waits for an arrival.
         var isIdle = false
-        /// The thread that runs the steps.
+        /// The thread of the steps.
         var driver: ObjectIdentifier?
-        /// The value of `visits.jumps` when a task last ran here, by the task's address.
+        /// The value of `visits.jumps` at the last run of each task on this executor, by the task's address.
         var lastRun: [UInt: Int] = [:]
         var visits = Visits()
         var steps = 0
@@ -143,16 +148,16 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     private let state: Locked<State>
     private let grace: Grace
     private let arrivals = DispatchSemaphore(value: 0)
-    /// Runs all steps; it blocks while it waits for work on the cooperative pool.
+    /// Runs all steps; the queue is blocked during waits for work on the cooperative pool.
     private let queue = DispatchQueue(label: "MuxTesting.Schedules")
-    /// The limit of the wait for a job that is known to arrive; long because the cooperative pool may be blocked.
+    /// The limit of the wait for an expected job; long because the cooperative pool may be blocked.
     private static let knownLimit = Duration.seconds(60)
-    /// The limit of a run's waits for a turn of the cooperative pool, which others may have blocked.
+    /// The limit of all waits of a run for a turn of the cooperative pool; other work may block the pool.
     private static let turnLimit = Duration.seconds(20)
-    /// The limit of the wait for an unknown job when there is no deadline to jump to.
+    /// The limit of the wait for an unexpected job without a next deadline.
     private static let unknownLimit = Duration.milliseconds(900)
 
-    /// An executor with the order of a seed.
+    /// Makes an executor with the order of a seed.
     public convenience init(seed: UInt64) {
         self.init(seed: seed, grace: .usual)
     }
@@ -163,7 +168,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         self.state = Locked(State(random: SplitMix64(state: seed)))
     }
 
-    /// The number of jobs that have run.
+    /// The number of executed jobs.
     public var steps: Int { self.state.withLock { $0.steps } }
 
     /// A hash of the order so far.
@@ -172,26 +177,27 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// The counts of the last run.
     package var visits: Visits { self.state.withLock { $0.visits } }
 
-    /// A random number determined by the seed, for the operation's own decisions.
+    /// Returns a random number determined by the seed, for decisions of the operation.
     ///
-    /// - Returns: A number in `range`, or its lower bound if it is empty.
+    /// - Returns: A number in `range`; the lower bound of an empty range.
     public func draw(_ range: Range<Int>) -> Int {
         guard !range.isEmpty else { return range.lowerBound }
         return self.state.withLock { .random(in: range, using: &$0.random) }
     }
 
-    /// Suspends, so that other ready jobs may run first.
+    /// Suspends to give other ready jobs a turn.
     public func pause() async {
         await withCheckedContinuation { continuation in self.later { continuation.resume() } }
     }
 
     // MARK: - Running
 
-    /// Runs `operation` and the jobs that it starts, one at a time, until none is ready.
+    /// Runs `operation` and its jobs, one at a time, until the operation has ended and no job is ready.
     ///
     /// - Returns: The result of the operation.
-    /// - Throws: The operation's error; ``ScheduleError/outside(seed:underlying:)`` if virtual time passed beside work outside the
-    ///   schedule, which may have caused the error; ``ScheduleError/stuck(seed:)`` if it never ends.
+    /// - Throws: The operation's error; ``ScheduleError/outside(seed:underlying:)`` if an advance of virtual
+    ///   time during work outside the schedule may have caused the error; ``ScheduleError/stuck(seed:)`` if
+    ///   the operation never ends.
     public func run<Success: Sendable>(
         _ operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async throws -> Success {
@@ -203,14 +209,15 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Whether virtual time that passed beside work outside the schedule may have caused the last run's `error`.
+    /// Whether an advance of virtual time during work outside the schedule may have caused the last run's
+    /// `error`.
     package func isCausedOutside(_ error: any Error) -> Bool {
         guard !(error is ScheduleError) else { return false }
         let visits = self.visits
         return visits.late > 0 || (visits.jumps > 0 && Self.isTimeOut(error))
     }
 
-    /// A limit in virtual time may have expired because of work outside.
+    /// Whether the error is a time-out: work outside can make a limit in virtual time expire.
     private static func isTimeOut(_ error: any Error) -> Bool {
         switch error {
         case MuxError.timedOut, RunnerError.timedOut, RunnerError.updateTimedOut: true
@@ -223,7 +230,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         of operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async -> Result<Success, any Error> {
         let outcome = Locked<Result<Success, any Error>?>(nil)
-        // The first job, too, waits for the run.
+        // The first job also waits for the run.
         self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
         let root = TaskLauncher.$schedule.withValue(self) {
             TaskLauncher(executor: self)(name: "mux.seeded") {
@@ -299,7 +306,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     // MARK: - Work outside
 
-    /// The address of a job's task: its identity while it lives.
+    /// The address of a job's task: the identity of the task until its deallocation.
     private static func address(_ job: UnownedJob) -> UInt { unsafeBitCast(job, to: UInt.self) }
 
     /// Blocks until a job arrives.
@@ -318,7 +325,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Blocks until work outside, if there may be any, had time to return.
+    /// Blocks to give possible work outside time to return.
     ///
     /// - Parameters:
     ///   - budget: The rest of the grace's budget.
@@ -331,7 +338,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         if budget <= .zero { duration = duration / 12 }
         let start = ContinuousClock.now
         guard !self.awaitArrival(duration) else { return false }
-        // What fails after a short wait is repeated.
+        // A failure after a short wait is repeated.
         var limit = self.grace.isRepeated ? min(duration * 4, turns) : turns
         let former = limit
         defer { turns -= former - limit }
@@ -340,9 +347,9 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return true
     }
 
-    /// Blocks until others had a turn, who on a busy machine may not have had one yet.
+    /// Blocks until other work had a turn on a possibly busy machine.
     ///
-    /// - Parameter limit: How long that may take; what it took is taken off.
+    /// - Parameter limit: The time limit; the elapsed time is subtracted.
     /// - Returns: `false` if a job arrived.
     private func awaitTurn(_ limit: inout Duration) -> Bool {
         let start = ContinuousClock.now
@@ -350,7 +357,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         let echo = DispatchSemaphore(value: 0)
         Self.call(twice: echo)
         defer { limit = max(.zero, limit - (ContinuousClock.now - start)) }
-        // A moment first, which is nearly always enough.
+        // A short wait first; usually sufficient.
         var pause = Duration.milliseconds(2)
         while ContinuousClock.now < end, echo.wait(timeout: .now() + pause.secondsValue) == .timedOut {
             guard !self.awaitArrival(.zero) else { return false }
@@ -368,7 +375,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         DispatchQueue.main.async { DispatchQueue.global().async { TaskLauncher()(name: "mux.seeded.echo") { next() } } }
     }
 
-    /// Waits shortly for a task that was outside while virtual time passed: its absence may have failed the operation.
+    /// Waits briefly for a task outside during an advance of virtual time: its absence may be the cause of
+    /// the failure.
     private func awaitLateArrival() {
         guard self.grace != .none, self.grace != .short else { return }
         let visits = self.visits
@@ -378,7 +386,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     // MARK: - After a run
 
-    /// Ends a run: from now on jobs run as they arrive.
+    /// Ends a run: later jobs run at their arrival.
     private func rest() {
         let hasMore = self.state.withLock { state -> Bool in
             state.driver = nil
@@ -417,7 +425,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
                 state.items.append(item)
             } else {
                 if state.awaited > 0 { state.awaited -= 1 } else { Self.countArrival(item, &state) }
-                // Kept apart, because the time of its arrival is not determined by the seed.
+                // Stored separately: the seed does not determine the time of the arrival.
                 state.arrived.append(item)
             }
             let needsDrain = state.phase == .idle
@@ -443,14 +451,14 @@ extension SeededExecutor: JobSchedule {
 
     package func beginsAtOnce() -> Bool {
         let thread = ObjectIdentifier(Thread.current)
-        // On another thread, the time of the question is not determined by the seed.
+        // On another thread, the seed does not determine the time of this call.
         return self.state.withLock { $0.driver == thread && Bool.random(using: &$0.random) }
     }
 
     package func awaitArrival() { self.state.withLock { $0.awaited += 1 } }
 }
 
-/// A generator whose numbers are determined by its first state.
+/// A random number generator; its first state determines all numbers.
 ///
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 package struct SplitMix64: RandomNumberGenerator, Sendable {

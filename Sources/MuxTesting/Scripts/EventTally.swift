@@ -1,6 +1,6 @@
 public import MuxKit
 
-/// An observer that counts the events of a repository by kind, and lets a test wait for them.
+/// An observer that counts the events of a repository by kind; a test can wait for events.
 ///
 /// ```swift
 /// let events = EventTally()
@@ -24,14 +24,15 @@ public final class EventTally: MuxObserver {
     /// The events so far, in order.
     public var events: [MuxEvent] { self.all.withLock { $0 } }
 
-    /// The number of events of that kind.
+    /// The number of events of `kind`.
     public func count(of kind: MuxEvent.Kind) -> Int { self.tallies[kind].value }
 
-    /// Suspends until there were at least `count` events of that kind; returns early if the task is cancelled.
+    /// Suspends until the number of events of `kind` is at least `count`; returns early if the task is
+    /// cancelled.
     public func wait(for kind: MuxEvent.Kind, count: Int = 1) async { await self.tallies[kind].reached(count) }
 }
 
-/// One ``Tally`` for each key.
+/// A ``Tally`` for each key.
 final class Tallies<Key: Hashable & Sendable>: Sendable {
     private let tallies = Locked<[Key: Tally]>([:])
 
@@ -45,7 +46,7 @@ final class Tallies<Key: Hashable & Sendable>: Sendable {
     }
 }
 
-/// A counter whose values can be awaited without polling.
+/// A counter; a caller can wait for a value without polling.
 package final class Tally: Sendable {
     private struct Waiter: Sendable {
         var id: UInt64

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// Holds the calls of the code under test until the test answers them.
+/// Holds the calls of the code under test until the test provides their results.
 ///
 /// ```swift
 /// let gate = Gate<Int>()
@@ -9,10 +9,11 @@ import MuxKit
 /// gate.open(returning: 5)
 /// ```
 ///
-/// Calls are numbered from 1 in the order of their arrival. Each is answered once; an answer may be given before
-/// its call arrives.
+/// Calls are numbered from 1 in the order of their arrival. Each call gets exactly one result; the test may
+/// provide the result before the arrival of the call.
 ///
-/// **Cancellation.** A cancelled call throws `CancellationError` at once, unless it ignores cancellation.
+/// **Cancellation.** A held call throws `CancellationError` at once if its task is cancelled, unless
+/// `ignoringCancellation` is `true`.
 public final class Gate<Value: Sendable>: Sendable {
     private typealias Answer = Result<Value, any Error>
     private typealias Continuation = CheckedContinuation<Value, any Error>
@@ -20,18 +21,18 @@ public final class Gate<Value: Sendable>: Sendable {
     private struct State: Sendable {
         var arrived = 0
         var held: [Int: Continuation] = [:]
-        /// Answers whose calls have not arrived.
+        /// Results for calls that have not arrived yet.
         var early: [Int: Answer] = [:]
-        /// The answer of every call without one of its own.
+        /// The result of every call without a separate result.
         var standing: Answer?
-        /// Every call before this one has been answered or cancelled.
+        /// Every call before the call with this number has a result or was cancelled.
         var frontier = 1
 
         func isOpen(_ call: Int) -> Bool {
             call <= self.arrived ? self.held[call] != nil : self.early[call] == nil
         }
 
-        /// The first call, arrived or not, that still needs an answer.
+        /// The number of the first call without a result, arrived or not.
         mutating func nextUnanswered() -> Int {
             while !self.isOpen(self.frontier) { self.frontier += 1 }
             return self.frontier
@@ -50,11 +51,11 @@ public final class Gate<Value: Sendable>: Sendable {
     /// The number of held calls.
     public var heldCount: Int { self.state.withLock { $0.held.count } }
 
-    /// Arrives as the next call and waits for its answer.
+    /// Arrives as the next call and waits for the result.
     ///
-    /// - Parameter ignoringCancellation: Whether to wait for the answer although the task is cancelled.
-    /// - Returns: The value that the test gave.
-    /// - Throws: The error that the test gave, or `CancellationError`.
+    /// - Parameter ignoringCancellation: Whether the call waits for the result even if the task is cancelled.
+    /// - Returns: The value from the test.
+    /// - Throws: The error from the test, or `CancellationError`.
     public func pass(ignoringCancellation: Bool = false) async throws -> Value {
         let ticket = Locked<Int?>(nil)
         return try await withTaskCancellationHandler {
@@ -84,29 +85,29 @@ public final class Gate<Value: Sendable>: Sendable {
         await self.arrivals.reached(call)
     }
 
-    /// Answers a call with a value.
+    /// Provides the value of a call.
     ///
     /// - Parameters:
-    ///   - call: The call's number; without it, the first call that has no answer yet, arrived or not.
-    ///   - value: What the call returns.
-    /// - Returns: `false` if the call already had an answer or was cancelled.
+    ///   - call: The call's number; `nil` for the first call without a result, arrived or not.
+    ///   - value: The value of the call.
+    /// - Returns: `false` if the call already had a result or was cancelled.
     @discardableResult
     public func open(_ call: Int? = nil, returning value: Value) -> Bool {
         self.answer(call, .success(value))
     }
 
-    /// Answers a call with an error.
+    /// Provides the error of a call.
     ///
     /// - Parameters:
-    ///   - call: The call's number; without it, the first call that has no answer yet, arrived or not.
-    ///   - error: What the call throws.
-    /// - Returns: `false` if the call already had an answer or was cancelled.
+    ///   - call: The call's number; `nil` for the first call without a result, arrived or not.
+    ///   - error: The error of the call.
+    /// - Returns: `false` if the call already had a result or was cancelled.
     @discardableResult
     public func fail(_ call: Int? = nil, with error: any Error) -> Bool {
         self.answer(call, .failure(error))
     }
 
-    /// Answers every held call, and every later one without an answer of its own, with `value`.
+    /// Provides `value` to every held call, and to every later call without a separate result.
     public func openForGood(returning value: Value) {
         let held = self.state.withLock { state -> [Int: Continuation] in
             defer { state.held = [:] }
@@ -135,10 +136,10 @@ public final class Gate<Value: Sendable>: Sendable {
 }
 
 extension Gate where Value == Void {
-    /// Answers a call.
+    /// Ends a call.
     ///
-    /// - Parameter call: The call's number; without it, the first call that has no answer yet, arrived or not.
-    /// - Returns: `false` if the call already had an answer or was cancelled.
+    /// - Parameter call: The call's number; `nil` for the first call without a result, arrived or not.
+    /// - Returns: `false` if the call already had a result or was cancelled.
     @discardableResult
     public func open(_ call: Int? = nil) -> Bool { self.open(call, returning: ()) }
 }

@@ -1,27 +1,28 @@
 public import Foundation
 public import MuxKit
 
-/// A fetch with prepared outcomes that counts its calls.
+/// A fetch with prepared outcomes and a count of its calls.
 ///
 /// ```swift
 /// let fetch = ScriptedFetch<Int>([.failure(Offline()), .value(5)])
 /// let number = Multiplexer<Int>(cacheKey: "Number") { try await fetch() }
 /// ```
 ///
-/// **Cancellation.** Only an outcome that is a gate or a closure notices it.
+/// **Cancellation.** Only a gate or a closure reacts to a cancellation.
 public final class ScriptedFetch<Value: Sendable>: Sendable {
     /// The outcome of one call.
     public enum Outcome: Sendable {
-        /// The call returns this.
+        /// The call returns this value.
         case value(Value)
 
-        /// The call throws this.
+        /// The call throws this error.
         case failure(any Error)
 
         /// The call is held at this gate.
         case gated(Gate<Value>)
 
-        /// The call ends as this closure does, which receives the call's number, counted from 1.
+        /// The call returns or throws the result of this closure, which receives the call's number, counted
+        /// from 1.
         case computed(@Sendable @concurrent (_ call: Int) async throws -> Value)
     }
 
@@ -40,25 +41,25 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first calls, in order.
-    ///   - thereafter: The outcome of every later call; if `nil`, they throw ``ScriptEnded``.
+    ///   - thereafter: The outcome of every later call; if `nil`, later calls throw ``ScriptEnded``.
     public init(_ script: [Outcome] = [], thereafter: Outcome? = nil) {
         self.script = script
         self.thereafter = thereafter
     }
 
-    /// The number of calls that have begun.
+    /// The number of started calls.
     public var callCount: Int { self.started.value }
 
-    /// The number of calls that have ended.
+    /// The number of ended calls.
     public var endedCount: Int { self.ended.value }
 
-    /// The number of calls that are running.
+    /// The number of running calls.
     public var runningCount: Int { self.state.withLock { $0.running } }
 
     /// The greatest number of calls that ran at the same time.
     public var maximumConcurrency: Int { self.state.withLock { $0.maximum } }
 
-    /// Ends as the next outcome says.
+    /// Returns or throws the next outcome.
     ///
     /// - Returns: The outcome's value.
     /// - Throws: The outcome's error, `CancellationError` from a gate, or ``ScriptEnded``.

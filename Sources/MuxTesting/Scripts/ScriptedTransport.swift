@@ -1,7 +1,7 @@
 import MuxKit
 public import MuxNetwork
 
-/// A transport without a network that responds with a closure or a script, and records its calls.
+/// A transport without a network, with responses from a closure or a script; records its calls.
 ///
 /// ```swift
 /// let transport = ScriptedTransport([.success(HTTPReply(status: 401)), .success(HTTPReply(status: 200))])
@@ -21,7 +21,7 @@ public final class ScriptedTransport: HTTPTransport {
     private let state = Locked(State())
     private let started = Tally()
 
-    /// A transport that responds with a closure.
+    /// A transport with responses from a closure.
     ///
     /// - Parameter answer: Receives the request and its number, counted from 1.
     public init(_ answer: @escaping @Sendable @concurrent (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply) {
@@ -32,7 +32,7 @@ public final class ScriptedTransport: HTTPTransport {
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first requests, in order.
-    ///   - thereafter: The reply to every later request; if `nil`, they throw ``ScriptEnded``.
+    ///   - thereafter: The response to every later request; if `nil`, later requests throw ``ScriptEnded``.
     public convenience init(_ script: [Result<HTTPReply, any Error>], thereafter: HTTPReply? = nil) {
         self.init { _, number in
             if number <= script.count { return try script[number - 1].get() }
@@ -44,13 +44,13 @@ public final class ScriptedTransport: HTTPTransport {
     /// The requests so far, in order.
     public var calls: [HTTPCall] { self.state.withLock { $0.calls } }
 
-    /// The greatest number of requests that ran at the same time.
+    /// The greatest number of concurrent requests.
     public var maximumConcurrency: Int { self.state.withLock { $0.maximum } }
 
-    /// The number of requests that ended with `CancellationError`.
+    /// The number of requests with a `CancellationError`.
     public var cancelledCount: Int { self.state.withLock { $0.cancelled } }
 
-    /// Returns the closure's reply.
+    /// Returns the response of the closure.
     ///
     /// - Throws: An error from the closure.
     public func send(_ call: HTTPCall) async throws -> HTTPReply {

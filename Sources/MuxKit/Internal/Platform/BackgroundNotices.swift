@@ -1,9 +1,10 @@
 package import Dispatch
 package import Foundation
 
-/// Calls back when the app enters the background (on macOS: becomes inactive) or ends, while it is alive.
+/// Calls back when the app enters the background (on macOS: becomes inactive) or ends, until deallocation.
 ///
-/// Uses the names of notifications, which needs no UI framework. Platforms without a background have no names.
+/// Uses the names of notifications, which needs no UI framework. Platforms without a background state have no
+/// names.
 package final class BackgroundNotices {
     /// Keeps the app awake while a block runs: see ``ExpiringActivity``.
     package typealias Activity = @Sendable (_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) -> Void
@@ -14,7 +15,7 @@ package final class BackgroundNotices {
     ///
     /// - Parameters:
     ///   - names: The names of the notifications.
-    ///   - entered: Called on the posting thread; `isLast` says that the process ends when that thread goes on.
+    ///   - entered: Called on the posting thread; `isLast` is `true` if the process ends after the call.
     package init(_ names: [Notification.Name], _ entered: @escaping @Sendable (_ isLast: Bool) -> Void) {
         self.observers = names.map { name in
             let isLast = Self.lastNames.contains(name)
@@ -28,7 +29,8 @@ package final class BackgroundNotices {
         for observer in self.observers { NotificationCenter.default.removeObserver(observer) }
     }
 
-    /// The notifications of apps and extensions in the background, of inactive macOS apps, and of apps that end.
+    /// The notifications of apps and extensions in the background, of inactive macOS apps, and of apps at the
+    /// end.
     ///
     /// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
     package static var standardNames: [Notification.Name] {
@@ -50,13 +52,14 @@ package final class BackgroundNotices {
         Notification.Name("UIApplicationWillTerminateNotification"),
     ]
 
-    /// Runs `work`, which calls its argument when it has ended, and keeps the app from being suspended or ended before.
+    /// Runs `work`, and prevents suspension or the end of the app before the end of the work.
     ///
     /// - Parameters:
-    ///   - isLast: Whether the process ends when this returns: then it blocks until the work has ended, or for `limit`.
+    ///   - isLast: Whether the process ends after this call: the call then blocks until the end of the work,
+    ///     or for `limit`.
     ///   - limit: The longest wait if `isLast` is `true`.
-    ///   - activity: Keeps the app awake otherwise.
-    ///   - work: Begins the work; must not wait for the calling thread.
+    ///   - activity: Keeps the app awake if `isLast` is `false`.
+    ///   - work: Begins the work, and calls `ended` after the work; must not wait for the calling thread.
     package static func finishing(
         isLast: Bool,
         limit: DispatchTimeInterval = .seconds(4),
@@ -81,7 +84,8 @@ package final class BackgroundNotices {
         }
     }
 
-    /// Calls `block` in an activity of the system; without one, at once and as expired, so that nothing waits.
+    /// Calls `block` in an activity of the system; on systems without activities at once and as expired, so
+    /// no thread waits.
     ///
     /// https://developer.apple.com/documentation/foundation/processinfo/performexpiringactivity(withreason:using:)
     @Sendable package static func systemActivity(_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) {
@@ -96,18 +100,20 @@ package final class BackgroundNotices {
 @available(*, unavailable)
 extension BackgroundNotices: Sendable {}
 
-/// Decides what the block of an expiring activity does.
+/// Determines the actions of the block of an expiring activity.
 ///
-/// The system calls the block when the activity begins, on a thread that may block, and on another thread when its time
-/// is over. If there is no time at all, the first call already says so.
+/// The system calls the block at the beginning of the activity, on a thread that may block, and after the
+/// time limit on another thread. Without any remaining time, the first call has `hasExpired` `true`.
 package struct ExpiringActivity: Sendable {
-    /// The action of one call of the block.
+    /// The action of a single call of the block.
     package enum Action: Sendable, Equatable {
-        /// Begin the work, and wait for its end: the app is not suspended before the block returns.
+        /// Begin the work, and wait for the end of the work: the app is not suspended before the block
+        /// returns.
         case workAndWait
-        /// Begin the work, and return: there is no time to wait, but the work may end before the app is suspended.
+        /// Begin the work, and return: no time remains for a wait, but the work may end before the app is
+        /// suspended.
         case work
-        /// Let the first call return: the system ends an app that exceeds its time.
+        /// Let the first call return: the system ends an app that exceeds the time limit.
         case stopWaiting
     }
 
@@ -117,7 +123,7 @@ package struct ExpiringActivity: Sendable {
 
     /// Handles a call of the block.
     ///
-    /// - Parameter hasExpired: The system's argument: whether the time is over.
+    /// - Parameter hasExpired: The system's argument: whether the time limit has passed.
     /// - Returns: The action of this call.
     package mutating func called(hasExpired: Bool) -> Action {
         guard !self.hasBegun else { return .stopWaiting }

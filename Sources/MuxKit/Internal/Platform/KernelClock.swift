@@ -4,7 +4,7 @@ import Darwin
 import Musl
 #else
 import Glibc
-import struct SwiftOverlayShims.timespec  // optimized builds need it for the members of timespec (Swift 6.3.1)
+import struct SwiftOverlayShims.timespec  // optimized builds need this import for the members of timespec (Swift 6.3.1)
 #endif
 
 enum KernelClock {

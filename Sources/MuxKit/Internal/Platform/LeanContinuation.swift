@@ -1,9 +1,10 @@
-/// Wraps `UnsafeContinuation`; its single owner must resume it exactly once.
+/// Wraps `UnsafeContinuation`; the single owner must resume the continuation exactly once.
 ///
-/// A checked one costs an allocation and a stack slab per waiter, which doubles the time to resume many.
+/// A checked continuation costs an allocation and a stack slab per waiter, which doubles the time to resume
+/// many waiters.
 ///
-/// The sanitizer build uses a checked one, which verifies the rule. ThreadSanitizer also reports a false race if an
-/// unsafe one is resumed before its task suspends (Swift 6.3.1).
+/// The sanitizer build uses a checked continuation, which verifies the rule. ThreadSanitizer also reports a
+/// false race if an unsafe continuation is resumed before the task suspends (Swift 6.3.1).
 @safe @usableFromInline
 struct LeanContinuation<Value: Sendable>: Sendable {
     #if MUX_TSAN

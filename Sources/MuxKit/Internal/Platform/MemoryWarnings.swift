@@ -1,9 +1,9 @@
 #if canImport(Darwin)
 import Dispatch
 
-/// Calls back on warnings of memory pressure while it is alive.
+/// Calls back on warnings of memory pressure, until deallocation.
 ///
-/// One interface for all Apple platforms, without a UI framework:
+/// A single interface for all Apple platforms, without a UI framework:
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makememorypressuresource(eventmask:queue:)
 /// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
 final class MemoryWarnings {

@@ -6,7 +6,7 @@ import Musl
 import Glibc
 #endif
 
-/// The system's descriptions of its error numbers.
+/// The system's descriptions of error numbers.
 enum POSIXErrorText {
     static func of(_ code: Int32) -> String {
         guard let text = unsafe strerror(code) else { return "unknown error" }

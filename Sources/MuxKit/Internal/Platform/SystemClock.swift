@@ -8,13 +8,13 @@ import Musl
 import Glibc
 #endif
 
-/// The time of `ContinuousClock` in nanoseconds, which includes sleep, without the cost of generic clocks.
+/// The time of `ContinuousClock` in nanoseconds, including sleep, without the cost of generic clocks.
 enum SystemClock {
     #if canImport(Darwin)
     /// The current time.
     static var nanoseconds: Int64 { Self.read(CLOCK_MONOTONIC_RAW) }
 
-    /// The current time, or one a few milliseconds earlier.
+    /// The current time, possibly a few milliseconds old.
     static var recentNanoseconds: Int64 { Self.read(CLOCK_MONOTONIC_RAW_APPROX) }
 
     private static func read(_ clock: clockid_t) -> Int64 {
@@ -24,10 +24,11 @@ enum SystemClock {
     /// The current time.
     static var nanoseconds: Int64 { KernelClock.read(CLOCK_BOOTTIME) }
 
-    /// The current time, or one a few milliseconds earlier.
+    /// The current time, possibly a few milliseconds old.
     ///
-    /// The kernel has a coarse monotonic clock, which stops while the machine sleeps, and a coarse time of day. If
-    /// their difference changes, the machine may have slept, and exact clocks give the time asleep.
+    /// The kernel has a coarse monotonic clock, which stops during sleep of the machine, and a coarse time of
+    /// day. If the difference of the two clocks changes, the machine may have slept, and exact clocks give
+    /// the time asleep.
     static var recentNanoseconds: Int64 {
         let awake = KernelClock.read(CLOCK_MONOTONIC_COARSE)
         let difference = KernelClock.read(CLOCK_REALTIME_COARSE) &- awake
@@ -37,7 +38,7 @@ enum SystemClock {
         return awake &+ Self.asleep.load(ordering: .relaxed)
     }
 
-    /// The time of day minus the monotonic clock, when the time asleep was last measured.
+    /// The time of day minus the monotonic clock, at the last measurement of the time asleep.
     private static let knownDifference = Atomic<Int64>(0)
     /// The time asleep since the machine started.
     private static let asleep = Atomic<Int64>(0)
@@ -45,7 +46,7 @@ enum SystemClock {
     @inline(never)
     private static func adjusted(_ awake: Int64, _ difference: Int64) -> Int64 {
         let asleep = KernelClock.read(CLOCK_BOOTTIME) &- KernelClock.read(CLOCK_MONOTONIC)
-        // Never decreased by a measurement: its two readings are not of one instant.
+        // Never decreased by a measurement: the two readings of a measurement are from different instants.
         let former = Self.asleep.load(ordering: .relaxed)
         if asleep > former { Self.asleep.store(asleep, ordering: .relaxed) }
         Self.knownDifference.store(difference, ordering: .releasing)

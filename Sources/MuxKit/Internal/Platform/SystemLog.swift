@@ -3,7 +3,8 @@ import os
 
 /// The unified log.
 ///
-/// Written from https://developer.apple.com/documentation/os/logger; compiled here against stand-ins only (`.ci/apple-lines`).
+/// Written from https://developer.apple.com/documentation/os/logger; compiled here against stand-ins only
+/// (`.ci/apple-lines`).
 package struct SystemLog: Sendable {
     private let logger: Logger
 
@@ -11,7 +12,7 @@ package struct SystemLog: Sendable {
         self.logger = Logger(subsystem: subsystem, category: category)
     }
 
-    /// Writes a line without redaction: it must contain nothing private.
+    /// Writes a line without redaction: the line must not contain private data.
     package func write(_ line: String, isTrouble: Bool) {
         if isTrouble {
             self.logger.error("\(line, privacy: .public)")

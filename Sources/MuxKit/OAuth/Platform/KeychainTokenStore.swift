@@ -4,24 +4,25 @@ import Security
 
 /// Keeps tokens in the keychain.
 ///
-/// They can be read once the device was unlocked after it started, and stay on this device. An item that cannot be read now
-/// is an error and never taken for "nothing".
+/// The tokens can be read after the first unlock of the device since its start, and stay on this device. If
+/// an item cannot be read now, the load throws an error and never returns `nil`.
 ///
-/// Several processes share the tokens through an access group; give the runner a ``FileLease`` in a folder of their app group
-/// then.
+/// Several processes share the tokens through an access group; the runner then needs a ``FileLease`` in a
+/// folder of the processes' app group.
 ///
-/// The keychain is asked on a thread of its own, for it may take its time. What its answers mean is decided by
-/// `KeychainAnswer`, which is tested on any platform.
+/// Calls to the keychain run on a Dispatch thread, because the calls may block. `KeychainAnswer` interprets
+/// the status codes, and is tested on any platform.
 ///
-/// Written from the documentation of keychain services; compiled here against stand-ins only (`.ci/apple-lines`):
+/// Written from the documentation of keychain services; compiled here against stand-ins only
+/// (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/security/storing-keys-in-the-keychain
 public struct KeychainTokenStore: TokenStore {
-    /// What the keychain answered.
+    /// A status code of the keychain, as an error.
     public struct Failure: Error, LocalizedError, CustomStringConvertible, Hashable, Sendable {
         /// An `OSStatus`, such as `errSecInteractionNotAllowed` on a locked device.
         public let status: Int32
 
-        /// The number, and what would help if that is known.
+        /// The status code, with the remedy if known.
         public var errorDescription: String? { self.description }
 
         /// The same as ``errorDescription``.
@@ -31,11 +32,11 @@ public struct KeychainTokenStore: TokenStore {
     private let name: String
     private let accessGroup: String?
 
-    /// Describes a store; touches nothing yet.
+    /// Describes a store; does not access the keychain yet.
     ///
     /// - Parameters:
     ///   - name: The service attribute of the item.
-    ///   - accessGroup: The group of apps that share the item; `nil` for this app alone.
+    ///   - accessGroup: The group of apps that share the item; `nil` for this app only.
     public init(named name: String, accessGroup: String? = nil) {
         self.name = name
         self.accessGroup = accessGroup
@@ -52,9 +53,9 @@ public struct KeychainTokenStore: TokenStore {
         return query
     }
 
-    /// Returns what was saved last; `nil` if there is no item.
+    /// Returns the data of the last save; `nil` without an item.
     ///
-    /// - Throws: ``Failure`` if there may be one and it cannot be read now.
+    /// - Throws: ``Failure`` if an item may exist but cannot be read now.
     public func load() async throws -> Data? {
         try await Self.offPool {
             var query = self.query
@@ -69,7 +70,7 @@ public struct KeychainTokenStore: TokenStore {
 
     /// Replaces the item's data.
     ///
-    /// - Throws: ``Failure``; the old data are still there then.
+    /// - Throws: ``Failure``; the previous data is then unchanged.
     public func save(_ data: Data) async throws {
         try await Self.offPool {
             let values: [CFString: Any] = [
@@ -92,7 +93,7 @@ public struct KeychainTokenStore: TokenStore {
         }
     }
 
-    /// Removes the item; that there is none is as good.
+    /// Removes the item; succeeds without an item.
     ///
     /// - Throws: ``Failure``.
     public func delete() async throws {

@@ -1,16 +1,18 @@
 #if os(tvOS)
 extension TokenStore where Self == KeychainTokenStore {
-    /// The store for the platform: the keychain, for tvOS has no folder that the system does not empty.
+    /// The standard store of the platform: the keychain, because the system may empty every folder on tvOS.
     ///
-    /// - Parameter name: Tells the tokens from others of the app: any text.
+    /// - Parameter name: Distinguishes the tokens from other tokens of the app: any text.
     /// - Returns: The store.
     public static func standard(named name: String) -> KeychainTokenStore { KeychainTokenStore(named: name) }
 }
 #else
 extension TokenStore where Self == ProtectedFileTokenStore {
-    /// The store for the platform: a protected file; on tvOS, which has no folder that the system does not empty, the keychain.
+    /// The standard store of the platform: a protected file.
     ///
-    /// - Parameter name: Tells the tokens from others of the app: any text.
+    /// On tvOS the standard store is the keychain, because the system may empty every folder.
+    ///
+    /// - Parameter name: Distinguishes the tokens from other tokens of the app: any text.
     /// - Returns: The store.
     public static func standard(named name: String) -> ProtectedFileTokenStore { ProtectedFileTokenStore(named: name) }
 }

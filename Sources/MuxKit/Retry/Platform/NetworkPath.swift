@@ -2,7 +2,7 @@
 import Dispatch
 import Network
 
-/// The state of the network, as the system's path monitor sees it.
+/// The state of the network, from the system's path monitor.
 ///
 /// https://developer.apple.com/documentation/network/nwpathmonitor
 ///
@@ -10,7 +10,9 @@ import Network
 package enum NetworkPath {
     package static let isSupported = true
 
-    /// Calls `changed` with the present state and with each change, on a queue of its own; returns what ends that.
+    /// Calls `changed` with the present state and with each change, on a separate queue.
+    ///
+    /// - Returns: A closure for the end of the watch.
     @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
         let monitor = NWPathMonitor()
         monitor.pathUpdateHandler = { changed($0.status == .satisfied) }
@@ -24,13 +26,13 @@ import Dispatch
 import Foundation
 import Glibc
 
-/// The state of the network, as the kernel's routes tell it: see rtnetlink(7).
+/// The state of the network, from the kernel's routes: see rtnetlink(7).
 package enum NetworkPath {
     package static let isSupported = true
 
-    /// Calls `changed` with the present state and after each change of links or routes, on a queue of its own.
+    /// Calls `changed` with the present state and after each change of links or routes, on a separate queue.
     ///
-    /// - Returns: What ends that; `nil` if the kernel does not let us watch.
+    /// - Returns: A closure for the end of the watch; `nil` if the kernel refuses the socket.
     @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
         guard let socket = self.openSocket() else { return nil }
         let queue = DispatchQueue(label: "mux.reachability")
@@ -46,12 +48,13 @@ package enum NetworkPath {
         return { held.withLock { $0.cancel() } }
     }
 
-    /// A socket that is told of links and routes; what it is told is only a reason to look again.
+    /// Opens a socket for changes of links and routes; a message only triggers another read of the routes.
     private static func openSocket() -> Int32? {
         let kind = Int32(SOCK_RAW.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
         let descriptor = socket(AF_NETLINK, kind, 0)  // NETLINK_ROUTE
         guard descriptor >= 0 else { return nil }
-        // struct sockaddr_nl, which has no Swift name: family, padding, process, groups LINK, IPV4_ROUTE and IPV6_ROUTE.
+        // struct sockaddr_nl, without a Swift name: family, padding, process, groups LINK, IPV4_ROUTE and
+        // IPV6_ROUTE.
         var address: (UInt16, UInt16, UInt32, UInt32) = (UInt16(AF_NETLINK), 0, 0, 0x1 | 0x40 | 0x400)
         let isBound = unsafe withUnsafeBytes(of: &address) { bytes -> Bool in
             guard let start = bytes.baseAddress else { return false }
@@ -66,7 +69,8 @@ package enum NetworkPath {
         var buffer = [UInt8](repeating: 0, count: 8_192)
         while true {
             let count = unsafe buffer.withUnsafeMutableBytes { unsafe recv(socket, $0.baseAddress, $0.count, 0) }
-            // Too many messages at once is a reason to look again, too; nothing more to read is the end.
+            // Reading continues after EINTR, and after ENOBUFS, which reports lost messages; any other error
+            // ends the loop.
             guard count > 0 || errno == EINTR || errno == ENOBUFS else { return }
         }
     }
@@ -77,7 +81,7 @@ package enum NetworkPath {
     }
 }
 #else
-/// Nothing is known of the network.
+/// The state of the network is unknown.
 package enum NetworkPath {
     package static let isSupported = false
 

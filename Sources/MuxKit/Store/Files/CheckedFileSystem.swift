@@ -1,10 +1,11 @@
 /// Applies the rules for the folders of stores to the calls of another file system.
 ///
 /// - A folder without a usable path: every call is refused.
-/// - A folder or file that another user owns, or that its group or others may write to, is refused when it is opened, with
-///   ``MuxStoreError/notPrivate``. The owner may be the superuser, who can change every file. A symbolic link to a folder
-///   is followed if both the link and its target pass.
-/// - A folder that its file system cannot synchronize (`EINVAL`, `ENOTSUP`) counts as synchronized.
+/// - A folder or file of another user, or with write permission for the group or others: opening is refused
+///   with ``MuxStoreError/notPrivate``. The owner may be the superuser, who can change every file. A symbolic
+///   link to a folder is followed if the owner of the link is permitted and the target passes.
+/// - A folder without support for synchronization (`EINVAL`, `ENOTSUP`, `EOPNOTSUPP`, `ENOSYS`) counts as
+///   synchronized.
 ///
 /// Each problem is noted once.
 package struct CheckedFileSystem: FileSystem {
@@ -34,7 +35,7 @@ package struct CheckedFileSystem: FileSystem {
 
     // MARK: - Rules
 
-    /// Notes `error`, and returns it to be thrown.
+    /// Notes `error`, and returns `error` for a `throw`.
     package func refused(_ error: MuxStoreError) -> MuxStoreError {
         self.problems.note(error)
         return error
@@ -73,7 +74,7 @@ package struct CheckedFileSystem: FileSystem {
         try self.admit()
         if let folder = FilePath.parent(of: path) { _ = try self.checkFolder(folder) }
         let file = try self.base.openFile(path, for: access)
-        // A file that this call has created belongs to the user.
+        // A file created by this call belongs to the user.
         if access != .create { try self.check(try self.base.status(of: file)) }
         return file
     }
@@ -175,10 +176,11 @@ package struct CheckedFileSystem: FileSystem {
 
 /// The problems of folders, each reported once.
 ///
-/// **Concurrent calls** are safe. A receiver is called on the thread that notes the problem, which may hold locks.
+/// **Concurrent calls** are safe. A receiver is called on the thread that notes the problem; the thread may
+/// hold locks.
 package final class StorageProblems: Sendable {
     private struct State: Sendable {
-        /// In the order in which they were noted.
+        /// In the order of the notes.
         var noted: [MuxStoreError] = []
         var receiver: (@Sendable (MuxStoreError) -> Void)?
     }
@@ -197,7 +199,7 @@ package final class StorageProblems: Sendable {
         receiver?(error)
     }
 
-    /// Reports problems to `receiver`, beginning with those noted so far.
+    /// Reports problems to `receiver`, beginning with the previously noted problems.
     package func connect(_ receiver: @escaping @Sendable (MuxStoreError) -> Void) {
         let noted = self.state.withLock { state in
             state.receiver = receiver
@@ -207,8 +209,8 @@ package final class StorageProblems: Sendable {
     }
 }
 
-/// A store whose folder may have problems that stop nothing, or that nothing else reports.
+/// A store that collects the problems of its folder, including problems without a thrown error.
 package protocol ReportsProblems: Sendable {
-    /// The problems of the folder; `nil` if there is no folder.
+    /// The problems of the folder; `nil` without a folder.
     var problems: StorageProblems? { get }
 }

@@ -2,14 +2,15 @@ package import Foundation
 
 /// A small file that is replaced atomically: written to a temporary file, then renamed.
 ///
-/// **On disk.** If a process is killed at any point, the file has its old content or the new one; ``removeLeftovers()``
-/// removes the temporary file. **Concurrent calls** of several processes do not mix; the last rename wins.
+/// **On disk.** If a process is killed at any point, the file has the old content or the new content;
+/// ``removeLeftovers()`` removes the temporary file. **Concurrent calls** of several processes do not mix;
+/// the last rename wins.
 package struct DurableFile: Sendable {
     private let fileSystem: any FileSystem
     private let folder: String
     private let name: String
 
-    /// The default limit of reads, in bytes; readers of larger files pass another one.
+    /// The default limit of reads, in bytes; readers of larger files pass another limit.
     package static let usualMaximum: Int64 = 1 << 24
 
     /// Makes the file `name` in `folder`; does no I/O.
@@ -21,21 +22,21 @@ package struct DurableFile: Sendable {
 
     package var path: String { FilePath.join(self.folder, self.name) }
 
-    /// The file's content; `nil` if there is no file, an error if it cannot be read now.
+    /// The file's content; `nil` for a missing file, an error if the file cannot be read now.
     package func read() throws(MuxStoreError) -> Data? {
         try self.open()?.content
     }
 
-    /// The file's content as an array, which avoids copies of a large one; `nil` if there is no file.
+    /// The file's content as an array, which avoids copies of large content; `nil` for a missing file.
     ///
     /// - Parameter maximum: The size in bytes of the largest file that is read.
     /// - Returns: The content.
-    /// - Throws: ``MuxStoreError``, also if the file is larger.
+    /// - Throws: ``MuxStoreError``, also for a larger file.
     package func bytes(atMost maximum: Int64 = usualMaximum) throws(MuxStoreError) -> [UInt8]? {
         try self.openBytes(atMost: maximum)?.content
     }
 
-    /// The file's content and the open file it came from, whose link count is 0 once the file was replaced.
+    /// The file's content and the open file, with link count 0 after a replacement of the file.
     package func open() throws(MuxStoreError) -> (file: OpenFile, content: Data)? {
         guard let (file, bytes) = try self.openBytes(atMost: Self.usualMaximum) else { return nil }
         return (file, Data(bytes))
@@ -57,7 +58,8 @@ package struct DurableFile: Sendable {
 
     /// Replaces the file's content (mode 0600); creates the folder (mode 0700) if necessary.
     ///
-    /// The system may remove a folder of caches at any time: the write is repeated if the folder disappears meanwhile.
+    /// The system may remove a folder of caches at any time: if the folder disappears during the write, the
+    /// write is repeated.
     package func write(_ content: Data, durability: MuxDurability = .full) throws(MuxStoreError) {
         for _ in 1..<Self.maximumAttempts {
             do {

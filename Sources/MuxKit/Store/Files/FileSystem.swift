@@ -3,17 +3,21 @@ package import Foundation
 
 /// The file system calls of the library's stores.
 ///
-/// The calls block, so they are made on a ``DiskExecutor`` or in ``BlockingWork``, except what ``PromptStore`` reads. Tests substitute an implementation
-/// that logs the calls, fails the n-th of them, or ends the process there.
+/// The calls block, so callers use a ``DiskExecutor`` or ``BlockingWork``; the exception is ``PromptStore``.
+/// Tests substitute an implementation that logs the calls, fails the n-th call, or ends the process at the
+/// n-th call.
 package protocol FileSystem: Sendable {
     /// Opens the file at `path`; a new file has mode 0600.
     func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile
 
-    /// Reads up to `count` bytes from `offset`; may return fewer, and returns none at the end of the file.
+    /// Reads up to `count` bytes from `offset`; may return fewer, and returns no bytes at the end of the
+    /// file.
     func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]
 
-    /// Reads up to `count` bytes from `offset` if the system has them in memory, so that the call does not wait for a device;
-    /// `nil` if it has not, cannot tell, or fails.
+    /// Reads up to `count` bytes from `offset` if the bytes are in the system's memory, without a wait for a
+    /// device.
+    ///
+    /// `nil` if the bytes are not in memory, if the system cannot determine the state, or after an error.
     func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]?
 
     /// Appends `bytes` or a prefix of them; returns the number of bytes appended.
@@ -21,13 +25,14 @@ package protocol FileSystem: Sendable {
 
     func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus
 
-    /// The status of `path`, without following a symbolic link; `nil` if it does not exist.
+    /// The status of `path`, without following a symbolic link; `nil` for a missing file.
     func status(at path: String) throws(MuxStoreError) -> FileStatus?
 
-    /// The status of `path`, or of the target if it is a symbolic link; `nil` if it does not exist.
+    /// The status of `path`, or of the target of a symbolic link; `nil` for a missing file.
     func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus?
 
-    /// Whether the user may write to the folder, as far as is known without an attempt; `true` if it is missing.
+    /// Whether the user may write to the folder, as far as known without an attempt; `true` for a missing
+    /// folder.
     func isWritable(_ path: String) -> Bool
 
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError)
@@ -38,7 +43,7 @@ package protocol FileSystem: Sendable {
     /// Returns when the names in the folder are on disk.
     func synchronizeFolder(_ path: String) throws(MuxStoreError)
 
-    /// Renames `path` to `other`, replacing what is there.
+    /// Renames `path` to `other`, and replaces an existing file.
     func move(_ path: String, to other: String) throws(MuxStoreError)
 
     func removeFile(_ path: String) throws(MuxStoreError)
@@ -49,24 +54,27 @@ package protocol FileSystem: Sendable {
     /// The names in the folder, unordered.
     func names(in path: String) throws(MuxStoreError) -> [String]
 
-    /// Creates a folder of mode 0700 in an existing one.
+    /// Creates a folder of mode 0700 in an existing folder.
     ///
     /// - Returns: `false` if the name exists.
     func makeFolder(_ path: String) throws(MuxStoreError) -> Bool
 
-    /// Excludes the folder from backups and protects its files until the first unlock, on systems that support these.
+    /// Excludes the folder from backups and protects the files until the first unlock, if the system supports
+    /// this.
     ///
-    /// Some file systems support neither, so callers ignore the error. Called before the first write.
+    /// Some file systems support neither attribute, so callers ignore the error. Called before the first
+    /// write.
     func mark(_ path: String) throws(MuxStoreError)
 
-    /// Waits until no other process, and no other open file of this one, holds the lock of `file`; then takes it.
+    /// Takes the lock of `file`, after waiting for the release by other processes and other open files of
+    /// this process.
     func lock(_ file: OpenFile) throws(MuxStoreError)
 
     func unlock(_ file: OpenFile) throws(MuxStoreError)
 
-    /// Takes the lock of `file` if it is free.
+    /// Takes the lock of `file` if the lock is free.
     ///
-    /// - Returns: Whether the caller holds it, until ``unlock(_:)`` or until the file is closed.
+    /// - Returns: Whether the caller holds the lock, until ``unlock(_:)`` or until the file is closed.
     func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool
 
     /// Sets the modification time, in nanoseconds since 1970.
@@ -77,10 +85,10 @@ package protocol FileSystem: Sendable {
 }
 
 extension FileSystem {
-    /// `nil`: nothing is known of what is in memory.
+    /// `nil`: this file system does not know whether bytes are in memory.
     package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]? { nil }
 
-    /// `true`: only an attempt tells.
+    /// `true`: this file system determines permission by an attempt only.
     package func isWritable(_ path: String) -> Bool { true }
 
     /// The status of `path`, for a file system without symbolic links.
@@ -107,7 +115,7 @@ extension FileSystem {
         }
     }
 
-    /// Creates the folder and its missing parents, and flushes their names to disk.
+    /// Creates the folder and missing parents, and flushes the names to disk.
     package func makeFolders(_ path: String) throws(MuxStoreError) {
         do {
             guard try self.makeFolder(path) else { return }
@@ -123,7 +131,7 @@ extension FileSystem {
 
     /// Removes the folder and its content; does not follow links.
     ///
-    /// A file or folder that is missing already is not an error.
+    /// A missing file or folder is not an error.
     package func removeTree(_ path: String) throws(MuxStoreError) {
         try ignoringMissing { () throws(MuxStoreError) in
             for name in try self.names(in: path) {
@@ -139,7 +147,7 @@ extension FileSystem {
     }
 }
 
-/// Runs `body`, which may find that another program has removed a file or folder.
+/// Runs `body`; ignores the error of a file or folder that another program has removed.
 package func ignoringMissing(_ body: () throws(MuxStoreError) -> Void) throws(MuxStoreError) {
     do {
         try body()
@@ -153,30 +161,30 @@ extension MuxStoreError {
     }
 }
 
-/// How a file is opened.
+/// The access mode of an open file.
 package enum FileAccess: Sendable, Hashable {
     /// For reading; the file must exist.
     case read
-    /// For reading and appending; creates the file with mode 0600 if it does not exist.
+    /// For reading and appending; creates a missing file with mode 0600.
     case append
     /// Like ``append``, but fails if the file exists.
     case create
-    /// For writing over the content from that offset on; the file must exist.
+    /// For overwriting the content from the offset; the file must exist.
     case overwrite(from: Int64)
 }
 
 /// Operations on path strings.
 package enum FilePath {
-    /// The path of a file URL, without "." and ".." and without a slash at its end; does no I/O.
+    /// The path of a file URL, without ".", ".." and a trailing slash; does no I/O.
     ///
-    /// Every path of the library comes from here: `URL.path` returns "" or "/" for a URL without a usable path, so that
-    /// different URLs would name one folder.
+    /// Every path of the library comes from this function. `URL.path` is not used: the property is "" or "/"
+    /// for a URL without a usable path, so different URLs would name the same folder.
     ///
-    /// - Parameter url: A file URL, which may be relative to another one.
+    /// - Parameter url: A file URL, which may be relative to another URL.
     /// - Returns: An absolute path other than the root.
-    /// - Throws: ``MuxStoreError/unusableURL`` if the scheme is not `file`, if there is a host other than `localhost`, a user,
-    ///   a port, a query or a fragment, or if the path is empty, relative, the root, not in UTF-8, or has an escaped
-    ///   slash or zero.
+    /// - Throws: ``MuxStoreError/unusableURL`` if the scheme is not `file`; if the URL has a host other than
+    ///   `localhost`, a user, a port, a query or a fragment; or if the path is empty, relative, the root, not
+    ///   in UTF-8, or has an escaped slash or zero.
     package static func path(of url: URL) throws(MuxStoreError) -> String {
         let url = url.absoluteURL
         guard url.isFileURL, ["", "localhost"].contains(url.host(percentEncoded: false) ?? ""),
@@ -184,13 +192,13 @@ package enum FilePath {
             let decoded = self.decoded(url.path(percentEncoded: true)), decoded.utf8.first == UInt8(ascii: "/")
         else { throw .unusableURL }
         var path = URL(filePath: decoded, directoryHint: .isDirectory).standardizedFileURL.path(percentEncoded: false)
-        // Scalars, not characters: with some scalars before it, a slash is a part of their character.
+        // Scalars, not characters: some scalars before a slash form a single character with the slash.
         while path.unicodeScalars.last == "/" { path.unicodeScalars.removeLast() }
         guard path.utf8.first == UInt8(ascii: "/") else { throw .unusableURL }
         return path
     }
 
-    /// A path without its escapes; `nil` if the bytes are not UTF-8, or if one of them is an escaped slash or zero.
+    /// A path without escapes; `nil` if the bytes are not UTF-8, or if the path has an escaped slash or zero.
     private static func decoded(_ path: String) -> String? {
         var bytes: [UInt8] = []
         var rest = path.utf8[...]
@@ -247,9 +255,9 @@ package struct FileStatus: Sendable, Hashable {
     /// The permission bits.
     package var mode: UInt32
     package var isFolder: Bool
-    /// Whether it is a symbolic link, which was not followed.
+    /// Whether the file is a symbolic link, which was not followed.
     package var isLink: Bool
-    /// The user who owns it; 0 is the superuser.
+    /// The user ID of the owner; 0 is the superuser.
     package var owner: UInt32
     /// The modification time, in nanoseconds since 1970.
     package var modified: Int64
@@ -275,7 +283,7 @@ package struct FileStatus: Sendable, Hashable {
     }
 }
 
-/// An open file; closed when its last reference is released.
+/// An open file; closed at the release of the last reference.
 package final class OpenFile: Sendable {
     package let descriptor: Int32
     package let path: String
@@ -290,9 +298,9 @@ package final class OpenFile: Sendable {
     deinit { self.close(self.descriptor) }
 }
 
-/// A wait for a file lock, on its own thread, that the caller can abandon.
+/// A wait for a file lock, on a separate thread, which the caller can abandon.
 ///
-/// `flock(2)` has no timeout. An abandoned wait continues, and releases the lock when it gets it.
+/// `flock(2)` has no timeout. An abandoned wait continues, and releases the lock after taking the lock.
 final class LockWait: Sendable {
     private enum State: Sendable {
         case waiting

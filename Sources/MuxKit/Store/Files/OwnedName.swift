@@ -1,14 +1,15 @@
 package import Foundation
 
-/// The name of a file or folder that belongs to exactly one text, such as the name of an account's tokens.
+/// The name of a file or folder that belongs to exactly one full name, such as the name of an account's
+/// tokens.
 ///
-/// The file name is a SHA-256 digest: two texts with one hash of 64 bits can be computed in seconds. The file or folder stores
-/// the full name as well. If that is another name, because the digests collide or because the file is a copy, the file or
-/// folder is neither used nor removed.
+/// The file name contains a SHA-256 digest, because two full names with the same 64-bit hash can be computed
+/// in seconds. The file or folder stores the full name as well. If the stored name differs, because of a
+/// digest collision or a copied file, the file or folder is neither used nor removed.
 ///
-/// Names are compared by their UTF-8 bytes, so that texts which differ only in Unicode normalization are different names.
+/// Names are compared by UTF-8 bytes, so strings with different Unicode normalization are different names.
 package struct OwnedName: Sendable {
-    /// The kind of a file or folder, and the beginning of its name.
+    /// The kind of a file or folder, and the prefix of the file name.
     package enum Kind: String, Sendable, CaseIterable {
         /// A file of tokens.
         case tokens
@@ -25,12 +26,12 @@ package struct OwnedName: Sendable {
     /// The name in the file system: the kind and 64 hexadecimal digits.
     package let fileName: String
 
-    /// Makes the name of `fields`; tests pass a `digest` that collides.
+    /// Makes the name of `fields`; tests pass a `digest` with collisions.
     package init(_ kind: Kind, _ fields: [String], digest: ([UInt8]) -> [UInt8] = { SHA256.hash($0) }) {
         self.fields = fields
         var bytes: [UInt8] = []
         for field in [kind.rawValue] + fields {
-            // With the length before each field, so that ["ab", "c"] and ["a", "bc"] differ.
+            // The length precedes each field, so ["ab", "c"] and ["a", "bc"] differ.
             let count = UInt64(field.utf8.count)
             bytes += (0..<8).map { UInt8(truncatingIfNeeded: count >> ($0 * 8)) }
             bytes += field.utf8
@@ -38,7 +39,7 @@ package struct OwnedName: Sendable {
         self.fileName = kind.rawValue + "-" + SHA256.text(digest(bytes))
     }
 
-    /// Whether `other` are the same fields, byte for byte.
+    /// Whether `other` equals the fields, byte for byte.
     package func matches(_ other: [String]) -> Bool {
         self.fields.count == other.count && zip(self.fields, other).allSatisfy { $0.utf8.elementsEqual($1.utf8) }
     }
@@ -47,7 +48,7 @@ package struct OwnedName: Sendable {
     package static let folderFile = "owner"
 }
 
-/// A file that is replaced atomically and stores its full name: in a line of JSON before the content.
+/// A file that is replaced atomically, with the full name in a line of JSON before the content.
 package struct OwnedFile: Sendable {
     private struct Header: Codable {
         var mux = 1
@@ -62,7 +63,7 @@ package struct OwnedFile: Sendable {
     ///
     /// - Parameters:
     ///   - name: The full name.
-    ///   - fileName: The name in the file system; `nil` for that of `name`.
+    ///   - fileName: The name in the file system; `nil` for the file name of `name`.
     ///   - folder: The path of the folder.
     ///   - fileSystem: The file system.
     package init(_ name: OwnedName, as fileName: String? = nil, in folder: String, fileSystem: CheckedFileSystem) {
@@ -71,7 +72,7 @@ package struct OwnedFile: Sendable {
         self.fileSystem = fileSystem
     }
 
-    /// The content; empty if the file is damaged, `nil` if there is no file.
+    /// The content; empty for a damaged file, `nil` for a missing file.
     ///
     /// - Throws: ``MuxStoreError/otherName`` if the file belongs to another name.
     package func read() throws(MuxStoreError) -> Data? {
@@ -95,7 +96,7 @@ package struct OwnedFile: Sendable {
         _ = try self.read()
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        // Texts and a number are always encodable.
+        // Strings and a number are always encodable.
         let header = (try? encoder.encode(Header(name: self.name.fields))) ?? Data()
         try self.file.write(header + [0x0a] + content, durability: durability)
     }
@@ -103,7 +104,8 @@ package struct OwnedFile: Sendable {
     /// Removes the file and the temporary files of killed writers, unless the file belongs to another name.
     package func remove(durability: MuxDurability) throws(MuxStoreError) {
         _ = try self.read()
-        // First, so that a process that is killed in between finds the file, and removes both.
+        // Leftovers first: if the process is killed in between, the next removal still finds the file, and
+        // removes both.
         try self.file.removeLeftovers()
         try self.file.remove(durability: durability)
     }
@@ -115,11 +117,11 @@ package struct OwnedFile: Sendable {
     }
 }
 
-/// The folder of a store: its path, or the reason why there is none.
+/// The path of a store's folder, or the error of an unusable path.
 package struct StoreFolder: Sendable {
-    /// The path, without a slash at its end.
+    /// The path, without a trailing slash.
     package let location: Result<String, MuxStoreError>
-    /// The full name of a folder that is named by a digest.
+    /// The full name, if the file name of the folder contains a digest.
     package let owner: OwnedName?
 
     package init(_ location: Result<String, MuxStoreError>, owner: OwnedName? = nil) {
@@ -139,30 +141,30 @@ package struct StoreFolder: Sendable {
         )
     }
 
-    /// The path; empty if there is none, in which case ``refusal`` keeps the path from being used.
+    /// The path; empty without a usable path. ``refusal`` then prevents uses of the empty path.
     package var path: String { (try? self.location.get()) ?? "" }
 
-    /// Why there is no path.
+    /// The error of an unusable path.
     package var refusal: MuxStoreError? {
         if case .failure(let error) = self.location { error } else { nil }
     }
 
-    /// The folder of that name in this one.
+    /// The subfolder `name`.
     package func appending(_ name: String, owner: OwnedName? = nil) -> StoreFolder {
         StoreFolder(self.location.map { FilePath.join($0, name) }, owner: owner)
     }
 
-    /// Makes the folder, and stores its full name if it is named by a digest.
+    /// Makes the folder, and stores the full name, if present.
     ///
-    /// - Throws: ``MuxStoreError/otherName`` if it belongs to another name.
+    /// - Throws: ``MuxStoreError/otherName`` if the folder belongs to another name.
     package func claim(_ fileSystem: CheckedFileSystem) throws(MuxStoreError) {
         try fileSystem.makeFolders(self.path)
         guard let file = self.ownerFile(fileSystem) else { return }
-        // A damaged name, or one that is missing because a process was killed here, is written again.
+        // A damaged or missing name is written again; the name is missing if a process was killed here.
         if try file.read() != Data([0x0a]) { try file.write(Data([0x0a]), durability: .relaxed) }
     }
 
-    /// Checks that the folder does not belong to another name; creates nothing.
+    /// Checks that the folder does not belong to another name; creates no file.
     ///
     /// - Returns: Whether the folder exists.
     package func isPresent(_ fileSystem: CheckedFileSystem) throws(MuxStoreError) -> Bool {
@@ -175,8 +177,8 @@ package struct StoreFolder: Sendable {
         self.owner.map { OwnedFile($0, as: OwnedName.folderFile, in: self.path, fileSystem: fileSystem) }
     }
 
-    /// The place of a folder as a text that is unambiguous: relative to the home folder, which an update of an app moves,
-    /// or absolute.
+    /// The location of a folder, as an unambiguous string: relative to the home folder, which an update of an
+    /// app moves, or absolute.
     package static func place(of path: String, home: String) -> String {
         var home = home.utf8[...]
         while home.last == UInt8(ascii: "/") { home.removeLast() }

@@ -1,7 +1,8 @@
 /// A line of JSON with a checksum.
 ///
-/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of the bytes before and after that field.
-/// Later formats keep this beginning, so that readers can tell newer lines, which they must keep, from damaged ones.
+/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of the bytes before and after the
+/// check's field. Later formats keep this beginning, so readers can distinguish newer lines, which must be
+/// kept, from damaged lines.
 package enum ChecksummedLine {
     /// The format version that this code writes.
     package static let version: UInt64 = 1
@@ -17,15 +18,15 @@ package enum ChecksummedLine {
         case newer
     }
 
-    /// The offset, in a line of this version, of the quotation mark that closes the check.
+    /// The offset of the closing quotation mark of the check, in a line of this version.
     package static let restOffset = opening.count + String(version).utf8.count + middle.count + 16
 
-    /// Appends the start of a line with a blank check, which ``close(_:from:)`` fills in.
+    /// Appends the start of a line with a blank check; ``close(_:from:)`` writes the check.
     package static func begin(_ bytes: inout [UInt8]) {
         bytes += self.blank
     }
 
-    /// Fills in the check of the line from `start` to the end of `bytes`.
+    /// Writes the check of the line from `start` to the end of `bytes`.
     package static func close(_ bytes: inout [UInt8], from start: Int) {
         let rest = start + self.restOffset
         let check = self.check(bytes[start..<(rest - 16 - self.middle.count)], bytes[rest...])
@@ -34,13 +35,14 @@ package enum ChecksummedLine {
 
     private static let blank = opening + Array(String(version).utf8) + middle + [UInt8](repeating: 0x30, count: 16)
 
-    /// The line, without a line break, whose `rest` begins with the quotation mark that closes the check, then a comma.
+    /// The line with `rest`, without a line break; `rest` begins with the closing quotation mark of the
+    /// check, then a comma.
     package static func sealed(_ rest: [UInt8], version: UInt64 = Self.version) -> [UInt8] {
         let start = self.opening + Array(String(version).utf8)
         return start + self.middle + Hex.bytes(of: self.check(start[...], rest[...])) + rest
     }
 
-    /// Reads a line; `nil` if it is damaged or not such a line.
+    /// Reads a line; `nil` for a damaged line, or another kind of line.
     package static func open(_ line: ArraySlice<UInt8>) -> Content? {
         guard self.matches(self.opening, line, at: line.startIndex) else { return nil }
         let digits = line.startIndex + self.opening.count
@@ -91,7 +93,7 @@ package enum Hex {
 
     package static func text(of value: UInt64) -> String { String(decoding: self.bytes(of: value), as: UTF8.self) }
 
-    /// The number in exactly 16 lower-case digits; `nil` for anything else.
+    /// The number in exactly 16 lower-case digits; `nil` for any other bytes.
     package static func value(of bytes: some Collection<UInt8>) -> UInt64? {
         guard bytes.count == 16 else { return nil }
         var value: UInt64 = 0

@@ -1,4 +1,4 @@
-/// Reads the fields of a JSON object of strings, numbers and nulls; stops at anything else.
+/// Reads the fields of a JSON object of strings, numbers and nulls; stops at any other value.
 ///
 /// Accepts any bytes, and does not recurse.
 struct FlatJSONReader {
@@ -14,7 +14,7 @@ struct FlatJSONReader {
     private let end: Int
     private var position: Int
 
-    /// Whether the object was read to its end, and nothing follows.
+    /// Whether the object was read to the end, without further bytes.
     private(set) var isComplete = false
 
     /// Reads from the start of the first field's name up to `end`.
@@ -24,7 +24,7 @@ struct FlatJSONReader {
         self.end = min(end, bytes.count)
     }
 
-    /// The next field; `nil` at the end or after an error, which ``isComplete`` distinguishes.
+    /// The next field; `nil` at the end or after an error, as ``isComplete`` indicates.
     mutating func next() -> (name: Range<Int>, value: Value)? {
         guard !self.isComplete, case .text(let name, hasEscapes: false)? = self.text(), self.take(UInt8(ascii: ":")),
             let value = self.value()
@@ -36,7 +36,7 @@ struct FlatJSONReader {
         return self.take(UInt8(ascii: ",")) ? (name, value) : nil
     }
 
-    /// Whether the bytes in `range` are those of `text`.
+    /// Whether the bytes in `range` equal `text`.
     func matches(_ range: Range<Int>, _ text: StaticString) -> Bool {
         guard range.count == text.utf8CodeUnitCount else { return false }
         return text.withUTF8Buffer { buffer in
@@ -47,7 +47,7 @@ struct FlatJSONReader {
         }
     }
 
-    /// The value as a string; `nil` if it is not a valid one.
+    /// The value as a string; `nil` for another kind of value, or an invalid string.
     func string(_ value: Value) -> String? {
         guard case .text(let range, let hasEscapes) = value else { return nil }
         guard hasEscapes else { return String(validating: self.bytes[range], as: UTF8.self) }
@@ -55,13 +55,13 @@ struct FlatJSONReader {
         return String(validating: unescaped, as: UTF8.self)
     }
 
-    /// The value as an integer; `nil` if it is not one.
+    /// The value as an integer; `nil` for another kind of value.
     func integer(_ value: Value) -> Int64? {
         guard case .number(let range) = value else { return nil }
         return Int64(String(decoding: self.bytes[range], as: UTF8.self))
     }
 
-    /// The value as a finite number; `nil` if it is not one.
+    /// The value as a finite number; `nil` for another kind of value.
     func double(_ value: Value) -> Double? {
         guard case .number(let range) = value,
             let number = Double(String(decoding: self.bytes[range], as: UTF8.self)), number.isFinite
@@ -158,7 +158,7 @@ struct FlatJSONReader {
 @available(*, unavailable)
 extension FlatJSONReader: Sendable {}
 
-/// Writes JSON values, byte for byte as `JSONEncoder` does with `.withoutEscapingSlashes`.
+/// Writes JSON values, with the same bytes as `JSONEncoder` with `.withoutEscapingSlashes`.
 enum JSONText {
     private static let hexadecimal = Array("0123456789abcdef".utf8)
 
@@ -178,7 +178,7 @@ enum JSONText {
         if let text { self.append(text, to: &bytes) } else { bytes += "null".utf8 }
     }
 
-    /// Appends a finite number in the shortest form that reads back the same.
+    /// Appends a finite number in the shortest form with the same value.
     static func append(_ number: Double, to bytes: inout [UInt8]) {
         let text = number.description
         bytes += text.hasSuffix(".0") ? text.utf8.dropLast(2) : text.utf8[...]

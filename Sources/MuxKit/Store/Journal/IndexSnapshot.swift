@@ -1,22 +1,23 @@
 import Foundation
 
-/// A copy of a journal's index on disk, so that opening the journal does not scan it.
+/// A copy of a journal's index on disk, which saves a scan at the opening of the journal.
 ///
-/// One checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first. The upper half
-/// of the fourth number is ``JournalIndex/Location/usableUntil``. Reading accepts any bytes. A wrongly accepted snapshot
-/// costs misses, never a wrong value, because loading verifies every entry.
+/// A checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first.
+/// The upper half of the fourth number is ``JournalIndex/Location/usableUntil``. The reader accepts any
+/// bytes. A wrongly accepted snapshot causes misses, never a wrong value, because every load verifies the
+/// entry.
 package struct IndexSnapshot: Sendable, Equatable {
-    /// Ties a snapshot to one state of one journal.
+    /// Identifies the journal, and the state of the journal, of a snapshot.
     package struct Anchor: Sendable, Equatable {
         /// The identity of the store.
         package var store: UInt64
         /// The number in the journal's `begin` record.
         package var generation: UInt64
-        /// The length in bytes of the journal's part that is covered, from its start.
+        /// The length in bytes of the covered part, from the start of the journal.
         package var covered: Int64
-        /// The offset of the last record in that part.
+        /// The offset of the last record in the covered part.
         package var lastOffset: Int64
-        /// A hash of that record's first bytes, which include the check of its header.
+        /// A hash of the first bytes of the last record, which include the checksum of the header.
         package var lastStamp: UInt64
 
         package init(store: UInt64, generation: UInt64, covered: Int64, lastOffset: Int64, lastStamp: UInt64) {
@@ -28,7 +29,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         }
     }
 
-    /// One entry.
+    /// An entry.
     package struct Row: Sendable, Equatable {
         package var digest: EntryDigest
         package var offset: Int64
@@ -91,7 +92,7 @@ package struct IndexSnapshot: Sendable, Equatable {
 
     // MARK: - Reading
 
-    /// Reads a snapshot; `nil` if any byte differs from what was written.
+    /// Reads a snapshot; `nil` if the snapshot is damaged.
     package init?(_ bytes: [UInt8]) {
         guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
             case .present? = ChecksummedLine.open(bytes[..<end])
@@ -120,7 +121,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         )
     }
 
-    /// Reads the rows; `nil` if their digest differs, or a row is outside the covered part.
+    /// Reads the rows; `nil` if the digest differs, or if a row is outside the covered part.
     private static func rows(
         _ bytes: [UInt8],
         from start: Int,
@@ -128,7 +129,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         covered: Int64,
         digest: UInt64
     ) -> [Row]? {
-        // Reads words, because a large index has a million of them; the caller has checked the length.
+        // Reads whole words, because a large index has a million words; the caller has checked the length.
         unsafe bytes[start...].withUnsafeBytes { buffer -> [Row]? in
             guard count * Self.rowSize <= buffer.count else { return nil }
             var hash = FNV()
@@ -160,8 +161,8 @@ package struct IndexSnapshot: Sendable, Equatable {
 
 /// Writing and restoring index snapshots.
 ///
-/// A snapshot is written after the records that it covers, with the lock held, and never synchronized: damage by a
-/// power cut is detected. A rewritten journal has another generation, so older snapshots do not match it.
+/// A snapshot is written after the covered records, with the lock held, and never synchronized: damage by a
+/// power cut is detected. A rewritten journal has another generation, so older snapshots do not match.
 extension Journal {
     var indexFile: DurableFile {
         DurableFile(JournalLayout.indexName, in: self.layout.journal, fileSystem: self.fileSystem)
@@ -173,7 +174,7 @@ extension Journal {
             segment.unkept >= max(self.indexFloor, segment.index.count / 8),
             !segment.holdsNewer, !segment.holdsDeadRecords, !segment.needsLineBreak
         else { return }
-        // Also after a failure, so that not every save tries again.
+        // Also reset after a failure, so not every save tries again.
         segment.unkept = 0
         do {
             let anchor = IndexSnapshot.Anchor(
@@ -200,7 +201,7 @@ extension Journal {
         }
     }
 
-    /// Restores the index from a snapshot of this journal; the records behind it remain to be read.
+    /// Restores the index from a snapshot of this journal; the caller reads the records after the snapshot.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
         // An entry takes less space in the snapshot than in the journal.
         guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// Rewriting the journal without its dead records.
+/// Rewriting the journal without dead records.
 extension Journal {
     typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
 
@@ -8,7 +8,7 @@ extension Journal {
 
     /// Rewrites the segment if due; call with the lock held.
     ///
-    /// The store works without it, so a failure is counted and the next call tries again.
+    /// The store works without a rewrite, so a failure is counted, and a later call tries again.
     func compactIfDue() {
         guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { return }
         let isOver = self.byteLimit.map { segment.footprint > $0 } ?? false
@@ -35,8 +35,8 @@ extension Journal {
 
     /// Removes unusable entries from the index of a newly opened segment.
     ///
-    /// The next rewrite removes their records. The rewrite is due at once if the records take an eighth of the file, or if the file
-    /// is small.
+    /// The next rewrite removes the records. The rewrite is due at once if the records take an eighth of the
+    /// file, or if the file is small.
     func dropUnusable(from segment: JournalSegment) {
         let second = self.second
         let size = segment.index.liveBytes
@@ -49,7 +49,7 @@ extension Journal {
         segment.holdsDeadRecords = true
     }
 
-    /// Replaces the segment by a file with these records only; call with the lock held.
+    /// Replaces the segment by a file with the given records only; call with the lock held.
     ///
     /// - Parameters:
     ///   - segment: The segment.
@@ -66,7 +66,7 @@ extension Journal {
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
             let (compacted, damaged) = try self.rewrite(records, session, to: temporary, reading: read)
-            // The commit point: until here, the old file is unchanged.
+            // The commit point: before this call, the old file is unchanged.
             try self.fileSystem.move(temporary, to: self.layout.segment)
             self.segment = compacted
             self.statistics.compactions += 1
@@ -76,7 +76,7 @@ extension Journal {
             throw error
         }
         if segment.keptBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
-        // If this fails, the next fully durable save flushes the name before it returns.
+        // After a failure, the next fully durable save flushes the name.
         do {
             try self.fileSystem.synchronizeFolder(self.layout.journal)
         } catch {
@@ -84,9 +84,10 @@ extension Journal {
         }
     }
 
-    /// The records that stay when the folder is full: the most recently used ones, up to three quarters of the limit.
+    /// The records that stay in a full folder: the most recently used records, up to three quarters of the
+    /// limit.
     ///
-    /// The rest is room for further saves without another rewrite.
+    /// The remaining quarter is for further saves without another rewrite.
     private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
         guard let byteLimit else { return records[...] }
         let row = Int64(IndexSnapshot.rowSize)
@@ -94,14 +95,14 @@ extension Journal {
         var first = records.endIndex
         while first > records.startIndex {
             size += records[first - 1].location.count + row
-            // The most recently used record may exceed that share.
+            // The most recently used record may exceed three quarters.
             guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
             first -= 1
         }
         return records[first...]
     }
 
-    /// Copies the valid ones of the records to a new file, and flushes it to disk.
+    /// Copies the valid records to a new file, and flushes the file to disk.
     private func rewrite(
         _ records: ArraySlice<LiveRecord>,
         _ session: Session,
@@ -148,7 +149,7 @@ extension Journal {
 
 /// Invariants, for tests.
 extension Journal {
-    /// Descriptions of the violations; empty if there are none.
+    /// Descriptions of the violations; empty without violations.
     func brokenInvariants() throws(MuxStoreError) -> [String] {
         try self.lock()
         defer { self.unlock() }
@@ -194,7 +195,7 @@ extension Journal {
 }
 
 extension JournalSegment {
-    /// Fewer dead bytes are not worth a rewrite.
+    /// The number of dead bytes below which no rewrite is due.
     static let compactionFloor: Int64 = 1 << 16
 
     var isCompactionDue: Bool {

@@ -1,11 +1,12 @@
 import Foundation
 
-/// Removing entries so that no byte of their values stays in the folder.
+/// Removing entries without leaving a byte of the values in the folder.
 ///
-/// First the tombstones are appended, then the payloads of all records of the entries, also of replaced ones, are
-/// overwritten with a zero and spaces; or the journal is rewritten, if that is less work. A reader sees the entry, or none.
+/// First the tombstones are appended. Then the payloads of all records of the entries, including replaced
+/// records, are overwritten with a zero and spaces; or the journal is rewritten, if a rewrite is less work. A
+/// reader gets the entry or `nil`.
 extension Journal {
-    /// Removes entries and overwrites their values; returns when that is as safe as `durability` says.
+    /// Removes entries and erases the values; returns after the removal has the given durability.
     func remove(
         _ kind: RecordHeader.Kind,
         _ names: [MuxStoreKey],
@@ -17,7 +18,7 @@ extension Journal {
         try self.lock()
         defer { self.unlock() }
         let (session, segment) = try self.refresh()
-        // Temporary files of killed processes have values, too.
+        // Temporary files of killed processes may have values, too.
         try self.removeLeftovers()
         let records = JournalRecords(RecordCodec(store: session.content.store, digest: self.digest))
         for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
@@ -41,7 +42,7 @@ extension Journal {
 
     private typealias Doomed = (digest: EntryDigest, location: JournalIndex.Location)
 
-    /// Overwrites the payloads of `doomed` in the file; or rewrites the file, if it has less to keep.
+    /// Overwrites the payloads of `doomed` in the file, or rewrites the file if a rewrite is less work.
     private func erase(_ doomed: [Doomed], in segment: JournalSegment, _ session: Session) throws(MuxStoreError) {
         guard !doomed.isEmpty || segment.holdsDeadRecords else { return }
         let bytes = doomed.reduce(0) { $0 + $1.location.count }
@@ -51,7 +52,7 @@ extension Journal {
                 try self.replace(segment, session, with: live) { [fileSystem] place throws(MuxStoreError) in
                     try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
                 }
-                // The old file takes space, and has the values, as long as a process has it open.
+                // The old file takes space, and has the values, as long as a process has the file open.
                 try? self.fileSystem.truncate(segment.file, to: 0)
                 return
             } catch let error where !error.isOutOfSpace {
@@ -76,10 +77,10 @@ extension Journal {
         for (digest, _) in doomed { segment.deadRecords?[digest] = nil }
     }
 
-    /// Fewer bytes are overwritten rather than removed by a rewrite.
+    /// The number of bytes up to which payloads are overwritten, instead of a rewrite of the file.
     private static let erasedAtOnce: Int64 = 1 << 16
 
-    /// The range of a record's payload in the file; `nil` if there is no such record.
+    /// The range of a record's payload in the file; `nil` without such a record.
     private func payload(
         of digest: EntryDigest,
         at location: JournalIndex.Location,
@@ -99,7 +100,7 @@ extension Journal {
         return nil
     }
 
-    /// Finds the replaced records of the file, which its index does not have; scans the file if that was not done yet.
+    /// Finds the replaced records of the file, which are not in the index; scans the file once.
     private func findDeadRecords(in segment: JournalSegment) throws(MuxStoreError) {
         guard segment.deadRecords == nil else { return }
         var found: [EntryDigest: [JournalIndex.Location]] = [:]
@@ -121,7 +122,7 @@ extension Journal {
 }
 
 extension JournalSegment {
-    /// The live and the dead records with these digests, or of these domains.
+    /// The live and dead records with the given digests, or in the given domains.
     func records(
         of digests: Set<EntryDigest>,
         domains: Set<UInt64>
@@ -137,13 +138,13 @@ extension JournalSegment {
         }
     }
 
-    /// A record has been replaced or removed, and its value is still in the file.
+    /// Notes a replaced or removed record; the value is still in the file.
     func noteDead(_ digest: EntryDigest) {
         guard self.deadRecords != nil, let location = self.index[digest] else { return }
         self.deadRecords?[digest, default: []].append(location)
     }
 
-    /// Notes the records that `frame`, which is about to be applied, replaces or removes.
+    /// Notes the records that `frame` is about to replace or remove.
     func noteDead(by frame: RecordHeader) {
         guard self.deadRecords != nil else { return }
         switch frame.kind {

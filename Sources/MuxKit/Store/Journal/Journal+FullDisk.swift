@@ -1,22 +1,23 @@
 import Foundation
 
-/// Writing to a full disk (`ENOSPC`, `EDQUOT`): space is made step by step, and the write is tried again after each.
+/// Writing to a full disk (`ENOSPC`, `EDQUOT`): frees space step by step, and tries the write again after
+/// each step.
 ///
-/// Live entries are evicted only if nothing else helps. Of more than 64 MB of live entries, the least recently used are evicted
-/// if there is no room for a copy.
+/// Live entries are evicted only as a last resort. If the live entries exceed 64 MB and the disk has no room
+/// for a copy, the least recently used entries are evicted.
 extension Journal {
-    /// The maximum size of the live records, in bytes, that are held in memory while the segment is empty.
+    /// The maximum size in bytes of the live records that are held in memory while the segment is empty.
     private static let heldBytes: Int64 = 1 << 26
-    /// What the file system may need beside the records, in bytes.
+    /// The space in bytes that the file system may need in addition to the records.
     private static let slack: Int64 = 1 << 13
 
-    /// Writes records whose write failed for lack of space with `error`.
+    /// Writes records after a first write failed for lack of space with `error`.
     ///
     /// - Parameters:
-    ///   - records: The records; those that cannot fit are dropped from it.
+    ///   - records: The records; records that cannot fit are dropped from this object.
     ///   - durability: See ``MuxDurability``.
-    ///   - error: The error, which is thrown if nothing helps.
-    /// - Throws: `error`, or another one.
+    ///   - error: The error of the first write; thrown if the write remains impossible.
+    /// - Throws: `error`, or another error.
     func writeOnFullDisk(
         _ records: JournalRecords,
         _ durability: MuxDurability,
@@ -31,16 +32,17 @@ extension Journal {
         }
         guard let size = self.segment?.end else { throw error }
         let count = Int64(records.bytes.count)
-        // Of a quota, the free space of the disk says too much.
+        // With a quota, the disk's free space may exceed the user's share, so a single record must fit into
+        // the segment's size.
         if error.isOverQuota, records.frames.count == 1, count > size { throw error }
         let free = min((try? self.fileSystem.freeSpace(at: self.layout.root)) ?? 0, 1 << 50)
-        // Then it is not the space that lacks.
+        // The space suffices, so the error has another cause.
         if !error.isOverQuota, free - Self.slack > count { throw error }
         let dropped = try records.keepLast(within: size + free - Self.slack, orThrow: error)
         let room = max(0, size + free - Self.slack - Int64(records.bytes.count))
         var (limit, isLast) = (min(room, (size + free) / 4 * 3), false)
         while !isLast, let segment = self.segment {
-            // A dropped entry takes its older version with it.
+            // The older version of a dropped entry is removed, too.
             let rest = self.liveRecords(of: segment, session).filter { !dropped.contains($0.digest) }
             let kept = Self.mostRecent(rest, within: limit)
             try self.rewriteOnFullDisk(kept)
@@ -48,7 +50,7 @@ extension Journal {
             isLast = kept.isEmpty
             limit = (self.segment?.index.liveBytes ?? 0) / 2
         }
-        // The folder has no other entries by now.
+        // At this point the folder has no other entries.
         while records.frames.count > 1 {
             let half = Int64(records.bytes.count / 2) + JournalSegment.overhead(of: records.frames.count)
             _ = try records.keepLast(within: half, orThrow: error)
@@ -57,7 +59,7 @@ extension Journal {
         throw error
     }
 
-    /// Writes the records unless space lacks.
+    /// Writes the records; returns `false` for lack of space.
     private func hasWritten(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) -> Bool {
         do throws(MuxStoreError) {
             try self.write(records, durability)
@@ -67,7 +69,7 @@ extension Journal {
         }
     }
 
-    /// The most recently used ones of the records that take at most `limit` bytes.
+    /// The most recently used records that take at most `limit` bytes.
     private static func mostRecent(_ records: [LiveRecord], within limit: Int64) -> ArraySlice<LiveRecord> {
         var (size, first) = (Int64(0), records.endIndex)
         while first > records.startIndex {
@@ -78,10 +80,11 @@ extension Journal {
         return records[first...]
     }
 
-    /// Rewrites the segment with these records only: beside the old file if that fits; otherwise they are held in memory
-    /// while the old file is emptied.
+    /// Rewrites the segment with these records only.
     ///
-    /// A process that is killed while the file is empty loses the entries, but never tears one.
+    /// The new file is written next to the old file if the space suffices. Otherwise the records are held in
+    /// memory while the old file is emptied. If the process is killed while the file is empty, the entries
+    /// are lost, but no entry is incomplete.
     ///
     /// - Throws: The error; the entries are lost if the old file was emptied.
     func rewriteOnFullDisk(_ records: ArraySlice<LiveRecord>) throws(MuxStoreError) {
@@ -91,7 +94,7 @@ extension Journal {
             try self.replace(segment, session, with: records) { [fileSystem] place throws(MuxStoreError) in
                 try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
             }
-            // The old file takes space as long as a process has it open.
+            // The old file takes space as long as a process has the file open.
             try? self.fileSystem.truncate(segment.file, to: 0)
         } catch let error where error.isOutOfSpace {
             var held: [(record: LiveRecord, bytes: [UInt8])] = []
@@ -100,7 +103,7 @@ extension Journal {
                 held.append((record, try self.fileSystem.readAll(segment.file, at: offset, count: count)))
             }
             try self.fileSystem.truncate(segment.file, to: 0)
-            // A process that has the old file open finds that it is another one now.
+            // A process with the old file open detects the replacement by a new file.
             try? self.fileSystem.removeFile(self.layout.segment)
             self.segment = nil
             while true {
@@ -118,9 +121,9 @@ extension Journal {
         self.statistics.evicted += max(0, count - (self.segment?.index.count ?? 0))
     }
 
-    /// Removes files that the store can do without: the index snapshot, and what killed processes have left.
+    /// Removes dispensable files: the index snapshot, and leftovers of killed processes.
     ///
-    /// - Returns: Whether there were any.
+    /// - Returns: Whether a file was removed.
     @discardableResult
     private func hasRemovedSpareFiles() -> Bool {
         func names() -> Set<String> {
@@ -135,9 +138,9 @@ extension Journal {
         return names() != before
     }
 
-    /// Replaces the session file; on a full disk, all entries make room for it.
+    /// Replaces the session file; on a full disk, removes all entries if necessary.
     ///
-    /// Its modification time is random, so that no later file can be taken for this one.
+    /// The modification time gets random nanoseconds, so a later session file is not mistaken for this file.
     func writeSession(_ content: SessionFile) throws(MuxStoreError) {
         defer {
             let second = Int64(min(max(Date.now.timeIntervalSince1970, 0), 9e9))
@@ -163,13 +166,14 @@ extension Journal {
         } catch let error where !error.isOutOfSpace {
             throw error
         } catch {
-            // A journal without a session file means a lost number: if the process ends here, the session ends.
+            // A journal without a session file means a lost number: if the process ends here, the session
+            // ends.
             try self.sessionFile.remove()
         }
         try self.sessionFile.write(content.encoded)
     }
 
-    /// Empties the file of records, so that the disk has room; the folder stays.
+    /// Empties and removes the segment file to free disk space; the folder stays.
     private func emptySegment() {
         self.segment = nil
         guard (try? self.fileSystem.status(at: self.layout.segment)) ?? nil != nil,
@@ -179,7 +183,7 @@ extension Journal {
         try? self.fileSystem.removeFile(self.layout.segment)
     }
 
-    /// Removes the journal's files one by one, where the file system has no room to rename the folder.
+    /// Removes the journal's files separately, if the file system has no room for a rename of the folder.
     func removeFiles() throws(MuxStoreError) {
         self.emptySegment()
         for name in try self.fileSystem.names(in: self.layout.journal) {
@@ -190,13 +194,13 @@ extension Journal {
 }
 
 extension MuxStoreError {
-    /// Whether the disk, or the user's share of it, is full.
+    /// Whether the disk, or the user's share of the disk, is full.
     var isOutOfSpace: Bool {
         guard case .fileSystem(_, let code) = self else { return false }
         return code == POSIXFileSystem.noSpace || code == POSIXFileSystem.overQuota
     }
 
-    /// Whether the user's share of the disk is full, of which the free space says nothing.
+    /// Whether the user's share of the disk is full; the disk's free space does not include this limit.
     fileprivate var isOverQuota: Bool {
         guard case .fileSystem(_, POSIXFileSystem.overQuota) = self else { return false }
         return true

@@ -1,11 +1,11 @@
 import Foundation
 
-/// Opening the folder, and taking in what other processes changed.
+/// Opening the folder, and reading changes by other processes.
 extension Journal {
     /// The open session and segment, up to date.
     typealias Present = (session: Session, segment: JournalSegment)
 
-    /// Checks without the lock whether another process changed something; if so, takes that in with the lock.
+    /// Checks without the lock for changes by other processes; reads changes with the lock.
     func refreshIfChanged() throws(MuxStoreError) -> Present {
         if let present = try self.unchanged() { return present }
         guard self.lockFile != nil || self.fileSystem.isWritable(self.layout.root) else {
@@ -20,7 +20,7 @@ extension Journal {
         return try self.refresh()
     }
 
-    /// The open session and segment; `nil` if there are none, or if another process changed something.
+    /// The open session and segment; `nil` without an open segment, or after a change by another process.
     func unchanged() throws(MuxStoreError) -> Present? {
         guard let session, let segment = self.segment, try self.isInPlace(session),
             let status = try self.fileSystem.status(at: self.layout.segment),
@@ -29,7 +29,7 @@ extension Journal {
         return (session, segment)
     }
 
-    /// Takes in all changes; call with the lock held.
+    /// Reads all changes; call with the lock held.
     func refresh() throws(MuxStoreError) -> Present {
         if self.isReadOnly { (self.isReadOnly, self.segment) = (false, nil) }
         let session = try self.openSession()
@@ -47,13 +47,13 @@ extension Journal {
         return (session, segment)
     }
 
-    /// Takes in all changes in a folder that cannot be written to, such as one of values that come with an app.
+    /// Reads all changes in a folder without write permission, such as a folder in an app's bundle.
     ///
-    /// Takes no lock and changes nothing. A writer cannot be excluded: every record is verified when it is loaded.
+    /// Takes no lock and changes no file. A writer cannot be excluded: every load verifies the record.
     ///
-    /// - Parameter error: Why the folder cannot be written to.
+    /// - Parameter error: The error of an attempt to write.
     /// - Returns: The session and the segment, up to date.
-    /// - Throws: `error` if there is no valid session file, which would have to be written, or the error of a read.
+    /// - Throws: `error` without a valid session file, which would have to be written; the error of a read.
     private func refreshReadOnly(because error: MuxStoreError) throws(MuxStoreError) -> Present {
         if !self.isReadOnly { (self.isReadOnly, self.segment) = (true, nil) }
         let session: Session
@@ -83,7 +83,7 @@ extension Journal {
         return (session, segment)
     }
 
-    /// Records whether there are entries, to detect their loss.
+    /// Records whether the store has entries, to detect a loss of the entries.
     func noteFilled() {
         guard let session, let segment = self.segment else { return }
         self.filledStore = segment.index.count > 0 ? session.content.store : nil
@@ -91,7 +91,8 @@ extension Journal {
 
     // MARK: - The session
 
-    /// The number in the session file, without taking the lock or creating anything; `nil` if it cannot be determined.
+    /// The number in the session file; `nil` if the number cannot be determined. Takes no lock, and creates
+    /// no file.
     static func peekSessionEpoch(_ layout: JournalLayout, _ fileSystem: any FileSystem) -> UInt64? {
         let file = DurableFile(JournalLayout.sessionName, in: layout.root, fileSystem: fileSystem)
         do {
@@ -99,7 +100,7 @@ extension Journal {
                 guard case .present(let session) = SessionFile.decode(content) else { return nil }
                 return session.epoch
             }
-            // A journal without a session file has lost its number.
+            // A journal without a session file means a lost number.
             return try fileSystem.status(at: layout.journal) == nil ? 0 : nil
         } catch {
             return nil
@@ -112,7 +113,7 @@ extension Journal {
             && status.size == session.status.size
     }
 
-    /// The session in the file, which is created if it is missing.
+    /// The session in the session file; creates a missing file.
     func openSession() throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         let (former, segment) = (self.session, self.segment)
@@ -124,18 +125,20 @@ extension Journal {
         case .newer?: throw .newerFormat
         case .damaged?: self.statistics.damagedRecords += 1
         case nil:
-            // The file was deleted. A sign-out would have replaced it, and removed the records as well.
+            // The file was deleted. A sign-out would have replaced the file, and removed the records as well.
             guard let former, let segment, former.content.epoch >= self.lastEpoch,
                 try self.fileSystem.status(at: self.layout.segment)?.identity == segment.identity
             else { break }
             return try self.makeSession(former.content)
         }
-        // The session file is created before the journal: a journal without it means that the number was lost.
+        // The session file is created before the journal: a journal without a session file means a lost
+        // number.
         let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
-        // A lost number becomes 2^20 times the seconds since 1970, which is greater than any number of sign-outs.
+        // A lost number becomes 2^20 times the seconds since 1970, which is greater than any number of
+        // sign-outs.
         var epoch = self.lastEpoch
         if opened != nil || hasJournal { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
-        // A new identity of the store, so that no leftover record counts as one of this store.
+        // A new identity of the store, so no leftover record counts as a record of this store.
         return try self.makeSession(SessionFile(epoch: epoch, store: .random(in: .min ... .max)))
     }
 
@@ -160,7 +163,7 @@ extension Journal {
 
     // MARK: - The segment
 
-    /// Opens or creates the segment, restores its index snapshot, and reads the records behind that.
+    /// Opens or creates the segment, restores the index snapshot, and reads the records after the snapshot.
     private func openSegment(_ session: Session) throws(MuxStoreError) -> JournalSegment {
         self.segment = nil
         try self.removeLeftovers()
@@ -181,7 +184,7 @@ extension Journal {
         return self.segment ?? segment
     }
 
-    /// Reads the records behind the part that was read, and cuts off an incomplete one at the end.
+    /// Reads the unread records, and truncates an incomplete record at the end.
     func readOn(
         _ segment: JournalSegment,
         to size: Int64,
@@ -216,7 +219,7 @@ extension Journal {
         self.statistics.damagedRecords += damaged
     }
 
-    /// Removes the temporary files of killed processes; what cannot be removed is tried again at the next opening.
+    /// Removes the temporary files of killed processes; after a failure, the next opening tries again.
     func removeLeftovers() throws(MuxStoreError) {
         let names = try self.fileSystem.names(in: self.layout.root)
         self.removeTrash(among: names)

@@ -1,17 +1,18 @@
 import Foundation
 
-/// The synchronous core of a ``JournalStore``: blocks, and is used by one thread at a time.
+/// The synchronous core of a ``JournalStore``: blocks, and is used by a single thread at a time.
 ///
-/// Several processes share a folder. A process holds the file lock while it writes records or scans the records of
-/// others, and first checks that its open files are still the ones at their paths. It reads single records without the
-/// lock.
+/// Several processes share a folder. A process holds the file lock while writing records or scanning the
+/// records of other processes, and first checks that its open files are still the files at the paths. Single
+/// records are read without the lock.
 ///
-/// A class, because the optimizer of Swift 6.3.1 crashes on a struct with mutating members that throw typed errors
-/// inside an actor ("Instruction does not dominate all uses!").
+/// A class, because the optimizer of Swift 6.3.1 crashes on a struct with mutating members that throw typed
+/// errors inside an actor ("Instruction does not dominate all uses!").
 final class Journal {
     /// The session file as last read.
     struct Session {
-        /// The status of the file that was read: another process replaces the file, whose modification time is random.
+        /// The status of the file that was read. Another process replaces the file, and sets a modification
+        /// time with random nanoseconds.
         var status: FileStatus
         var content: SessionFile
     }
@@ -19,7 +20,7 @@ final class Journal {
     let fileSystem: any FileSystem
     let layout: JournalLayout
     let digest: @Sendable (MuxStoreKey) -> EntryDigest
-    /// The limit of the folder's size in bytes; `nil` for none.
+    /// The limit of the folder's size in bytes; `nil` for no limit.
     let byteLimit: Int64?
     /// The minimum number of new records before the index snapshot is written again.
     let indexFloor: Int
@@ -27,17 +28,17 @@ final class Journal {
     var lockFile: OpenFile?
     var session: Session?
     var segment: JournalSegment?
-    /// The greatest session number seen; does not fall if another process removes the folder.
+    /// The greatest session number seen; not decreased if another process removes the folder.
     var lastEpoch: UInt64 = 0
-    /// The identity of the store if it had entries when this process last looked; otherwise `nil`.
+    /// The identity of the store if the last check found entries; otherwise `nil`.
     var filledStore: UInt64?
     /// Whether the segment was opened for reading only, without the lock.
     var isReadOnly = false
-    /// How long a call waits for the lock.
+    /// The maximum duration of a call's wait for the lock.
     let lockPatience: Duration
-    /// The wall clock; entries become unusable by its time.
+    /// The wall clock, which determines when entries become unusable.
     private let wallTime: @Sendable () -> Date
-    /// The wait of a call that has timed out.
+    /// The continuing lock wait of a call that has timed out.
     private var abandonedWait: LockWait?
 
     /// Attempts to lock a folder that is repeatedly removed and created again.
@@ -70,9 +71,9 @@ final class Journal {
 
     // MARK: - Reading
 
-    /// The number of the session; creates nothing in a folder without a store.
+    /// The number of the session; creates no file in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
-        // A store that had entries has to notice that they were deleted.
+        // A store that had entries must detect the deletion of entries.
         guard self.session == nil, self.filledStore == nil else {
             return try self.refreshIfChanged().session.content.epoch
         }
@@ -89,15 +90,15 @@ final class Journal {
         return self.lastEpoch
     }
 
-    /// What a look for an entry finds.
+    /// The result of a lookup.
     enum Finding: Sendable {
-        /// The entry, if there is one.
+        /// The entry; `nil` without an entry.
         case entry(MuxStoredEntry?)
-        /// A large entry, which is not read yet.
+        /// The location of a large entry, which is not read yet.
         case large(JournalPlace)
     }
 
-    /// Looks for entries, and reads those that take at most `limit` bytes; counts as a use of the entries.
+    /// Looks up entries, and reads entries of at most `limit` bytes; counts as a use of the entries.
     func find(_ names: [MuxStoreKey], upTo limit: Int64) throws(MuxStoreError) -> [Finding] {
         let present: Present
         do {
@@ -118,10 +119,12 @@ final class Journal {
         return findings
     }
 
-    /// Looks for one entry like ``find(_:upTo:)``, but waits for no lock and for no record; `nil` if another process has changed
-    /// something, or if the entry is large or not in the system's memory.
+    /// Looks up an entry like ``find(_:upTo:)``, without a wait for a lock or a record.
     ///
-    /// Asks the system for the state of two files, which is in memory as a rule.
+    /// `nil` if another process has changed the journal, or if the entry is large or not in the system's
+    /// memory.
+    ///
+    /// Asks the system for the status of two files, which is usually in memory.
     func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {
         guard let present = try self.unchanged() else { return nil }
         let epoch = present.session.content.epoch
@@ -131,7 +134,7 @@ final class Journal {
         return PromptLoad(entry: entry, sessionEpoch: epoch)
     }
 
-    /// The location of the entry with that name; counts as a use of the entry.
+    /// The location of the entry with the name; counts as a use of the entry.
     private func place(of name: MuxStoreKey, in present: Present) -> JournalPlace? {
         let (session, segment) = present
         let digest = self.digest(name)
@@ -152,10 +155,10 @@ final class Journal {
         return segment.index[place.digest]?.offset == place.location.offset
     }
 
-    /// Validates what was read from `place`; the journal may have changed since.
+    /// Validates the entry that was read from `place`; the journal may have changed since the read.
     func accept(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
         guard let entry else {
-            // Another process may have removed the entry, and be overwriting the value.
+            // Another process may have removed the entry, and may be overwriting the value.
             guard (try? self.unchanged()) ?? nil != nil else { return nil }
             if let segment = self.segment, segment.file === place.file, let location = segment.index[place.digest],
                 location.offset == place.location.offset
@@ -177,7 +180,7 @@ final class Journal {
 
     // MARK: - Writing
 
-    /// - Returns: The entries that were not saved, and their errors.
+    /// - Returns: The names and errors of unsaved entries.
     func save(
         _ entries: [MuxStoredEntry],
         _ durability: MuxDurability
@@ -204,7 +207,7 @@ final class Journal {
         }
         let compactions = self.statistics.compactions
         let evicted = self.byteLimit.map { records.keepLast(within: $0) } ?? 0
-        // Older versions of the entries that do not fit are removed.
+        // Older versions of entries that do not fit are removed.
         for entry in oversized + written.prefix(evicted) where segment.index[self.digest(entry.name)] != nil {
             try records.append(removal: .erase, of: entry.name, epoch: session.content.epoch)
         }
@@ -228,7 +231,8 @@ final class Journal {
         return refused
     }
 
-    /// The valid entries of the session, the last of each name, by fetch time: the first ones are evicted first.
+    /// The valid entries of the session, the last entry of each name, by fetch time: the oldest are evicted
+    /// first.
     private func arranged(
         _ entries: [MuxStoredEntry],
         in session: Session,
@@ -251,7 +255,8 @@ final class Journal {
                 arranged.append((entry, digest))
                 continue
             }
-            // The later entry wins; if its name differs (a digest collision), the earlier one is refused.
+            // The later entry wins; after a digest collision of different names, the earlier entry is
+            // refused.
             if arranged[number].entry.name != entry.name { refused.append((arranged[number].entry.name, .noRoom)) }
             arranged[number].entry = entry
         }
@@ -287,7 +292,7 @@ final class Journal {
         defer { self.unlock() }
         let session = try self.openSession()
         guard epoch > session.content.epoch else { return }
-        // Also if the write fails, the next call reads the file again.
+        // Even after a failed write, the next call reads the file again.
         self.session = nil
         try self.writeSession(SessionFile(epoch: epoch, store: session.content.store))
         self.lastEpoch = max(self.lastEpoch, epoch)
@@ -301,36 +306,37 @@ final class Journal {
             try self.fileSystem.move(self.layout.journal, to: self.layout.trash(.random(in: .min ... .max)))
             try self.fileSystem.synchronizeFolder(self.layout.root)
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSuchFile) {
-            // There are no entries, but a sign-out that was interrupted may have left some.
+            // The folder has no entries, but an interrupted sign-out may have left some.
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSpace),
             .fileSystem(.rename, code: POSIXFileSystem.overQuota)
         {
             try self.removeFiles()
         }
-        // The entries are gone already; files that cannot be deleted now are deleted at the next opening.
+        // The entries are already removed; files that cannot be deleted now are deleted at the next opening.
         self.removeTrash(among: (try? self.fileSystem.names(in: self.layout.root)) ?? [])
     }
 
-    /// Deletes what sign-outs have moved away, as far as that is possible; `names` are those in the folder.
+    /// Deletes the folders that sign-outs renamed, as far as possible; `names` are the names in the folder.
     func removeTrash(among names: [String]) {
         for name in names where JournalLayout.isTrash(name) {
             try? self.fileSystem.removeTree(FilePath.join(self.layout.root, name))
         }
     }
 
-    /// Appends the records to the file and the index; nothing is written if that fails.
+    /// Appends the records to the file and the index; undoes a failed write if possible.
     func write(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
         guard !records.frames.isEmpty else { return }
-        // The segment is gone if a failed write could not be undone.
+        // The segment is `nil` if a failed write could not be undone.
         guard let segment = self.segment else { throw .fileSystem(.write, code: POSIXFileSystem.staleFile) }
         let start = segment.end
         let prefix = try self.prefix(of: segment)
         do {
-            // One write, so that no record of another process comes in between.
+            // A single write, so no record of another process is in between.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
-            // Removes torn and unsynchronized bytes; if that fails, the segment is opened again.
+            // Removes incomplete and unsynchronized bytes; after a failed removal, the segment is opened
+            // again.
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
@@ -358,7 +364,7 @@ final class Journal {
         self.keepIndexIfDue()
     }
 
-    /// Flushes the file's content before the names that lead to it.
+    /// Flushes the file's content, then the names that lead to the file.
     func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
         guard !segment.isNameSafe else { return }
@@ -402,10 +408,10 @@ final class Journal {
         return try self.fileSystem.status(at: self.layout.lock)?.identity == status.identity
     }
 
-    /// Takes the lock of `file`; waits for it up to ``lockPatience``.
+    /// Takes the lock of `file`; waits for the lock up to ``lockPatience``.
     ///
-    /// While an abandoned wait goes on, calls fail at once: a process that is stopped or busy while it holds the lock
-    /// costs one wait, not one per call.
+    /// During an abandoned wait, calls fail at once: a stopped or busy process that holds the lock causes a
+    /// single wait, not a wait per call.
     private func take(_ file: OpenFile) throws(MuxStoreError) {
         if let wait = self.abandonedWait, !wait.isOver { throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock) }
         self.abandonedWait = nil
@@ -416,7 +422,7 @@ final class Journal {
         throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock)
     }
 
-    /// Releases the lock, and closes its file: an idle store has no descriptor but the segment's.
+    /// Releases the lock, and closes the lock file: an idle store has no descriptor except the segment's.
     func unlock() {
         guard let file = self.lockFile else { return }
         self.lockFile = nil

@@ -1,6 +1,6 @@
 /// The locations of the live records of a journal.
 ///
-/// One flat table: filling it dominates the first load from a large store.
+/// A single flat table: filling the table dominates the first load from a large store.
 package struct JournalIndex: Sendable {
     /// The position of one record in the file.
     package struct Location: Sendable, Equatable {
@@ -19,19 +19,20 @@ package struct JournalIndex: Sendable {
             self.epoch = epoch
         }
 
-        /// The length of both lines, including their line breaks.
+        /// The length of both lines, including line breaks.
         package var count: Int64 { Int64(self.length) }
 
         /// Whether the entry is unusable at `second`, in seconds since 1970.
         package func isUnusable(at second: UInt32) -> Bool { self.usableUntil != 0 && self.usableUntil <= second }
 
-        /// The order of uses; the greatest is the most recent.
+        /// The number of the last use; the greatest number is the most recent use.
         package var lastUse: UInt64 {
             get { self.use >> 1 }
             set { self.use = newValue << 1 | self.use & 1 }
         }
 
-        /// Whether this process wrote or read the record; its next save is then meant to replace it.
+        /// Whether this process wrote or read the record, so the next save of this process is meant to
+        /// replace the record.
         package var isKnown: Bool {
             get { self.use & 1 == 1 }
             set { self.use = self.use & ~1 | (newValue ? 1 : 0) }
@@ -48,7 +49,7 @@ package struct JournalIndex: Sendable {
     private var places = FlatIndex()
     private var uses: UInt64 = 0
 
-    /// Random per index, so that an attacker cannot choose keys with colliding hashes.
+    /// Random per index, so an attacker cannot choose keys with colliding hashes.
     private let multiplier = UInt64.random(in: .min ... .max) | 1
 
     /// The bytes of all live records.
@@ -75,7 +76,7 @@ package struct JournalIndex: Sendable {
         self.places.rebuild(room: room, count: rows.count) { Self.hash(rows[$0].digest, multiplier) }
     }
 
-    /// Applies a record that follows all those applied before.
+    /// Applies a record that follows all previously applied records.
     package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
         switch frame.kind {
         case .entry:
@@ -101,7 +102,7 @@ package struct JournalIndex: Sendable {
         guard let hit = self.find(digest) else { return }
         self.liveBytes -= self.rows[hit.number].location.count
         let last = self.rows.count - 1
-        // The last row moves to this number; its position must be found before any row moves.
+        // The last row moves to this number; the row's position must be found before any row moves.
         let moved = hit.number == last ? nil : self.find(self.rows[last].digest)
         if let moved { self.places.renumber(at: moved.position, to: hit.number) }
         self.rows.swapAt(hit.number, last)
@@ -109,13 +110,13 @@ package struct JournalIndex: Sendable {
         self.rows.removeLast()
     }
 
-    /// Separate, so that the copy of the rows is released before they are mutated.
+    /// A separate function, so the copy of the rows is released before a mutation of the rows.
     private mutating func removePlace(at position: Int) {
         let (rows, multiplier) = (self.rows, self.multiplier)
         self.places.remove(at: position) { Self.hash(rows[$0].digest, multiplier) }
     }
 
-    /// Adds a live record as the most recently used one.
+    /// Adds a live record as the most recently used record.
     package mutating func insert(_ digest: EntryDigest, _ location: Location) {
         self.uses += 1
         var location = location
@@ -144,7 +145,7 @@ package struct JournalIndex: Sendable {
         self.rows.map { ($0.digest, $0.location) }.sorted { $0.1.lastUse < $1.1.lastUse }
     }
 
-    /// The digests of live records that match, unordered.
+    /// The digests of matching live records, unordered.
     func digests(where isMeant: (EntryDigest, Location) -> Bool) -> [EntryDigest] {
         self.rows.compactMap { isMeant($0.digest, $0.location) ? $0.digest : nil }
     }
@@ -160,18 +161,18 @@ package struct JournalIndex: Sendable {
     }
 }
 
-/// The open file of records, with its index.
+/// The open file of records, and the index of the file.
 ///
-/// A class, so that the index is not copied by accident.
+/// A class, to prevent accidental copies of the index.
 final class JournalSegment {
     let file: OpenFile
     let identity: FileStatus.Identity
     var index = JournalIndex()
-    /// The end of the part that was read; its records are in the index or dead.
+    /// The end of the part that was read; records in this part are in the index or dead.
     var end: Int64 = 0
     /// Whether the file lacks a final line break.
     var needsLineBreak = false
-    /// Whether the file has records of a later version; it is then never rewritten.
+    /// Whether the file has records of a later version; such a file is never rewritten.
     var holdsNewer = false
     /// Whether the file has damage, or records of earlier sessions or other stores.
     var holdsDeadRecords = false
@@ -183,7 +184,7 @@ final class JournalSegment {
         self.identity = identity
     }
 
-    /// The random number in the `begin` record; `nil` if the file does not begin with one.
+    /// The random number in the `begin` record; `nil` without a `begin` record at the start of the file.
     var generation: UInt64?
     /// The offset of the last record that was applied.
     var lastOffset: Int64 = 0
@@ -191,10 +192,10 @@ final class JournalSegment {
     var unkept = 0
     /// The size of the index snapshot in bytes, as far as this process knows.
     var keptBytes: Int64 = 0
-    /// The replaced and removed records whose values are still in the file; `nil` until the first removal needs them.
+    /// The replaced and removed records with values in the file; `nil` before the first removal.
     var deadRecords: [EntryDigest: [JournalIndex.Location]]?
 
-    /// Whether the file may have records that are not live.
+    /// Whether the file may have dead records.
     var hasDeadBytes: Bool {
         self.end > self.index.liveBytes + (self.generation == nil ? 0 : RecordCodec.beginningCount)
     }
@@ -214,10 +215,10 @@ final class JournalSegment {
         if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }
     }
 
-    /// An upper bound of the folder's size: the records, their index snapshot, and the small files.
+    /// An upper bound of the folder's size: the records, the index snapshot, and the small files.
     var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
 
-    /// An upper bound of what `count` entries take besides their records.
+    /// An upper bound of the space for `count` entries, without the records.
     static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }
 }
 

@@ -1,13 +1,13 @@
 package import Foundation
 
-/// The file names in a journal's folder; none is derived from a key.
+/// The file names in a journal's folder; no name is derived from a key.
 package struct JournalLayout: Sendable {
     /// The folder itself.
     package let root: String
 
     package init(root: String) { self.root = root }
 
-    /// The file whose lock excludes other processes; never removed or replaced.
+    /// The lock file, which excludes other processes; never removed or replaced.
     package var lock: String { FilePath.join(self.root, "lock") }
     /// The name of the ``SessionFile``.
     package static let sessionName = "epoch.json"
@@ -24,12 +24,12 @@ package struct JournalLayout: Sendable {
     private static let trashPrefix = "trash-"
     private static let temporarySuffix = ".tmp"
 
-    /// A path for a new segment while it is written.
+    /// A path for a new segment during writing.
     package func temporarySegment(_ unique: UInt64) -> String {
         self.segment + "." + Hex.text(of: unique) + Self.temporarySuffix
     }
 
-    /// A path for a journal that is to be removed.
+    /// A path for a journal before deletion.
     package func trash(_ unique: UInt64) -> String {
         FilePath.join(self.root, Self.trashPrefix + Hex.text(of: unique))
     }
@@ -41,23 +41,23 @@ package struct JournalLayout: Sendable {
     }
 }
 
-/// A record's location and what reading it needs, so that it can be read concurrently with other calls.
+/// The location of a record, and the data for a read that is concurrent with other calls.
 struct JournalPlace: Sendable {
-    /// Stays open if the file is renamed or removed.
+    /// Stays open after the file is renamed or removed.
     let file: OpenFile
     let digest: EntryDigest
     let location: JournalIndex.Location
     let format: RecordCodec
     let fileSystem: any FileSystem
 
-    /// The record's bytes; `nil` if the system does not have all of them in memory.
+    /// The record's bytes; `nil` unless all bytes are in the system's memory.
     func recordInMemory() -> [UInt8]? {
         let count = Int(self.location.count)
         let bytes = self.fileSystem.readPromptly(self.file, at: self.location.offset, count: count)
         return bytes.flatMap { $0.count == count ? $0 : nil }
     }
 
-    /// Reads the entry; `nil` if it is damaged.
+    /// Reads the entry; `nil` for a damaged entry.
     func read() throws(MuxStoreError) -> MuxStoredEntry? {
         let count = Int(self.location.count)
         return self.format.entry(in: try self.fileSystem.readAll(self.file, at: self.location.offset, count: count))
@@ -71,13 +71,13 @@ package struct SessionFile: Sendable, Equatable {
     /// The result of reading a session file.
     package enum Content: Sendable, Equatable {
         case present(SessionFile)
-        /// A later version of the library wrote it.
+        /// A file of a later version of the library.
         case newer
         case damaged
     }
 
     package var epoch: UInt64
-    /// A random number that ties records to their store, so that a file from another folder is detected.
+    /// A random number in every record, which detects records from the folder of another store.
     package var store: UInt64
 
     package init(epoch: UInt64, store: UInt64) {

@@ -3,49 +3,56 @@ public import Foundation
 
 /// Stores entries on disk, as human-readable lines of JSON.
 ///
-/// Saving appends to one file. Loading reads one record, verifies its checksums, and takes in what other processes
-/// appended. The folder is opened on first use; if that fails, the next call tries again.
+/// A save appends to a single file. A load reads a single record, verifies the record's checksums, and reads
+/// records that other processes appended. The first call opens the folder; after a failure, the next call
+/// tries again.
 ///
-/// **Bounds.** When the folder exceeds its limit, the least recently used entries are evicted until it takes three
-/// quarters of it; ``MuxStoreStatistics/evicted`` counts them. Loads and saves of this process count as uses; for
-/// earlier processes, the order on disk counts. The limit is exceeded while a rewrite fails, which is counted and tried
-/// again by the next save, and while the folder holds records of a newer version of the library, which are left alone.
+/// **Bounds.** If the folder exceeds the size limit, the store evicts the least recently used entries down to
+/// three quarters of the limit; ``MuxStoreStatistics/evicted`` counts evictions. Loads and saves of this
+/// process count as uses; for uses of earlier processes, the order on disk counts. The folder may exceed the
+/// limit in two cases:
 ///
-/// **Unusable entries.** Opening the folder and rewriting the journal drop entries past their ``MuxStoredEntry/usableUntil``.
-/// Opening rewrites a journal if unusable entries take an eighth of the file, or if the file has at most 64 KB.
+/// - A rewrite fails. The failure is counted, and the next save tries again.
+/// - The folder has records of a newer version of the library. Such records stay unchanged.
 ///
-/// **Full disk.** A save that finds no space removes files that the store can do without, then rewrites the journal without
-/// its dead records, then evicts the least recently used entries. If the disk has no room for a second copy of the live
-/// records, the copy is held in memory while the file is empty: a process that is killed at that moment loses the entries.
-/// Removals and sign-outs need no space.
+/// **Unusable entries.** Opening the folder and rewriting the journal drop entries past
+/// ``MuxStoredEntry/usableUntil``. Opening rewrites the journal if unusable entries take an eighth of the
+/// file, or if the file has at most 64 KB.
 ///
-/// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` overwrite the values, also those that were
-/// replaced earlier, with spaces: no byte of them stays in the folder. The first removal after an opening scans a journal
-/// that has dead records. A replaced value stays on disk until the next compaction: when the dead records take more space
-/// than the live ones, and more than 64 KB.
+/// **Full disk.** A save without free disk space first removes dispensable files, then rewrites the journal
+/// without dead records, then evicts the least recently used entries. If the disk has no room for a second
+/// copy of the live records, the copy is held in memory while the file is empty: if the process is killed at
+/// that moment, the entries are lost. Removals and sign-outs need no space.
 ///
-/// **Deleted files.** A store whose files are deleted while it is open notices that with the next call, and writes what is
-/// missing. Idle, it holds one descriptor.
+/// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` erase values, including
+/// replaced values: no byte of an erased value stays in the folder. The bytes are overwritten with a zero and
+/// spaces, or the journal is rewritten. The first removal after an opening scans a journal with dead records.
+/// Without a removal, a replaced value stays on disk until the next compaction. Compaction is due when the
+/// dead records take more space than the live records, and more than 64 KB.
 ///
-/// **Concurrent calls** run one after another, on the store's own queue; large values are read concurrently, and a small one
-/// that the system has in memory is read where the caller runs, if no other call runs. Several
-/// processes, such as an app and its extensions, may share a folder; the smallest of their limits applies. If another
-/// process is stopped or busy while it holds the folder's lock, a call waits one second for the lock, and later calls
-/// fail at once until it is released; a failed load is a miss.
+/// **Deleted files.** If the files of an open store are deleted, the next call detects the loss, and creates
+/// the missing files. An idle store has a single open file descriptor, not counting a folder watch.
+///
+/// **Concurrent calls** run serially, on the store's queue, with two exceptions: large values are read
+/// concurrently, and a small value in the system's memory is read on the caller's thread if no other call
+/// runs. Several processes, such as an app and its extensions, may share a folder; the smallest limit of the
+/// processes applies. If another process is stopped or busy while holding the folder's lock, a call waits one
+/// second for the lock, and later calls fail at once until the release of the lock; a failed load is a miss.
 ///
 /// **Cancellation.** A call that has begun runs to its end.
 ///
-/// **On disk.** If a process is killed at any point, the store gives the old entry, the new one, or none; never a
-/// mixture. Files are readable by their owner only, and no file is named after a key. A large store also keeps an index
-/// snapshot, which is rebuilt if it is missing or does not match; every entry is verified when it is loaded. A folder that
-/// cannot be written to, such as one that comes with an app, is read without a lock and without an attempt to write;
-/// saves throw the error of the file system.
+/// **On disk.** If a process is killed at any point, the store returns the old entry, the new entry, or
+/// `nil`; never a mixture. Only the owner can read the files, and no file is named after a key. A large store
+/// also has an index snapshot. If the snapshot is missing or does not match the journal, the index is rebuilt
+/// from the journal; every load verifies the entry. A folder without write permission, such as a folder in an
+/// app's bundle, is read without a lock and without an attempt to write; saves throw the error of the file
+/// system.
 ///
-/// **After a failure** nothing of the failed call counts as saved, except the entries that a
-/// ``MuxStoreError/PartialSave`` does not list, and the next call starts afresh.
+/// **After a failure** no entry of the failed call counts as saved, except the entries that a
+/// ``MuxStoreError/PartialSave`` does not list. The next call does not depend on the failed call.
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
-    /// Used by one call at a time, and by ``loadPromptly(_:)`` if no other uses it.
+    /// Used by one call at a time; ``loadPromptly(_:)`` returns `nil` while the journal is in use.
     private nonisolated let journal: Locked<Journal>
     private nonisolated let clock: Locked<@Sendable () -> Date>
     private nonisolated let layout: JournalLayout
@@ -60,20 +67,22 @@ public actor JournalStore: MuxStore {
         unsafe self.executor.asUnownedSerialExecutor()
     }
 
-    /// Larger records, in bytes, are read concurrently with other calls, at the cost of a thread switch.
+    /// The record size in bytes above which a read runs concurrently with other calls, at the cost of a
+    /// thread switch.
     package static let concurrentSize: Int64 = 1 << 14
 
-    /// Makes a store in `directory`, which nothing else should use; does no I/O.
+    /// Makes a store in `directory`, which must have no other use; does no I/O.
     ///
     /// An app and its extensions share entries in a folder of their app group.
     ///
     /// - Parameters:
     ///   - directory: The folder; created on first use.
-    ///   - byteLimit: The maximum size of the folder in bytes after a save; `nil` for no limit. A save may exceed it
-    ///     temporarily, by the appended records and a rewritten copy of the live ones.
-    ///   - watchesFolder: Whether the store watches the folder, so that sign-outs by other processes that share it take
-    ///     effect within milliseconds and not only at the next disk access. Takes one file descriptor, on Linux one of
-    ///     the user's inotify instances. If the system refuses, nothing changes. The store recreates a watched folder after its removal.
+    ///   - byteLimit: The maximum size of the folder in bytes after a save; `nil` for no limit. During a save
+    ///     the folder may exceed the limit by the appended records and a rewritten copy of the live records.
+    ///   - watchesFolder: Whether the store watches the folder. Sign-outs by other processes with the same
+    ///     folder then take effect within milliseconds, and not only at the next disk access. The watch takes
+    ///     a file descriptor, and on Linux an inotify instance of the user. If the system refuses the watch,
+    ///     the parameter has no effect. The store recreates a watched folder after a removal.
     public init(directory: URL, byteLimit: Int? = 100_000_000, watchesFolder: Bool = false) {
         self.init(
             directory: directory,
@@ -143,9 +152,9 @@ public actor JournalStore: MuxStore {
         try self.journal.withLock { journal throws(MuxStoreError) in try journal.sessionEpoch() }
     }
 
-    /// The number in the session file; `nil` if it cannot be determined.
+    /// The number in the session file; `nil` if the number cannot be determined.
     ///
-    /// Blocks the caller while it reads one small file; creates nothing.
+    /// Blocks the caller during the read of a small file; creates no file.
     public nonisolated func peekSessionEpoch() -> UInt64? {
         Journal.peekSessionEpoch(self.layout, self.fileSystem)
     }
@@ -158,7 +167,7 @@ public actor JournalStore: MuxStore {
 
     private func nextSession(after epoch: UInt64) async throws -> UInt64 {
         repeat {
-            // The watch starts before the first read, so that no change is missed.
+            // The watch starts before the first read, so no change is missed.
             let watch = FolderWatch(self.layout.root)
             defer { withExtendedLifetime(watch) {} }
             for await _ in watch.changes {
@@ -171,25 +180,28 @@ public actor JournalStore: MuxStore {
         } while true
     }
 
-    /// Durably raises the session number to `epoch`; entries of earlier sessions cease to exist.
+    /// Durably raises the session number to `epoch`, which invalidates entries of earlier sessions.
     ///
     /// - Throws: ``MuxStoreError``.
     public func raiseSessionEpoch(to epoch: UInt64) throws {
         try self.journal.withLock { journal throws(MuxStoreError) in try journal.raiseSessionEpoch(to: epoch) }
     }
 
-    /// Returns the entry with that name; `nil` if it is missing, damaged, or of an earlier session.
+    /// Returns the entry with the name; `nil` for a missing or damaged entry, or an entry of an earlier
+    /// session.
     ///
     /// - Throws: ``MuxStoreError`` if the folder cannot be read now.
-    /// - Complexity: O(1); reads one record. The first call reads the index snapshot and the records behind it.
+    /// - Complexity: O(1); reads a single record. The first call reads the index snapshot and the records
+    ///   after the snapshot.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         try await self.load([name]).first ?? nil
     }
 
-    /// Returns the entries with those names, in their order; `nil` for one that is missing, damaged, or of an earlier session.
+    /// Returns the entries in the order of `names`; `nil` for a missing or damaged entry, or an entry of an
+    /// earlier session.
     ///
     /// - Throws: ``MuxStoreError`` if the folder, or one of the entries, cannot be read now.
-    /// - Complexity: O(*n*), and one look for what other processes changed.
+    /// - Complexity: O(*n*), and a single check for changes of other processes.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let findings = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.find(names, upTo: Self.concurrentSize)
@@ -220,20 +232,23 @@ public actor JournalStore: MuxStore {
         return entries
     }
 
-    /// Checks the limits of the format: header and payload sizes, no line break, finite date, no negative duration.
+    /// Checks the limits of the format.
+    ///
+    /// The limits: header and payload sizes, no line break, finite date, no negative duration.
     ///
     /// - Throws: ``MuxStoreError``.
     public nonisolated func check(_ entry: MuxStoredEntry) throws { try RecordCodec.check(entry) }
 
-    /// Saves `entries` in one write; returns when they are as safe as `durability` says.
+    /// Saves `entries` in a single write; returns after the write has the given durability.
     ///
-    /// If they exceed the limit together, those fetched last are saved; the others count as evicted, and their older
-    /// versions are removed. A value that another process saved, and this one has not read, is kept if it was fetched
-    /// later. Entries of an earlier session are dropped.
+    /// If `entries` together exceed the size limit, the most recently fetched entries are saved; the others
+    /// count as evicted, and older versions of evicted entries are removed. If another process saved a value
+    /// that this process has not read, and that value was fetched later, that value is kept. Entries of an
+    /// earlier session are dropped.
     ///
     /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and all others were: with
-    ///   ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the entry's own error. ``MuxStoreError`` if none
-    ///   was; the bytes written are then removed.
+    ///   ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the error of the entry. ``MuxStoreError``
+    ///   if no entry was saved; the written bytes are then removed.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
         let refused = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.save(entries, durability)
@@ -243,7 +258,7 @@ public actor JournalStore: MuxStore {
         }
     }
 
-    /// Removes the entries with those names; returns when that is as safe as `durability` says.
+    /// Removes the entries with the names; returns after the removal has the given durability.
     ///
     /// - Throws: ``MuxStoreError``.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) throws {
@@ -252,7 +267,7 @@ public actor JournalStore: MuxStore {
         }
     }
 
-    /// Removes every entry of `domain`; returns when that is as safe as `durability` says.
+    /// Removes every entry of `domain`; returns after the removal has the given durability.
     ///
     /// - Throws: ``MuxStoreError``.
     public func removeAll(domain: String, durability: MuxDurability) throws {
@@ -264,7 +279,7 @@ public actor JournalStore: MuxStore {
     /// Removes every entry of every domain, durably; the session epoch stays.
     ///
     /// - Throws: ``MuxStoreError``.
-    /// - Complexity: One rename; the files are deleted after it.
+    /// - Complexity: A single rename; the files are deleted after the rename.
     public func removeEverything() throws {
         try self.journal.withLock { journal throws(MuxStoreError) in try journal.removeEverything() }
     }
@@ -272,21 +287,21 @@ public actor JournalStore: MuxStore {
     /// The store's counters.
     public func statistics() -> MuxStoreStatistics { self.journal.withLock { $0.statistics } }
 
-    /// Descriptions of violated invariants, for tests; empty if there are none.
+    /// Descriptions of violated invariants, for tests; empty without violations.
     package func brokenInvariants() throws -> [String] { try self.journal.withLock { try $0.brokenInvariants() } }
 }
 
 /// A store that can often load an entry without waiting.
 package protocol PromptStore: MuxStore {
-    /// Loads the entry with that name on the caller's thread; `nil` if that might take long, or fails.
+    /// Loads the entry with the name on the caller's thread; `nil` if the load might take long, or fails.
     func loadPromptly(_ name: MuxStoreKey) -> PromptLoad?
 }
 
-/// What a store has found without waiting.
+/// The result of a load without waiting.
 package struct PromptLoad: Sendable {
-    /// The entry; `nil` if it is missing, damaged, or of an earlier session.
+    /// The entry; `nil` for a missing or damaged entry, or an entry of an earlier session.
     package let entry: MuxStoredEntry?
-    /// The number of the session, at that time.
+    /// The number of the session at the time of the load.
     package let sessionEpoch: UInt64
 }
 
@@ -296,7 +311,7 @@ extension JournalStore: PromptStore {
     }
 }
 
-/// Runs the jobs of one actor on a Dispatch queue, which they may block, instead of the cooperative pool.
+/// Runs the jobs of an actor on a Dispatch queue instead of the cooperative pool, so the jobs may block.
 ///
 /// Linux has no `DispatchSerialQueue` (Swift 6.3.1).
 package final class DiskExecutor: SerialExecutor {

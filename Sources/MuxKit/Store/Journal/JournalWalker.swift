@@ -1,13 +1,13 @@
 /// Scans a journal record by record, by the fixed fields of the headers only.
 ///
-/// Accepts any bytes. After damage it continues line by line up to the next valid header.
+/// Accepts any bytes. After damage, the scan continues line by line up to the next valid header.
 package struct JournalWalker: Sendable {
     package enum Step: Sendable, Equatable {
-        /// A record with a valid header; its payload was not checked.
+        /// A record with a valid header and an unchecked payload.
         case record(RecordHeader, offset: Int64, count: Int64)
-        /// Lines that are not records.
+        /// Lines outside of records.
         case damage
-        /// A record of a later version, and the lines that belong to it.
+        /// A record of a later version, and the lines of the record.
         case newer
     }
 
@@ -22,7 +22,7 @@ package struct JournalWalker: Sendable {
     package private(set) var position: Int64
     /// Whether the bytes between ``position`` and the end of the file are an incomplete record.
     package private(set) var endsTorn = false
-    /// Whether a record can be appended without a line break before it.
+    /// Whether a record can be appended without a line break before the record.
     package private(set) var endsWithLineBreak = true
 
     private let size: Int64
@@ -39,7 +39,8 @@ package struct JournalWalker: Sendable {
         self.size = size
     }
 
-    /// The next step, or `nil` at the end; `read` returns as many bytes as requested unless the file ends before.
+    /// The next step; `nil` at the end. `read` returns as many bytes as requested, and fewer only at the end
+    /// of the file.
     package mutating func next(
         reading read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
     ) throws(MuxStoreError) -> Step? {
@@ -62,7 +63,7 @@ package struct JournalWalker: Sendable {
             case nil: break
             }
             self.position = end
-            // An append adds a line break if the last one is missing; it is read as an empty line.
+            // An append adds a missing line break, which is read as an empty line.
             if !line.isEmpty, self.enterDamage() { return .damage }
         }
         return nil
@@ -107,14 +108,14 @@ package struct JournalWalker: Sendable {
         return ChecksummedLine.open(try self.bytes(at: offset, count, read)) != nil
     }
 
-    /// Begins a damaged region; `false` if the position was not in a sound one.
+    /// Begins a damaged region; `false` if the position was not in a sound region.
     private mutating func enterDamage() -> Bool {
         guard case .sound = self.region else { return false }
         self.region = .damaged
         return true
     }
 
-    /// An unterminated line is torn, unless it belongs to a record of a later version.
+    /// Handles an unterminated line: incomplete, except in a record of a later version.
     private mutating func endWithoutLineBreak() {
         switch self.region {
         case .newer:
@@ -124,7 +125,8 @@ package struct JournalWalker: Sendable {
         }
     }
 
-    /// The line at ``position`` without its line break; a single zero if it is too long for a header.
+    /// The line at ``position`` without the line break; a single zero for a line that is too long for a
+    /// header.
     private mutating func line(
         to end: Int64,
         _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
@@ -134,7 +136,7 @@ package struct JournalWalker: Sendable {
         return try self.bytes(at: self.position, Int(count), read)
     }
 
-    /// The end of the line at `start`, behind its line break; `nil` if it has none.
+    /// The end of the line at `start`, after the line break; `nil` without a line break.
     private mutating func lineEnd(
         from start: Int64,
         _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
@@ -149,7 +151,7 @@ package struct JournalWalker: Sendable {
         return nil
     }
 
-    /// Up to `count` bytes at `offset`; with `orMore`, all that are buffered from there.
+    /// Up to `count` bytes at `offset`; with `orMore`, all buffered bytes from `offset`.
     private mutating func bytes(
         at offset: Int64,
         _ count: Int,

@@ -8,7 +8,8 @@ import Foundation
 /// {"name":"Al"}
 /// ```
 ///
-/// The header, wrapped here, is one line on disk. Reading any bytes gives an entry that was written, or none.
+/// The header, wrapped here, is a single line on disk. The reader accepts any bytes, and returns a written
+/// entry or `nil`.
 package struct RecordCodec: Sendable {
     /// The maximum length of a payload, in bytes.
     package static let maximumPayload: UInt64 = 1 << 30
@@ -19,7 +20,7 @@ package struct RecordCodec: Sendable {
     private static let carriageReturn: UInt8 = 0x0d
     private static let null = Array("null".utf8)
 
-    /// The identity of the store; entries of others are not read.
+    /// The identity of the store; entries of other stores are not read.
     package let store: UInt64
     package let digest: @Sendable (MuxStoreKey) -> EntryDigest
 
@@ -45,7 +46,7 @@ package struct RecordCodec: Sendable {
         return frame
     }
 
-    /// Appends the two lines that remove the entry with that name, or a whole domain.
+    /// Appends the two lines of a removal: of an entry, or of a whole domain.
     package func append(
         removal kind: RecordHeader.Kind,
         of name: MuxStoreKey,
@@ -57,7 +58,7 @@ package struct RecordCodec: Sendable {
         return frame
     }
 
-    /// The two lines that begin a journal.
+    /// The two lines at the start of a journal.
     package func beginning(_ generation: UInt64) throws(MuxStoreError) -> [UInt8] {
         let digest = EntryDigest(domain: generation, key: 0)
         let count = Int64(Self.null.count)
@@ -67,7 +68,7 @@ package struct RecordCodec: Sendable {
         return bytes
     }
 
-    /// The length of those two lines in bytes.
+    /// The length in bytes of the two lines at the start of a journal.
     static let beginningCount = Int64((try? RecordCodec(store: 0).beginning(0).count) ?? 0)
 
     /// `date` in whole seconds since 1970, rounded up; 0 for `nil` and for a date out of range.
@@ -95,20 +96,21 @@ package struct RecordCodec: Sendable {
         else { throw .timeOutOfRange }
     }
 
-    /// Whether an entry with that name can be written.
+    /// Whether an entry with the name can be written.
     package static func canHold(_ name: MuxStoreKey) -> Bool { self.isHeaderLength(self.length(of: name, nil)) }
 
     private static func length(of name: MuxStoreKey, _ validator: String?) -> Int {
         name.domain.utf8.count + (name.key?.utf8.count ?? 0) + (validator?.utf8.count ?? 0)
     }
 
-    /// A byte takes six at most, as in "\u0000"; the other fields of a header take a few hundred.
+    /// An escaped byte takes at most six bytes, as in "\u0000"; the other fields of a header take a few
+    /// hundred.
     private static func isHeaderLength(_ length: Int) -> Bool { length * 6 + 1_024 <= self.maximumHeader }
 
     private static func hasLineBreak(_ payload: Data) -> Bool {
         unsafe payload.withUnsafeBytes { buffer in
             var found = false
-            // No early exit, so that the compiler can vectorize the loop.
+            // No early exit, so the compiler can vectorize the loop.
             for index in 0..<buffer.count {
                 let byte = unsafe buffer[index]
                 found = found || byte == Self.lineBreak || byte == Self.carriageReturn
@@ -158,7 +160,7 @@ package struct RecordCodec: Sendable {
         return RecordHeader(rest)
     }
 
-    /// Reads the header of an entry, as an entry without a payload; `nil` if the header is damaged or incomplete.
+    /// Reads the header of an entry, as an entry without a payload; `nil` for a damaged or incomplete header.
     package func facts(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store,
@@ -167,7 +169,7 @@ package struct RecordCodec: Sendable {
         return facts.entry(frame, payload: Data())
     }
 
-    /// Reads an entry from its two lines; `nil` if any byte differs from what was written.
+    /// Reads an entry from two lines; `nil` if the record is damaged, of another kind, or of another store.
     package func entry(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store, record.last == Self.lineBreak,
@@ -180,7 +182,7 @@ package struct RecordCodec: Sendable {
     }
 }
 
-/// Records for one write, and their headers.
+/// Records for a single write, and the headers of the records.
 ///
 /// A class for the same reason as ``Journal``.
 final class JournalRecords {
@@ -190,7 +192,10 @@ final class JournalRecords {
 
     init(_ format: RecordCodec) { self.format = format }
 
-    /// Appends an entry; throws, and appends nothing, if it cannot be written or takes more than `maximum` bytes.
+    /// Appends an entry.
+    ///
+    /// - Throws: The error of an entry that cannot be written, or that takes more than `maximum` bytes;
+    ///   `bytes` is then unchanged.
     func append(_ entry: MuxStoredEntry, atMost maximum: Int64) throws(MuxStoreError) {
         let start = self.bytes.count
         do throws(MuxStoreError) {
@@ -210,10 +215,10 @@ final class JournalRecords {
         self.frames.append((frame, Int64(self.bytes.count - start)))
     }
 
-    /// Drops the first records until the rest takes at most `limit` bytes.
+    /// Drops the first records until the remaining records fit into a folder of `limit` bytes.
     ///
     /// - Returns: The digests of the dropped records.
-    /// - Throws: `error` if none is left.
+    /// - Throws: `error` if no record remains.
     func keepLast(within limit: Int64, orThrow error: MuxStoreError) throws(MuxStoreError) -> Set<EntryDigest> {
         let frames = self.frames
         let dropped = self.keepLast(within: limit)
@@ -221,7 +226,7 @@ final class JournalRecords {
         return Set(frames.prefix(dropped).map(\.frame.digest))
     }
 
-    /// Drops the first records until the rest fits into a folder of `limit` bytes.
+    /// Drops the first records until the remaining records fit into a folder of `limit` bytes.
     ///
     /// - Returns: The number of dropped records.
     func keepLast(within limit: Int64) -> Int {

@@ -7,29 +7,29 @@ struct RecordFields: Sendable {
     private var schema: Int64?
     /// Seconds since 1970.
     private var fetched: Double?
-    /// Seconds since 2001, as `Date` counts; only present if ``fetched`` is not exactly the same time.
+    /// Seconds since 2001, as in `Date`; only present if ``fetched`` is not exactly the same time.
     private var fetchedSince2001: Double?
     private var ttl = Span()
-    /// Missing if the fetch did not say.
+    /// Empty if the fetch gave no duration.
     private var staleIfError = Span()
-    /// Missing if the fetch did not say.
+    /// Empty if the fetch gave no duration.
     private var staleWhileRevalidate = Span()
     private var validator: String?
-    /// Missing if there was no refresh.
+    /// `nil` without a previous refresh.
     private var refresh: UInt64?
     /// The payload's hash.
     private(set) var digest: UInt64 = 0
 
     private static let attosecondsInSecond: Int64 = 1_000_000_000_000_000_000
 
-    /// A duration as it is written.
+    /// A duration as written on disk.
     private struct Span: Sendable {
         /// Whole seconds.
         var seconds: Int64?
-        /// The remainder; not written if it is 0.
+        /// The remainder; not written if 0.
         var attoseconds: Int64 = 0
 
-        /// Whether the numbers are those of a valid duration, or of none.
+        /// Whether the numbers form a valid duration, or no duration.
         var isInOrder: Bool {
             (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(self.attoseconds)
                 && (self.seconds != .max || self.attoseconds == 0)
@@ -42,7 +42,7 @@ struct RecordFields: Sendable {
 
     // MARK: - Writing
 
-    /// Appends the fields of a removal, and ends the object.
+    /// Appends the fields of a removal, and the end of the object.
     static func append(removalOf name: MuxStoreKey, to bytes: inout [UInt8]) {
         bytes += "\"domain\":".utf8
         JSONText.append(name.domain, to: &bytes)
@@ -52,7 +52,7 @@ struct RecordFields: Sendable {
         bytes.append(UInt8(ascii: "}"))
     }
 
-    /// Appends the fields of an entry in alphabetical order, and ends the object.
+    /// Appends the fields of an entry in alphabetical order, and the end of the object.
     static func append(_ entry: MuxStoredEntry, digest: UInt64, to bytes: inout [UInt8]) {
         bytes += "\"digest\":\"\(PayloadDigest.name)".utf8
         bytes += Hex.bytes(of: digest)
@@ -97,7 +97,7 @@ struct RecordFields: Sendable {
 
     // MARK: - Reading
 
-    /// Reads the fields of an entry from `start` to the end of its object; `nil` if they are not valid.
+    /// Reads the fields of an entry from `start` to the end of the object; `nil` for invalid fields.
     init?(_ bytes: [UInt8], from start: Int, to end: Int) {
         var reader = FlatJSONReader(bytes, from: start, to: end)
         var digest: UInt64?
@@ -162,7 +162,7 @@ struct RecordFields: Sendable {
         return text != nil
     }
 
-    /// The entry of these fields; `nil` if a required field is missing or out of range.
+    /// The entry of the fields; `nil` if a required field is missing or out of range.
     func entry(_ frame: RecordHeader, payload: Data) -> MuxStoredEntry? {
         guard let schema, let schemaVersion = Int(exactly: schema), let fetched,
             let ttl = self.ttl.duration, self.ttl.isInOrder, self.staleIfError.isInOrder,

@@ -1,14 +1,15 @@
 package import Foundation
 
-/// The fixed-width fields of a record's header: enough to scan a journal without a JSON parser.
+/// The fixed-width fields of a record's header, which suffice for a scan without a JSON parser.
 package struct RecordHeader: Sendable, Equatable {
-    /// The kind of a record; all raw values have one length.
+    /// The kind of a record; all raw values have the same length.
     package enum Kind: String, Sendable, CaseIterable {
-        /// The start of a journal; the domain's digest is a random number, different in each rewritten journal.
+        /// The start of a journal; the domain's digest is a random number, which differs in each rewritten
+        /// journal.
         case begin
         /// An entry.
         case entry
-        /// The removal of the entry with that name.
+        /// The removal of the entry with the name.
         case erase
         /// The removal of all entries of the domain.
         case purge
@@ -29,11 +30,11 @@ package struct RecordHeader: Sendable, Equatable {
     }
 
     package var kind: Kind
-    /// The identity of the store that the record was written for.
+    /// The identity of the record's store.
     package var store: UInt64
     package var digest: EntryDigest
     package var epoch: UInt64
-    /// The length of the payload line, without its line break.
+    /// The length of the payload line, without the line break.
     package var payloadCount: Int64
     /// The end of the entry's usability in seconds since 1970; 0 if unlimited, and then not written.
     package var usableUntil: UInt32
@@ -117,7 +118,7 @@ package struct RecordHeader: Sendable, Equatable {
         }
     }
 
-    /// Reads the fields of a verified line's rest; `nil` if one is missing or out of range.
+    /// Reads the fields of a verified line's rest; `nil` if a field is missing or out of range.
     package init?(_ rest: ArraySlice<UInt8>) {
         let start = rest.startIndex
         guard rest.count >= Self.count else { return nil }
@@ -150,7 +151,7 @@ package struct RecordHeader: Sendable, Equatable {
         return self.number(digits).flatMap { UInt32(exactly: $0) } ?? 0
     }
 
-    /// Reads a right-aligned number; `nil` if it is malformed or overflows.
+    /// Reads a right-aligned number; `nil` for a malformed number, or after an overflow.
     private static func number(_ field: ArraySlice<UInt8>) -> UInt64? {
         var value: UInt64 = 0
         var hasDigits = false
@@ -166,9 +167,9 @@ package struct RecordHeader: Sendable, Equatable {
     }
 }
 
-/// The index key of an entry: a hash of its domain and one of its key.
+/// The index key of an entry: a hash of the domain and a hash of the key.
 ///
-/// Two names may collide: readers compare the name of the entry that was found.
+/// Two names may collide: readers compare the name of the found entry.
 package struct EntryDigest: Sendable, Hashable {
     package var domain: UInt64
     package var key: UInt64
@@ -188,10 +189,10 @@ package struct EntryDigest: Sendable, Hashable {
     }
 }
 
-/// The checksum of a payload: ``FNV``'s step for eight bytes at a time.
+/// The checksum of a payload: the step of ``FNV`` for eight bytes at a time.
 ///
-/// Not a protection against an adversary. Every step is a bijection of the state, so changing any one byte changes the
-/// result. A hash byte by byte would take longer than reading a large payload from disk.
+/// Not a protection against an adversary. Every step is a bijection of the state, so a change of any single
+/// byte changes the result. A bytewise hash would take longer than reading a large payload from disk.
 package enum PayloadDigest {
     /// The prefix of the digits in a file.
     package static let name: StaticString = "fnv64x8:"

@@ -2,11 +2,12 @@ import Foundation
 
 /// The platform's attributes of a store's folder.
 enum FolderAttributes {
-    /// Excludes the folder from backups, and protects its files until the device's first unlock.
+    /// Excludes the folder from backups, and protects the files until the device's first unlock (not on
+    /// macOS).
     ///
-    /// The two are independent: a file system may support only one of them.
+    /// The attributes are independent: a file system may support only one attribute.
     ///
-    /// - Returns: Whether both succeeded; `true` on systems without these attributes.
+    /// - Returns: Whether all attributes were set; `true` on systems without these attributes.
     static func mark(_ path: String) -> Bool {
         #if canImport(Darwin)
         var url = URL(filePath: path, directoryHint: .isDirectory)
@@ -27,12 +28,12 @@ enum FolderAttributes {
 
     /// Restricts the folder to its owner (mode 0700).
     ///
-    /// - Returns: Whether that succeeded.
+    /// - Returns: Whether the mode was set.
     static func restrict(_ path: String) -> Bool {
         (try? FileManager.default.setAttributes([.posixPermissions: 0o700], ofItemAtPath: path)) != nil
     }
 
-    /// The user's folder for cached files; `nil` if neither the environment nor the system names one.
+    /// The user's folder for cached files; `nil` if neither the environment nor the system names a folder.
     static func caches(_ environment: [String: String]) -> URL? {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
@@ -41,7 +42,8 @@ enum FolderAttributes {
         #endif
     }
 
-    /// The user's folder for data that must not be lost; `nil` if neither the environment nor the system names one.
+    /// The user's folder for data that must not be lost; `nil` if neither the environment nor the system
+    /// names a folder.
     static func data(_ environment: [String: String]) -> URL? {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
@@ -51,7 +53,7 @@ enum FolderAttributes {
     }
 
     #if !canImport(Darwin)
-    /// The folder in the home folder that the password database has for this process's user.
+    /// The folder in the home folder of this process's user in the password database.
     private static func fallback(_ purpose: MuxStoreLocation.Purpose) -> URL? {
         POSIXFileSystem.home.flatMap { MuxStoreLocation.xdg(purpose, ["HOME": $0]) }
     }

@@ -10,13 +10,14 @@ import Glibc
 
 /// Reports changes to the names in a folder until deallocation.
 ///
-/// Linux: inotify(7). Apple: a vnode source, from the documentation, compiled here against stand-ins only (`.ci/apple-lines`):
+/// Linux: inotify(7). Apple: a vnode source, from the documentation, compiled here against stand-ins only
+/// (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
 package final class FolderWatch {
     /// Yields an element at once, then an element after changes; close changes may share an element.
     ///
-    /// The sequence ends when the folder is removed or moved, and at once if the folder is missing. If the system refuses the
-    /// watch, only the first element arrives.
+    /// The sequence ends after a removal or move of the folder, and at once for a missing folder. If the
+    /// system refuses the watch, only the first element arrives.
     package let changes: AsyncStream<Void>
 
     private var source: (any DispatchSourceProtocol)?
@@ -89,8 +90,8 @@ package final class FolderWatch {
             _ = close(descriptor)
             return .failure(isMissing ? .missing : .refused)
         }
-        // Linux delays the event `IN_DELETE_SELF` until every process has closed the folder's files; the parent's event comes at
-        // once. An unreadable parent is not watched.
+        // Linux delays the event `IN_DELETE_SELF` until every process has closed the folder's files; the
+        // parent's event arrives at once. An unreadable parent is not watched.
         if let parent = FilePath.parent(of: path) {
             _ = unsafe inotify_add_watch(descriptor, parent, UInt32(IN_DELETE) | UInt32(IN_MOVED_FROM))
         }

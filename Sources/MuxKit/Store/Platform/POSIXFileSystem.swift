@@ -4,7 +4,7 @@ import Darwin
 import Musl
 #else
 import Glibc
-import struct SwiftOverlayShims.timespec  // optimized builds need it for the members of timespec (Swift 6.3.1)
+import struct SwiftOverlayShims.timespec  // optimized builds need this import for the members of timespec (Swift 6.3.1)
 #endif
 
 /// The POSIX file system; repeats calls that a signal interrupted (`EINTR`).
@@ -19,24 +19,25 @@ package struct POSIXFileSystem: FileSystem {
     package static let wouldBlock = EWOULDBLOCK
     package static let notAFolder = ENOTDIR
 
-    /// Whether the error number means that nothing can be created or changed at the path.
+    /// Whether the error number means that no file can be created or changed at the path.
     package static func isUnwritable(_ code: Int32) -> Bool {
         [EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENOSPC, EDQUOT].contains(code)
     }
 
     package static let noPermission = EACCES
 
-    /// Whether the error number means that the user may not write.
+    /// Whether the error number means missing write permission.
     package static func isForbidden(_ code: Int32) -> Bool { [EACCES, EPERM, EROFS].contains(code) }
 
-    /// Whether the error number of a folder's synchronization means that the file system has no such thing: VirtualBox shares,
-    /// older CIFS and some file systems in user space.
+    /// Whether the error number of a folder's synchronization means missing support.
+    ///
+    /// VirtualBox shares, older CIFS and some file systems in user space have no support.
     package static func isUnsupported(_ code: Int32) -> Bool { [EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS].contains(code) }
 
     /// The effective user of this process.
     package static var user: UInt32 { UInt32(geteuid()) }
 
-    /// The home folder of that user in the password database; `nil` if it has none.
+    /// The home folder of the effective user in the password database; `nil` without a home folder.
     static var home: String? {
         unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: 1 << 14) { buffer -> String? in
             guard let start = buffer.baseAddress else { return nil }
@@ -51,7 +52,8 @@ package struct POSIXFileSystem: FileSystem {
 
     package init() {}
 
-    /// What would help against an error, as a sentence behind another; empty if that is not known.
+    /// A possible remedy for an error, as a sentence that follows another sentence; empty without a known
+    /// remedy.
     static func help(for code: Int32) -> String {
         if code == Self.noSpace || code == Self.overQuota { return " Something has to be removed first." }
         return self.isForbidden(code) ? " The folder has to be one that this program may write to." : ""
@@ -67,7 +69,8 @@ package struct POSIXFileSystem: FileSystem {
             }
         let descriptor = try self.call(.open, on: path) { unsafe open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0o600) }
         let file = OpenFile(descriptor: descriptor, path: path) {
-            // Between fork and exec, a child process shares the lock, which closing this descriptor would not release.
+            // Releases the lock explicitly: between fork and exec, a child process shares the lock, so
+            // closing this descriptor would not release the lock.
             _ = flock($0, LOCK_UN)
             _ = close($0)
         }
@@ -94,7 +97,7 @@ package struct POSIXFileSystem: FileSystem {
         return code == 0 ? bytes : nil
     }
 
-    /// The bytes that `call` has put into a buffer, and its error number.
+    /// The bytes that `call` has written into a buffer, and the error number of `call`.
     private func read(_ count: Int, _ call: (UnsafeMutableBufferPointer<UInt8>) -> Int) -> ([UInt8], Int32) {
         var code: Int32 = 0
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: max(count, 0)) { buffer, filled in
@@ -232,7 +235,8 @@ package struct POSIXFileSystem: FileSystem {
 
     package func freeSpace(at path: String) throws(MuxStoreError) -> Int64 {
         #if canImport(Darwin)
-        // Darwin's statvfs(3) has 32-bit counts, which is 16 TB in blocks of 4 KB; statfs(2) has 64-bit ones.
+        // Darwin's statvfs(3) has 32-bit counts, which is 16 TB in blocks of 4 KB; statfs(2) has 64-bit
+        // counts.
         var info = statfs()
         try self.call(.freeSpace, on: path) { unsafe statfs(path, &info) }
         let size = UInt64(info.f_bsize)
@@ -247,13 +251,14 @@ package struct POSIXFileSystem: FileSystem {
 
     private func synchronize(_ descriptor: Int32, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         #if canImport(Darwin)
-        // fsync(2) on Apple systems does not flush the drive's cache; not all file systems support F_FULLFSYNC.
+        // fsync(2) on Apple systems does not flush the drive's cache; not all file systems support
+        // F_FULLFSYNC.
         if fcntl(descriptor, F_FULLFSYNC) != -1 { return }
         #endif
         try self.call(operation) { fsync(descriptor) }
     }
 
-    /// Rejects a path with a zero byte, at which the system would cut it off.
+    /// Rejects a path with a zero byte: the system would truncate the path at the zero byte.
     private func check(_ path: String, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         guard !path.utf8.contains(0) else { throw .fileSystem(operation, code: EINVAL) }
     }
@@ -278,16 +283,16 @@ package struct POSIXFileSystem: FileSystem {
     }
 }
 
-/// `preadv2(2)`, which can be told to read nothing that is not in memory.
+/// `preadv2(2)` with a flag that limits the read to bytes in memory.
 private enum PromptRead {
     typealias Function = @convention(c) (Int32, UnsafePointer<iovec>, Int32, off_t, Int32) -> Int
 
     /// `RWF_NOWAIT` of `linux/fs.h`.
     static let onlyFromMemory: Int32 = 8
 
-    /// `nil` where the system has no such function: other systems than Linux, and libraries before glibc 2.26.
+    /// `nil` on systems without the function: other systems than Linux, and libraries before glibc 2.26.
     #if canImport(Glibc)
-    // Looked up, for the module of glibc does not have it (Swift 6.3.1).
+    // Looked up at run time, because the module of glibc does not declare the function (Swift 6.3.1).
     static let function = unsafe dlsym(nil, "preadv2").map { unsafe unsafeBitCast($0, to: Function.self) }
     #else
     static let function: Function? = nil

@@ -3,7 +3,7 @@ import CMuxCurl
 import Foundation
 import MuxKit
 
-/// A content coding that can be undone here (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
+/// A content coding with a decoder in this process (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
 enum DecodableCoding: CInt, Sendable, CaseIterable {
     case gzip = 1
     case deflate
@@ -30,14 +30,16 @@ enum DecodableCoding: CInt, Sendable, CaseIterable {
         }
     }
 
-    /// The value of `Accept-Encoding`; empty if there are no libraries.
+    /// The value of `Accept-Encoding`; empty without decoder libraries.
     static let accepted = Self.allCases.filter { mux_decoder_exists($0.rawValue) != 0 }.map(\.name).joined(
         separator: ", "
     )
 
-    /// The codings that a request asks for (RFC 9110, section 12.5.3), of which a name and its alias are one.
+    /// The codings that a request accepts (RFC 9110, section 12.5.3); a name and its alias are the same
+    /// coding.
     ///
-    /// - Parameter headers: The fields of the request; without `Accept-Encoding`, the transport asks for all that it knows.
+    /// - Parameter headers: The fields of the request; without `Accept-Encoding`, the transport accepts all
+    ///   its codings.
     /// - Returns: The codings.
     static func requested(by headers: HTTPHeaders) -> Set<DecodableCoding> {
         guard let field = headers[.acceptEncoding] else { return Set(Self.allCases) }
@@ -53,16 +55,16 @@ enum DecodableCoding: CInt, Sendable, CaseIterable {
     }
 }
 
-/// Undoes one content coding, with the system's library for it.
+/// Decodes one content coding with the system's library.
 ///
-/// libcurl could do it as well, but would take a content that ends early for a complete one.
+/// libcurl can decode as well, but treats truncated content as complete.
 private final class ContentDecoder {
     let coding: DecodableCoding
-    /// Encoded bytes that are not read yet.
+    /// Encoded bytes before decoding.
     var input = Data()
-    /// The content is complete; only another member may follow.
+    /// Whether the content is complete; only another member may follow.
     private(set) var isComplete = false
-    /// The output was full, so there may be more without further input.
+    /// Whether the output was full, so further output may exist without further input.
     private var isFull = false
     private var decoder: OpaquePointer
 
@@ -78,7 +80,7 @@ private final class ContentDecoder {
 
     /// Decodes some of the input.
     ///
-    /// - Returns: The next bytes, at most 64 KB; `nil` if more input is needed.
+    /// - Returns: The next decoded bytes, at most 64 KB; `nil` if the decoder needs more input.
     func next() throws(HTTPError) -> Data? {
         while !self.input.isEmpty || self.isFull {
             if self.isComplete { try self.beginAnotherMember() }
@@ -109,7 +111,10 @@ private final class ContentDecoder {
         return nil
     }
 
-    /// A content of gzip or Zstandard may have several members (RFC 1952, section 2.2; RFC 8878, section 3).
+    /// Prepares the decoder for another member of gzip (RFC 1952, section 2.2) or Zstandard (RFC 8878,
+    /// section 3) content.
+    ///
+    /// After the end of any other content, the remaining input is dropped.
     private func beginAnotherMember() throws(HTTPError) {
         switch self.coding {
         case .zstandard: return
@@ -124,18 +129,19 @@ private final class ContentDecoder {
     }
 }
 
-/// Undoes the content codings of an answer, on the task of its caller.
+/// Decodes the content codings of a response, on the caller's task.
 ///
-/// An answer with a coding that is not known or that the request did not ask for, or with part of a content (206), arrives as it is.
+/// A response with an unknown or unrequested coding, or with partial content (206), is passed on without
+/// decoding.
 final class DecodingSink: HTTPSink {
     private struct State {
-        /// In the order in which they undo the codings.
+        /// The decoders in the order of decoding.
         var decoders: [ContentDecoder] = []
         var hasContent = false
         var decoded = 0
     }
 
-    /// More codings than any server applies would cost memory for each.
+    /// The maximum number of codings; each decoder needs memory.
     private static let mostCodings = 2
 
     private let base: any HTTPSink
@@ -144,10 +150,13 @@ final class DecodingSink: HTTPSink {
     private let check: @Sendable () throws -> Void
     private let state = Locked(State())
 
+    /// Makes a sink.
+    ///
     /// - Parameters:
-    ///   - base: Takes the decoded content.
+    ///   - base: Receives the decoded content.
     ///   - call: The request.
-    ///   - check: Throws if the caller leaves: a small content can decode to a very large one.
+    ///   - check: Throws if the caller has aborted; called between pieces, because small content can decode
+    ///     to very large content.
     init(_ base: any HTTPSink, _ call: ValidatedCall, check: @escaping @Sendable () throws -> Void) {
         self.base = base
         self.method = call.method
@@ -184,9 +193,9 @@ final class DecodingSink: HTTPSink {
         }
     }
 
-    /// The content has ended.
+    /// Checks the content at its end.
     ///
-    /// - Throws: ``HTTPError/TransportFailure/truncated(expected:received:)`` if it is not complete.
+    /// - Throws: ``HTTPError/TransportFailure/truncated(expected:received:)`` if the content is incomplete.
     func finish() throws(HTTPError) {
         let (isComplete, decoded) = self.state.withLock { state in
             (!state.hasContent || state.decoders.allSatisfy(\.isComplete), state.decoded)
@@ -204,7 +213,7 @@ final class DecodingSink: HTTPSink {
         }.get()
     }
 
-    /// The next decoded bytes of the last of some decoders; `nil` if the first one needs more input.
+    /// The next bytes of the last decoder in a chain; `nil` if the first decoder needs more input.
     private func next(_ decoders: ArraySlice<ContentDecoder>) throws -> Data? {
         guard let last = decoders.last else { return nil }
         while true {

@@ -3,16 +3,18 @@ import CMuxCurl
 import Foundation
 import MuxKit
 
-/// The functions of libcurl, which is opened at run time: it is there wherever Foundation's own networking is.
+/// The functions of libcurl, which is opened at run time.
 ///
-/// `@unchecked`: the table of functions is never changed after it was made, and never freed.
+/// libcurl is present wherever Foundation's networking is present.
+///
+/// `@unchecked`: the table of functions is constant after the initialisation, and is never freed.
 package struct CurlLibrary: @unchecked Sendable {
     let table: OpaquePointer
 
-    /// The system's library; `nil` if there is none, or one older than 7.68.
+    /// The system's library; `nil` without a library, or with a version before 7.68.
     package static let system = CurlLibrary(named: "libcurl.so.4") ?? CurlLibrary(named: "libcurl-gnutls.so.4")
 
-    /// Opens the library of this name; `nil` if it is not there.
+    /// Opens the library with the name `name`; `nil` if absent.
     package init?(named name: String) {
         guard let table = mux_curl_open(name) else { return nil }
         self.table = table
@@ -21,17 +23,18 @@ package struct CurlLibrary: @unchecked Sendable {
 
 /// A multi handle.
 ///
-/// `@unchecked`: only the transport's own thread uses it, but for `curl_multi_wakeup`, which may be called on any.
+/// `@unchecked`: only the transport's thread uses the handle, except for `curl_multi_wakeup`, which any
+/// thread may call.
 struct CurlMulti: @unchecked Sendable {
     private let library: CurlLibrary
     private let pointer: UnsafeMutableRawPointer
-    /// The sockets of its connections.
+    /// The sockets of the handle's connections.
     let sockets: OpaquePointer
 
-    /// Makes a handle; `nil` without memory.
+    /// Makes a handle; `nil` without memory or without a file descriptor.
     init?(_ library: CurlLibrary) {
         guard let pointer = mux_multi_init(library.table) else { return nil }
-        // Without a free file descriptor there is a handle, but nothing that wakes it.
+        // Without a free file descriptor libcurl returns a handle that no thread can wake.
         guard mux_multi_wakeup(library.table, pointer) == 0, let sockets = mux_sockets_make() else {
             mux_multi_cleanup(library.table, pointer)
             return nil
@@ -39,7 +42,8 @@ struct CurlMulti: @unchecked Sendable {
         self.library = library
         self.pointer = pointer
         self.sockets = sockets
-        // One call at a time on a connection: libcurl keeps in memory what arrives for a paused stream beside others.
+        // One call at a time on a connection: libcurl would buffer the bytes of a paused stream in memory
+        // while other streams of the connection run.
         _ = mux_multi_set_long(library.table, pointer, CInt(MUX_CURLMOPT_PIPELINING), 0)
     }
 
@@ -50,7 +54,8 @@ struct CurlMulti: @unchecked Sendable {
     func remove(_ easy: UnsafeMutableRawPointer) { _ = mux_multi_remove(self.library.table, self.pointer, easy) }
     func perform() { _ = mux_multi_perform(self.library.table, self.pointer) }
 
-    /// Waits until a connection is ready, a time of libcurl's own has come, or for a minute.
+    /// Waits until a connection is ready, a timer of libcurl fires, ``wake()`` is called, or a minute has
+    /// passed.
     func poll() { mux_multi_poll(self.library.table, self.pointer, 60_000) }
 
     /// The next transfer that has ended.
@@ -61,7 +66,7 @@ struct CurlMulti: @unchecked Sendable {
 
     func free() {
         mux_multi_cleanup(self.library.table, self.pointer)
-        // Closing the connections removed their sockets from it.
+        // The cleanup closes the connections, which removes their sockets from `sockets`.
         mux_sockets_free(self.sockets)
     }
 }
@@ -80,7 +85,7 @@ struct CurlError: Error, LocalizedError, CustomNSError {
     }
 }
 
-/// A proxy refused the name or the password that the environment gives it.
+/// The proxy refused the name or the password from the environment.
 struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
     var isConnectivityFailure: Bool { false }
     var errorDescription: String? { "The proxy refused the name or the password." }
@@ -89,15 +94,15 @@ struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
 extension HTTPExchangeStateMachine.Failure {
     static func outOfMemory(_ library: CurlLibrary) -> Self { .other(.unreachable(CurlError(27, library))) }
 
-    /// What a result of libcurl, other than success, says of the exchange.
+    /// Maps a failure of libcurl to a failure of the exchange.
     ///
     /// - Parameters:
-    ///   - result: The `CURLcode`.
+    ///   - result: The `CURLcode`, not 0.
     ///   - library: The library.
-    ///   - detail: libcurl's text for this failure, which names an alert of TLS.
-    ///   - isUnsent: Whether the connection ended before anything of the request was sent.
-    ///   - connectStatus: The status of a proxy's answer to CONNECT; 0 if there was none.
-    ///   - headLimit: The limit of the head, if a part of one has arrived.
+    ///   - detail: libcurl's text for this failure, which names a TLS alert.
+    ///   - isUnsent: Whether the connection ended before any byte of the request was sent.
+    ///   - connectStatus: The status of the proxy's response to CONNECT; 0 without a response.
+    ///   - headLimit: The limit of the head, if a part of the head has arrived.
     package init(
         _ result: CInt,
         _ library: CurlLibrary,
@@ -112,33 +117,36 @@ extension HTTPExchangeStateMachine.Failure {
             self = .other(.transport(.notConnected(error)))
         case 3: self = .other(.invalidURL)
         case 5, 6: self = .other(.transport(.notResolved(error)))
-        // 28: the time for a connection is over; libcurl has no other limit here.
+        // 28: the time-out for the connection; no other time-out of libcurl is set.
         case 7, 28, 97: self = .other(.transport(.notConnected(error)))
-        // Any end of a handshake; `CURLINFO_SSL_VERIFYRESULT` is a failure until there is a certificate.
+        // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
+        // certificate the value is a failure.
         case 35 where !Self.isVerdict(detail): self = .other(.transport(.notConnected(error)))
-        // In TLS 1.3 the server judges the client's certificate after the handshake.
+        // In TLS 1.3 the server verifies the client's certificate after the handshake.
         case 55 where Self.isVerdict(detail), 56 where Self.isVerdict(detail):
             self = .other(.transport(.insecureConnection(error)))
-        // The numbers of TLS: handshake, engine, certificates of either side, ciphers, lists of revoked certificates.
+        // TLS errors: handshake, engine, certificates of either side, ciphers, certificate revocation lists.
         case 35, 51, 53, 54, 58, 59, 60, 66, 77, 80, 82, 83, 90, 91, 98:
             self = .other(.transport(.insecureConnection(error)))
-        // Half a body, HTTP/2 stream or connection, no answer, not sent or received, not to be sent again.
+        // Truncated body, HTTP/2 stream or connection; no response; failure to send, receive or rewind.
         case 16, 18, 52, 55, 56, 65, 92, 95:
             self = isUnsent ? .other(.transport(.notConnected(error))) : .closed(error)
-        // 43: a first field that begins with a blank.
+        // 43: the first field begins with a blank.
         case 1, 8, 43: self = .other(.notHTTP)
-        // libcurl has a limit of its own for one line.
+        // libcurl has a separate limit for the length of one line.
         case 27, 100:
             self = .other(headLimit.map { .transport(.headTooLarge(limit: $0)) } ?? .unreachable(error))
         default: self = .other(.unreachable(error))
         }
     }
 
-    /// Whether a failure of TLS is a judgement, by either side, on a certificate, or the other side does not speak TLS; otherwise the
-    /// connection was lost, or the server could not serve it now.
+    /// Whether a TLS failure is a rejection of a certificate by either side, or the other side does not speak
+    /// TLS.
+    ///
+    /// Otherwise the connection was lost, or the server could not serve the connection at that time.
     private static func isVerdict(_ detail: String) -> Bool {
         var detail = detail.lowercased()
-        // The name of a host says nothing.
+        // The host name in the text must not affect the result.
         if let host = detail.range(of: " in connection to ") { detail = String(detail[..<host.lowerBound]) }
         return ["certificate", "unknown ca", "wrong version number", "unexpected tls packet"]
             .contains { detail.contains($0) }

@@ -3,9 +3,10 @@ import CMuxCurl
 import Foundation
 import MuxKit
 
-/// The transport's thread: the only one that uses libcurl's handles.
+/// The transport's thread, which alone uses libcurl's handles.
 ///
-/// It sleeps in `curl_multi_poll` until a connection is ready, a time of libcurl's own has come, or a message arrives.
+/// The thread sleeps in `curl_multi_poll` until a connection is ready, a timer of libcurl fires, or a message
+/// arrives.
 final class CurlLoop {
     private let library: CurlLibrary
     private let mailbox: CurlMailbox
@@ -56,7 +57,8 @@ final class CurlLoop {
         }
     }
 
-    /// Starts the transfer of an order that has a connection, or those that get it next.
+    /// Starts the transfer of an order that has a connection; after a failure, starts the next waiting
+    /// orders.
     private func start(_ order: CurlOrder) { if !self.begin(order) { self.startNext(after: order.id) } }
 
     private func startNext(after id: Int) {
@@ -66,7 +68,8 @@ final class CurlLoop {
 
     /// Starts a transfer.
     ///
-    /// - Returns: Whether there is one to be ended.
+    /// - Returns: Whether the transfer runs; `false` if the exchange has ended or the transfer could not be
+    ///   prepared.
     private func begin(_ order: CurlOrder) -> Bool {
         guard !order.exchange.hasEnded else { return false }
         guard let easy = mux_easy_init(self.library.table) else {
@@ -87,7 +90,7 @@ final class CurlLoop {
 
     private func resume(_ transfer: CurlTransfer) {
         let result = mux_easy_pause(self.library.table, transfer.easy, CInt(MUX_CURLPAUSE_CONT))
-        // Success, or a transfer that has not begun or has ended.
+        // 0 is success; 43 means that the transfer has not begun or has ended.
         guard result != 0, result != 43 else { return }
         transfer.ended(result)
         self.handle(.stop(transfer.order.id))
@@ -113,26 +116,29 @@ final class CurlLoop {
     }
 }
 
-/// What is to be done when libcurl returns: it must not be done in a callback.
+/// Deferred work, which must not run in a callback of libcurl, for the time after the callback.
 final class CurlAgenda {
     private var exchanges: [HTTPExchange] = []
     private var paused: [CurlTransfer] = []
     private var complete: [CurlTransfer] = []
 
-    /// The caller is to be resumed, once for all that has arrived.
+    /// Schedules a resumption of the caller, once for all bytes that have arrived.
     func flush(_ exchange: HTTPExchange) {
         if self.exchanges.last !== exchange { self.exchanges.append(exchange) }
     }
 
-    /// The transfer is to be resumed.
+    /// Schedules a resumption of the transfer.
     func resume(_ transfer: CurlTransfer) { self.paused.append(transfer) }
 
-    /// The answer is complete before the request was sent: libcurl would wait for the rest of that.
+    /// Schedules the end of a transfer.
+    ///
+    /// The response was complete before the whole request was sent; libcurl would wait for the rest of the
+    /// request.
     func complete(_ transfer: CurlTransfer) { self.complete.append(transfer) }
 
     /// Resumes callers.
     ///
-    /// - Returns: The transfers to resume, and those to end.
+    /// - Returns: The transfers to resume, and the transfers to end.
     func flush() -> (paused: [CurlTransfer], complete: [CurlTransfer]) {
         for exchange in self.exchanges { exchange.flush() }
         self.exchanges.removeAll(keepingCapacity: true)

@@ -12,19 +12,20 @@ final class CurlTransfer {
     private let sockets: OpaquePointer
     private var fields: UnsafeMutableRawPointer?
     private var head: HTTPHeadParser
-    /// Why it was ended from inside one of libcurl's callbacks.
+    /// The failure that a callback of libcurl used to end the transfer.
     private var failure: HTTPExchangeStateMachine.Failure?
-    /// Whether all options could be set.
+    /// Whether all options were set.
     private var isPrepared = true
     private var sendings = 0
-    /// Whether the request was last sent on a connection that was new.
+    /// Whether the last sending of the request used a new connection.
     private var isOnNewConnection = false
     private let streams = UnsafeMutablePointer<mux_streams>.allocate(capacity: 1)
-    /// Whether libcurl tells of each sending (7.80).
+    /// Whether libcurl calls back before each sending (7.80).
     private var countsSendings = false
     /// libcurl's text for a failure.
     private let errorText: UnsafeMutablePointer<CChar>
-    /// Whether the transfer was ended before the request was sent, because the kept connection could not be used.
+    /// Whether the transfer ended before the sending of the request, because the kept connection was
+    /// unusable.
     private var isConnectionUnusable = false
     private var restarts = 0
 
@@ -46,9 +47,9 @@ final class CurlTransfer {
         self.head = HTTPHeadParser(url: order.call.call.url, limit: order.options.maximumHeadSize)
     }
 
-    /// Sets the handle's options.
+    /// Sets the options of the handle.
     ///
-    /// - Returns: Whether all could be set.
+    /// - Returns: Whether all options were set.
     func prepare() -> Bool {
         self.setOptions()
         self.setMethod()
@@ -56,16 +57,19 @@ final class CurlTransfer {
         return self.setFields() && self.isPrepared
     }
 
-    /// Whether the request has not been processed, and can be sent again on a new connection.
+    /// Whether the server has not processed the request, and the request can be sent again on a new
+    /// connection.
     ///
-    /// libcurl 7.88 does not repeat a request whose stream is beyond the last one of a GOAWAY, if the server then ends the connection.
+    /// libcurl 7.88 does not repeat a request on a stream above the last stream of a GOAWAY if the server
+    /// then closes the connection.
     func canRestart(after result: CInt) -> Bool {
         guard self.restarts < 5 else { return false }
         return self.isConnectionUnusable
             || result != 0 && self.failure == nil && self.streams.pointee.is_refused != 0 && !self.head.hasBegun
     }
 
-    /// Prepares the handle, which is removed from its multi handle, to send the request on a new connection.
+    /// Prepares the handle, which has been removed from the multi handle, for sending the request on a new
+    /// connection.
     ///
     /// - Returns: Whether the request can be sent from its beginning.
     func prepareRestart() -> Bool {
@@ -80,7 +84,7 @@ final class CurlTransfer {
         return self.isPrepared
     }
 
-    /// Releases what the handle, which was freed, used.
+    /// Frees the fields of the request, after the handle was freed.
     func free() {
         if let fields { mux_list_free(self.library.table, fields) }
         self.fields = nil
@@ -94,7 +98,7 @@ final class CurlTransfer {
     /// `CURL_ERROR_SIZE`.
     private static let errorTextSize = 256
 
-    /// libcurl has ended the transfer.
+    /// Reports the outcome of the transfer to the exchange.
     func ended(_ result: CInt) {
         let exchange = self.order.exchange
         if let failure {
@@ -121,7 +125,7 @@ final class CurlTransfer {
 
     // MARK: - Options
 
-    /// Sets an option without which a transfer is right, too.
+    /// Sets an optional option: the transfer works without the option, too.
     private func offer(_ option: CInt, _ value: Int) {
         _ = mux_easy_set_long(self.library.table, self.easy, option, CLong(value))
     }
@@ -148,7 +152,7 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_PROTOCOLS), Int(MUX_CURLPROTO_HTTP_AND_HTTPS))
         self.set(CInt(MUX_CURLOPT_PATH_AS_IS), 1)
         self.set(CInt(MUX_CURLOPT_NOSIGNAL), 1)
-        // Removing a handle does not wait for a name that is being resolved (libcurl 7.87).
+        // The removal of a handle does not wait for a running name resolution (libcurl 7.87).
         self.offer(CInt(MUX_CURLOPT_QUICK_EXIT), 1)
         self.offer(CInt(MUX_CURLOPT_HTTP09_ALLOWED), 0)
         self.offer(CInt(MUX_CURLOPT_HTTP_VERSION), Int(MUX_CURL_HTTP_VERSION_2TLS))
@@ -159,8 +163,8 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_HTTP_CONTENT_DECODING), 0)
         self.set(CInt(MUX_CURLOPT_SUPPRESS_CONNECT_HEADERS), 1)
         self.set(CInt(MUX_CURLOPT_BUFFERSIZE), 64 << 10)
-        // The exchange measures the server's silence from when there is a connection. libcurl gives each address of a host a part of
-        // the time for that.
+        // The exchange measures the server's silence after the connection. libcurl divides the time for the
+        // connection among the addresses of a host.
         let silence = call.timeout ?? self.order.options.timeout
         self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
         if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
@@ -191,7 +195,7 @@ final class CurlTransfer {
             self.set(CInt(MUX_CURLOPT_SSLCERTTYPE), "P12")
             self.set(CInt(MUX_CURLOPT_SSLCERT_BLOB), data)
         }
-        // An empty one keeps OpenSSL from asking for it at the terminal.
+        // An empty password prevents OpenSSL from asking for a password at the terminal.
         self.set(CInt(MUX_CURLOPT_KEYPASSWD), certificate.password ?? "")
     }
 
@@ -211,14 +215,16 @@ final class CurlTransfer {
         } else if method == .head {
             self.set(CInt(MUX_CURLOPT_NOBODY), 1)
         } else if [.post, .put, .patch].contains(method) {
-            // RFC 9110, section 8.6: their length is sent even if it is zero.
+            // RFC 9110, section 8.6: these methods send `Content-Length` even without a body.
             self.set(CInt(MUX_CURLOPT_UPLOAD), 1)
             _ = mux_easy_set_offset(self.library.table, self.easy, CInt(MUX_CURLOPT_INFILESIZE_LARGE), 0)
         }
         if method != .get || self.order.upload != nil { self.set(CInt(MUX_CURLOPT_CUSTOMREQUEST), method.rawValue) }
     }
 
-    /// The program's name and this library's; without one, some servers refuse a request (RFC 9110, section 10.1.5).
+    /// The value of `User-Agent`: the name of the program and of this library.
+    ///
+    /// Some servers refuse a request without this field (RFC 9110, section 10.1.5).
     private static let userAgent: String = {
         let name = ProcessInfo.processInfo.processName
         return HTTPGrammar.isToken(name) ? "\(name) MuxKit" : "MuxKit"
@@ -227,7 +233,8 @@ final class CurlTransfer {
     private func setFields() -> Bool {
         let headers = self.order.call.call.headers
         var lines = headers.fields.map { field in
-            // What libcurl takes for a field without a value, rather than for one to leave out.
+            // For libcurl, a name with `;` is a field with an empty value; a name with `:` alone removes the
+            // field.
             let value = HTTPGrammar.trimmed(field.value)
             return value.isEmpty ? "\(field.name.rawValue);" : "\(field.name.rawValue): \(value)"
         }
@@ -235,7 +242,7 @@ final class CurlTransfer {
             lines.append("Accept-Encoding: \(DecodableCoding.accepted)")
         }
         if headers[.userAgent] == nil { lines.append("User-Agent: \(Self.userAgent)") }
-        // What libcurl adds by itself.
+        // An empty value removes fields that libcurl adds by default.
         lines += [HTTPHeaders.Name.accept, .expect].filter { headers[$0] == nil }.map { "\($0.rawValue):" }
         for line in lines {
             guard let list = mux_list_append(self.library.table, self.fields, line) else { return false }
@@ -291,7 +298,8 @@ final class CurlTransfer {
             self.order.exchange.setServersTurn(false)
         } else {
             self.order.exchange.setServersTurn(true)
-            // Before 7.80 a kept connection cannot be checked, and only a new one keeps libcurl from sending twice.
+            // libcurl before 7.80 cannot check a kept connection, and sends twice unless the connection is
+            // new.
             self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
         }
         _ = mux_easy_set_seek(table, self.easy, seek)
@@ -302,9 +310,9 @@ final class CurlTransfer {
         context.map { Unmanaged<CurlTransfer>.fromOpaque($0).takeUnretainedValue() }
     }
 
-    /// A line of the head or of the trailers has arrived.
+    /// Processes a line of the head or of the trailers.
     ///
-    /// - Returns: The number of bytes taken; another than given ends the transfer.
+    /// - Returns: The number of bytes taken; any number other than the size of the line ends the transfer.
     private func received(line: UnsafeRawBufferPointer) -> Int {
         switch self.head.read(line) {
         case .goOn:
@@ -312,7 +320,8 @@ final class CurlTransfer {
             return line.count
         case .head(let reply):
             self.agenda.flush(self.order.exchange)
-            // libcurl completes an answer that came before the request was sent only if the sending is not paused.
+            // If the response came before the whole request was sent, libcurl completes the response only
+            // while the sending is not paused.
             if self.order.upload != nil { self.agenda.resume(self) }
             guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
             self.endIfComplete()
@@ -328,27 +337,29 @@ final class CurlTransfer {
         return -1
     }
 
-    /// Whether the server has not processed the request: it refused the stream, or its GOAWAY is older (RFC 9113, section 8.7).
+    /// Whether the server has not processed the request: the stream was refused, or is above the last stream
+    /// of a GOAWAY (RFC 9113, section 8.7).
     ///
-    /// libcurl repeats a request that was sent on a new connection for this reason alone. On a kept connection it does not say why, so a
-    /// stream that the server refuses there counts as a lost connection.
+    /// On a new connection, libcurl repeats a request only for this reason. On a kept connection libcurl does
+    /// not report the reason, so a refused stream there counts as a lost connection.
     private var isRefused: Bool {
         self.sendings > 0 && (self.isOnNewConnection || self.streams.pointee.is_refused != 0)
     }
 
     private func rewind() -> Bool { self.order.upload?.rewind(isRefused: self.isRefused) ?? true }
 
-    /// The request is about to be sent, on a connection.
+    /// Decides whether libcurl may send the request on a connection, just before the sending.
     ///
-    /// libcurl sends a request again when a kept connection ends without an answer. The server may have done what it asked, so only
-    /// one that is idempotent is sent twice (RFC 9110, section 9.2.2).
+    /// libcurl repeats a request if a kept connection ends without a response. The server may have processed
+    /// the first request, so only an idempotent request is sent twice (RFC 9110, section 9.2.2).
     ///
-    /// libcurl before 8 sends a request on a kept connection that the server has ended with TLS's `close_notify` (curl#10690), and any
-    /// libcurl may read bytes that arrived between two requests as the response to the second (RFC 9112, section 9.2). Such a connection
-    /// is closed, and the request, of which nothing was sent, gets a new one. Bytes that arrive between this check and the sending
-    /// cannot be told from the response.
+    /// libcurl before 8 sends a request on a kept connection that the server has closed with TLS
+    /// `close_notify` (curl#10690). Any libcurl may read bytes that arrived between two requests as the
+    /// response to the second request (RFC 9112, section 9.2). In both cases the connection is closed before
+    /// the sending, and the request uses a new connection. Bytes that arrive between this check and the
+    /// sending cannot be distinguished from the response.
     ///
-    /// - Returns: Whether it may be sent.
+    /// - Returns: Whether libcurl may send the request.
     private func mayBeSent(between addresses: mux_addresses) -> Bool {
         guard self.sendings == 0 || self.order.call.method.isIdempotent || self.isRefused else {
             self.failure = .closed(CurlError(52, self.library))
@@ -370,7 +381,7 @@ final class CurlTransfer {
         return true
     }
 
-    /// A piece of the body has arrived.
+    /// Passes a piece of the body to the exchange.
     private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
         self.agenda.flush(self.order.exchange)
         switch self.order.exchange.received(Data(bytes)) {
@@ -387,7 +398,7 @@ final class CurlTransfer {
         self.agenda.complete(self)
     }
 
-    /// The next bytes of the request's body.
+    /// Copies the next bytes of the request body to libcurl.
     private func send(into room: UnsafeMutableRawBufferPointer) -> Int {
         guard let upload = self.order.upload else { return 0 }
         switch upload.read(limit: room.count) {

@@ -3,9 +3,10 @@ import CMuxCurl
 import Foundation
 package import MuxKit
 
-/// Sends requests with libcurl, on a thread of its own.
+/// Sends requests with libcurl, on a separate thread.
 ///
-/// All calls of one transport share its connections and its thread, which begins with the first call and ends with the transport.
+/// All calls of one transport share its connections and its thread. The thread begins with the first call and
+/// ends after the transport's deallocation.
 package final class CurlTransport: ValidatedTransport {
     package let options: HTTPTransportOptions
     package let time: TimeSource
@@ -50,7 +51,7 @@ package final class CurlTransport: ValidatedTransport {
         let order = CurlOrder(id: id, call: call, options: self.options, exchange: exchange, upload: upload)
         if isFirst {
             Thread.detachNewThread { [library, mailbox, options] in
-                // `Thread.name` is not always kept on Linux, also if a thread names itself.
+                // On Linux `Thread.name` may be lost, even if a thread sets its own name.
                 mux_name_thread("mux.http")
                 CurlLoop(library, mailbox, connectionsPerHost: options.connectionsPerHost).run()
             }
@@ -79,7 +80,7 @@ package final class CurlTransport: ValidatedTransport {
         }
     }
 
-    /// The number of callers that wait for an answer.
+    /// The number of callers that wait for a response.
     package var pendingCount: Int { self.mailbox.pendingCount }
 }
 
@@ -89,7 +90,7 @@ extension CurlTransport: Inspectable {
     }
 }
 
-/// One exchange as the transport's thread gets it.
+/// One exchange, in the form for the transport's thread.
 final class CurlOrder: Sendable {
     let id: Int
     let call: ValidatedCall
@@ -106,11 +107,11 @@ final class CurlOrder: Sendable {
     }
 }
 
-/// What other threads tell the transport's thread.
+/// The messages of other threads for the transport's thread.
 final class CurlMailbox: Sendable {
     enum Message: Sendable {
         case start(CurlOrder)
-        /// There is room for the answer, or more of the body to send.
+        /// The buffer has room for the response, or more of the request body is available.
         case resume(Int)
         case stop(Int)
     }
@@ -119,7 +120,7 @@ final class CurlMailbox: Sendable {
         var messages: [Message] = []
         var lastID = 0
         var isClosed = false
-        /// The multi handle is freed, so it must not be woken.
+        /// Whether the multi handle is freed; a freed handle must not be woken.
         var isFreed = false
         var pendingCount = 0
     }
@@ -131,7 +132,7 @@ final class CurlMailbox: Sendable {
 
     var pendingCount: Int { self.state.withLock { $0.pendingCount } }
 
-    /// An identifier, and whether it is the first, for which the thread is started.
+    /// Returns a new identifier, and whether the identifier is the first, which starts the thread.
     func newID() -> (id: Int, isFirst: Bool) {
         self.state.withLock { state in
             state.lastID += 1
@@ -144,12 +145,12 @@ final class CurlMailbox: Sendable {
             guard !state.isFreed else { return }
             state.messages.append(message)
             if case .start = message { state.pendingCount += 1 }
-            // One call wakes the thread for all messages that it has not taken yet.
+            // One wake-up suffices for all messages until the thread takes the messages.
             if state.messages.count == 1 { self.multi.wake() }
         }
     }
 
-    /// The transport is gone: no message follows.
+    /// Closes the mailbox at the transport's deallocation: no message follows.
     func close() {
         let frees = self.state.withLock { state -> Bool in
             state.isClosed = true
@@ -163,7 +164,7 @@ final class CurlMailbox: Sendable {
         if frees { self.multi.free() }
     }
 
-    /// For the thread.
+    /// Takes all messages; called by the thread.
     func take() -> (messages: [Message], isClosed: Bool) {
         self.state.withLock { state in
             defer { state.messages = [] }
@@ -171,10 +172,10 @@ final class CurlMailbox: Sendable {
         }
     }
 
-    /// The caller of a call has left.
+    /// Decrements the number of pending calls, because a caller has resumed.
     func left() { self.state.withLock { $0.pendingCount -= 1 } }
 
-    /// For the thread, at its end.
+    /// Frees the multi handle; called at the end of the thread.
     func free() {
         self.state.withLock { $0.isFreed = true }
         self.multi.free()

@@ -2,15 +2,15 @@
 import Foundation
 import MuxKit
 
-/// The body of a request while libcurl sends it.
+/// The body of a request during its transfer by libcurl.
 ///
-/// Bytes in memory are read in place. Of a stream there is one piece at a time: the task that makes the pieces waits until libcurl has
-/// taken the one before.
+/// Bytes in memory are read in place. A stream has at most one piece in memory: the task that reads the
+/// stream waits until libcurl has taken the previous piece.
 final class CurlUpload: Sendable {
-    /// What libcurl gets.
+    /// The result of a read by libcurl.
     enum Reading: Sendable {
         case bytes(Data)
-        /// The next piece is not made yet.
+        /// The next piece is not available yet.
         case later
         case end
         case failed
@@ -21,9 +21,9 @@ final class CurlUpload: Sendable {
         var isLast: Bool
         var hasFailed = false
         var isCancelled = false
-        /// Bytes that libcurl has taken.
+        /// The number of bytes that libcurl has taken.
         var sent = 0
-        /// libcurl found nothing to read and is to be told of the next piece.
+        /// Whether libcurl found no bytes, and waits for a notification of the next piece.
         var isAwaited = false
         var feeder: CheckedContinuation<Void, Never>?
     }
@@ -38,10 +38,10 @@ final class CurlUpload: Sendable {
         self.state = Locked(State(rest: body.data ?? Data(), isLast: body.data != nil))
     }
 
-    /// The length in bytes, if it is known.
+    /// The length in bytes; `nil` if unknown.
     var length: Int? { self.body.length }
 
-    /// Whether libcurl has taken all of it.
+    /// Whether libcurl has taken the whole body.
     var isSent: Bool { self.state.withLock { $0.isLast && $0.rest.isEmpty } }
 
     /// Takes at most `limit` bytes.
@@ -63,12 +63,12 @@ final class CurlUpload: Sendable {
         return reading
     }
 
-    /// Goes back to the beginning, for libcurl to send the body on another connection.
+    /// Returns to the beginning, because libcurl sends the body on another connection.
     ///
-    /// A request that is not idempotent is not sent twice, for the server may have done what the first one asked.
+    /// A request that is not idempotent is not sent twice: the server may have processed the first request.
     ///
-    /// - Parameter isRefused: Whether the server has not processed the request.
-    /// - Returns: Whether the body is read from its beginning now.
+    /// - Parameter isRefused: Whether the server has certainly not processed the request.
+    /// - Returns: Whether the next read begins at the start of the body.
     func rewind(isRefused: Bool = false) -> Bool {
         self.state.withLock { state in
             guard state.sent > 0 else { return true }
@@ -79,11 +79,11 @@ final class CurlUpload: Sendable {
         }
     }
 
-    /// Starts the task that makes the pieces of a stream; `nil` if the body is in memory.
+    /// Starts the task that reads the stream; `nil` if the body is in memory.
     ///
     /// - Parameters:
-    ///   - failed: Takes the stream's error.
-    ///   - more: Called when libcurl waits for the next piece, or for the end.
+    ///   - failed: Receives the error of the stream.
+    ///   - more: Called if libcurl waits for the next piece, or for the end.
     /// - Returns: The task.
     func feed(
         failed: @escaping @Sendable (any Error) -> Void,
@@ -129,7 +129,9 @@ final class CurlUpload: Sendable {
         }
     }
 
-    /// - Returns: Whether libcurl waits for it.
+    /// Marks the end of the stream.
+    ///
+    /// - Returns: Whether libcurl waits for the end.
     private func end(hasFailed: Bool) -> Bool {
         self.state.withLock { state in
             state.isLast = true

@@ -1,36 +1,41 @@
 import Foundation
 package import MuxKit
 
-/// The platform's own way to send requests: libcurl on Linux, `URLSession` on Apple platforms.
+/// The platform's transport: libcurl on Linux, `URLSession` on Apple platforms.
 ///
-/// Nothing is stored between requests: no cookies, no credentials, no answers. A 401 is an answer like any other. Redirections are
-/// followed as ``HTTPRedirects`` says.
+/// The transport stores no cookies, credentials or responses between requests. A 401 is returned like any
+/// other response. Redirections follow the rules of ``HTTPRedirects``.
 ///
-/// **On Linux** the calls of a transport share a thread, which sleeps while nothing happens. libcurl is opened when the first
-/// transport is made (`libcurl.so.4`, 7.68 or later). Where there is none, as in a static executable, the transport is a
-/// ``URLSessionTransport``, which is logged once. Before 7.87 a cancelled call whose host is being resolved delays the others.
+/// **On Linux** the calls of a transport share a thread, which sleeps while no call is active. The first
+/// transport opens libcurl (`libcurl.so.4`, 7.68 or later). Without libcurl, as in a static executable, the
+/// transport is a ``URLSessionTransport``; the log contains one message about this. Before libcurl 7.87 a
+/// cancelled call delays other calls during the name resolution of its host.
 ///
-/// **Kept connections.** Before a request is sent on a kept connection, the transport checks that nothing has arrived on it since the
-/// last response. A connection that the server has closed, or on which it has sent bytes, is closed, and the request is sent on
-/// a new connection, whatever its method. Bytes that arrive in the microseconds between the check and the sending cannot be told
-/// from the response; a request that is not idempotent fails if the server closes the connection in that time. Before libcurl
-/// 7.80, which offers no time for the check, each request has a new connection.
+/// **Kept connections.** Before sending a request on a kept connection, the transport checks for bytes that
+/// have arrived since the last response. If the server has closed the connection or has sent bytes, the
+/// transport closes the connection and sends the request, with any method, on a new connection. HTTP/2 frames
+/// do not count as such bytes if libcurl uses OpenSSL. Bytes that arrive in the microseconds between the
+/// check and the sending cannot be distinguished from the response; a request that is not idempotent fails if
+/// the server closes the connection in that time. libcurl before 7.80 has no callback for the check, so each
+/// request uses a new connection.
 ///
-/// **Content codings.** A body is decoded if the request asked for its coding, and arrives as the server sent it otherwise. A
-/// request without `Accept-Encoding` asks for all codings that the transport knows; one with `identity` asks for none.
-/// `URLSession` decodes the codings that it knows in any case.
+/// **Content codings.** A body is decoded if the request accepts the coding; otherwise the body is returned
+/// as sent by the server. A request without `Accept-Encoding` accepts all codings of the transport; a request
+/// with `identity` accepts no coding. `URLSession` always decodes its known codings.
 ///
-/// **Limits of libcurl.** An answer over TLS that announces no length and ends without TLS's own end counts as complete before OpenSSL 3.2.
+/// **Limits of libcurl.** With OpenSSL before 3.2, a response over TLS without an announced length counts as
+/// complete even if the connection ends without TLS `close_notify`.
 ///
-/// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the connection follows a moment later.
+/// **Cancellation.** A cancelled call throws `CancellationError` at once; the connection closes shortly
+/// afterwards.
 public final class SystemTransport: HTTPTransport, ValidatedTransport {
     package let base: any ValidatedTransport
 
-    /// Makes a transport with connections of its own.
+    /// Makes a transport with separate connections.
     ///
     /// - Parameters:
-    ///   - options: Its limits.
-    ///   - clock: Measures its time-outs.
+    ///   - options: The limits of the transport.
+    ///   - clock: Measures the time-outs.
     public convenience init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         #if os(Linux)
         self.init(options, clock: clock, library: .system)
@@ -40,7 +45,7 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
     }
 
     #if os(Linux)
-    /// Makes a transport over this library; without one, over `URLSession`.
+    /// Makes a transport over `library`; over `URLSession` if `library` is `nil` or cannot be used.
     package convenience init(
         _ options: HTTPTransportOptions = .init(),
         clock: any Clock<Duration> = ContinuousClock(),
@@ -57,7 +62,7 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
 
     private init(_ base: any ValidatedTransport) { self.base = base }
 
-    /// Written once in a process.
+    /// Writes the log message, once in a process.
     private static let missingLibraryIsLogged: Void = SystemLog(subsystem: "MuxKit", category: "network").write(
         "libcurl.so.4 cannot be used, so requests are sent with URLSession, which does not survive every answer",
         isTrouble: true
@@ -75,14 +80,14 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
         try await self.base.perform(call, exchange, into: sink)
     }
 
-    /// The transport that is shared by all who ask for no other.
+    /// The shared transport with default options.
     static let shared = SystemTransport()
 }
 
 extension HTTPTransport where Self == SystemTransport {
-    /// The platform's own transport with the default limits, shared by the process.
+    /// The platform's transport with the default limits, shared by the process.
     public static var system: SystemTransport { .shared }
 
-    /// The platform's own transport, with limits and connections of its own.
+    /// The platform's transport, with custom limits and separate connections.
     public static func system(_ options: HTTPTransportOptions) -> SystemTransport { SystemTransport(options) }
 }

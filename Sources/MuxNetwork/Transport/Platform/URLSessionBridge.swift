@@ -9,16 +9,17 @@ import FoundationNetworking
 #if canImport(Security)
 import Security
 
-/// The client's certificate as the URL loading system takes it.
+/// The client's certificate as a credential of the URL loading system.
 final class ClientIdentity: Sendable {
     private let credential = Locked<URLCredential?>(nil)
 
-    /// For a server that asks for a certificate.
+    /// The credential for a server that requests a certificate; `nil` before ``read(_:)``.
     var value: URLCredential? { self.credential.withLock { $0 } }
 
-    /// Reads an archive, once.
+    /// Reads the PKCS #12 archive, once.
     ///
-    /// - Throws: ``HTTPError/TransportFailure/insecureConnection(_:)`` if the archive, or its password, is not valid.
+    /// - Throws: ``HTTPError/TransportFailure/insecureConnection(_:)`` if the archive or the password is
+    ///   invalid.
     func read(_ certificate: HTTPTransportOptions.ClientCertificate) throws(HTTPError) {
         guard self.value == nil, case .pkcs12(let data) = certificate.source else { return }
         let options: [CFString: Any] = [kSecImportExportPassphrase: certificate.password ?? ""]
@@ -40,24 +41,28 @@ final class ClientIdentity: Sendable {
 }
 #endif
 
-/// Runs tasks of one `URLSession` as the producers of exchanges, on Linux and on Apple's platforms by the same path.
+/// Runs tasks of one `URLSession` as the producers of exchanges, on Linux and on Apple platforms with the
+/// same code.
 ///
-/// Cancelling `data(for:)` crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So the exchange resumes the
-/// caller at once, and this object cancels the session's task on another thread, after the delegate calls that are under way. Later
-/// reports of the task find no entry and are dropped.
+/// On Linux before Swift 6.4, a cancellation of `data(for:)` crashes or hangs
+/// (swift-corelibs-foundation#5412). So the exchange resumes the caller at once, and the bridge cancels the
+/// session's task on another thread, after pending delegate calls. Later delegate calls of the task find no
+/// entry and have no effect.
 final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
-    /// By task identifier, until the exchange has ended.
+    /// The producers by task identifier, until the exchange has ended.
     private let running = Locked<[Int: URLSessionProducer]>([:])
     private let pending = Locked(0)
     #if canImport(Security)
     let identity = ClientIdentity()
     #endif
 
-    /// A queue with its own thread for what waits for the session, which may wait for its delegate, which may wait for a caller: on a
-    /// thread of the pool, where the caller runs, that would be a deadlock.
+    /// A queue with a separate thread for calls that wait for the session.
+    ///
+    /// The session may wait for its delegate, and the delegate for a caller. On a thread of the concurrent
+    /// pool, which also runs the caller, such a wait would be a deadlock.
     private let control = DispatchQueue(label: "mux.http.control")
 
-    /// The number of callers that wait for an answer.
+    /// The number of callers that wait for a response.
     var pendingCount: Int { self.pending.withLock { $0 } }
 
     /// Starts a task as the producer of an exchange.
@@ -88,11 +93,11 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         self.pending.withLock { $0 -= 1 }
         producer.room.signal()
         self.control.async {
-            // On this queue the task has been made, if it ever will be.
+            // On this queue: the task exists by now, or is never created.
             guard let task = producer.state.withLock({ $0.task }), self.remove(task.taskIdentifier) != nil else {
                 return
             }
-            // After the delegate calls that are queued.
+            // After the pending delegate calls.
             producer.queue.addOperation(BlockOperation { self.control.async { task.cancel() } })
         }
     }
@@ -125,7 +130,8 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         producer.exchange.flush()
         guard verdict == .paused else { return }
         #if canImport(FoundationNetworking)
-        // Suspending a task does not keep this session from reading; blocking its queue does (``BoundedOperationQueue``).
+        // A suspended task does not keep this session from reading; a blocked delegate queue does
+        // (``BoundedOperationQueue``).
         producer.room.wait()
         #else
         producer.pause()
@@ -147,7 +153,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         task: URLSessionTask,
         needNewBodyStream completionHandler: @escaping @Sendable (InputStream?) -> Void
     ) {
-        // The session does not send a body twice by itself.
+        // The session does not repeat a body by itself.
         completionHandler(nil)
     }
 
@@ -159,10 +165,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         completionHandler: @escaping (URLRequest?) -> Void
     ) {
         #if canImport(FoundationNetworking)
-        // Completing the redirection of a task that is being cancelled may crash (Swift 6.3.1).
+        // On Linux the completion of a redirection may crash if the task is being cancelled (Swift 6.3.1).
         guard self.entry(task.taskIdentifier) != nil else { return }
         #endif
-        // The redirection is an answer like any other: ``HTTPRedirects`` follows it.
+        // The redirection is returned like any other response; ``HTTPRedirects`` follows the redirection.
         completionHandler(nil)
     }
 
@@ -173,7 +179,8 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
     ) {
         #if canImport(FoundationNetworking)
-        // swift-corelibs-foundation#5456: a 401 with Basic never completes before 6.3.2, unless it is cancelled.
+        // swift-corelibs-foundation#5456: before 6.3.2 a 401 with Basic never completes without a
+        // cancellation.
         let goesOn = false
         #else
         let goesOn = true
@@ -193,7 +200,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                 state.isChallenged = true
                 state.refusal = refusal
             }
-            // On Linux this blocks on the session, which may wait for the delegate's queue.
+            // On Linux this call blocks on the session, which may wait for the delegate queue.
             self.control.async { completionHandler(.cancelAuthenticationChallenge, nil) }
         }
     }
@@ -203,7 +210,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         let exchange = producer.exchange
         let (isChallenged, refusal) = producer.state.withLock { ($0.isChallenged, $0.refusal) }
         if isChallenged, !exchange.isHeadReceived, let refusal {
-            // The refusal arrived with a challenge alone, and its body is lost.
+            // The session delivered the head only with the challenge; the body is lost.
             if exchange.received(head: refusal.withoutFraming) { exchange.ended(nil) }
         } else {
             let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
@@ -213,22 +220,24 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     }
 }
 
-/// A task of a session, as the producer of an exchange.
+/// The producer of an exchange over a task of a session.
 private final class URLSessionProducer: HTTPProducer {
     struct State: Sendable {
         var task: URLSessionTask?
-        /// 1 while the task is suspended; -1 if it is to be suspended and resumed, in this order.
+        /// 1 while the task is suspended; -1 if a resumption came before its suspension.
         var pauses = 0
-        /// A challenge was rejected, so a cancellation that follows is the session's own: the refusal is the answer.
+        /// Whether a challenge was rejected: a later cancellation is the session's own, and the refusal is
+        /// the response.
         var isChallenged = false
-        /// The head of the answer that asked for credentials, in case it is not delivered by itself.
+        /// The head of the refusal from the challenge, in case the session does not deliver the head
+        /// otherwise.
         var refusal: HTTPReply?
     }
 
     let exchange: HTTPExchange
     /// The session's delegate queue.
     let queue: OperationQueue
-    /// Signalled when there is room in the exchange's buffer, or the exchange has ended.
+    /// Signalled if the exchange's buffer has room, or the exchange has ended.
     let room = DispatchSemaphore(value: 0)
     let state = Locked(State())
     private let bridge: URLSessionBridge
@@ -250,7 +259,8 @@ private final class URLSessionProducer: HTTPProducer {
         #endif
     }
 
-    /// Under the lock, as ``resume()``: the caller may be faster than the delegate's thread.
+    /// Suspends the task under the lock, as ``resume()`` does: the caller's resumption may overtake the
+    /// delegate's thread.
     func pause() {
         self.state.withLock { state in
             state.pauses += 1
@@ -262,7 +272,7 @@ private final class URLSessionProducer: HTTPProducer {
 }
 
 extension HTTPExchangeStateMachine.Failure {
-    /// What an error of the URL loading system says of the exchange.
+    /// Maps an error of the URL loading system to a failure of the exchange.
     package init(_ error: any Error) {
         switch (error as? URLError)?.code {
         case .cannotFindHost?, .dnsLookupFailed?: self = .other(.transport(.notResolved(error)))
@@ -275,15 +285,17 @@ extension HTTPExchangeStateMachine.Failure {
             .clientCertificateRequired?, .appTransportSecurityRequiresSecureConnection?:
             self = .other(.transport(.insecureConnection(error)))
         case .networkConnectionLost?: self = .closed(error)
-        // A day after the exchange's own limit.
+        // The session's time-out comes a day after the time-out of the exchange.
         case .timedOut?: self = .other(.timedOut(after: .seconds(86_400)))
         default: self = .other(.unreachable(error))
         }
     }
 
-    /// Whether a failed handshake is a judgement, by either side, on a certificate; otherwise the connection was lost.
+    /// Whether a failed handshake is a rejection of a certificate by either side; otherwise the connection
+    /// was lost.
     private static func isVerdict(_ error: any Error) -> Bool {
-        // Numbers of Security/SecureTransport.h: chains and roots, dates, names; alerts about the client's certificate.
+        // Numbers of Security/SecureTransport.h: chains and roots, dates, names; alerts about the client's
+        // certificate.
         let certificates: Set = [
             -9807, -9808, -9812, -9813, -9814, -9815, -9825, -9826, -9827, -9828, -9829, -9831, -9843,
         ]
@@ -293,7 +305,7 @@ extension HTTPExchangeStateMachine.Failure {
 }
 
 extension HTTPReply {
-    /// The head of an answer; `nil` if it is not one of HTTP.
+    /// Makes the head of a response; `nil` if `response` is not an HTTP response.
     fileprivate init?(_ response: URLResponse) {
         guard let response = response as? HTTPURLResponse else { return nil }
         let headers = response.allHeaderFields.map { ("\($0.key)", "\($0.value)") }
@@ -304,7 +316,7 @@ extension HTTPReply {
         )
     }
 
-    /// The head without the announcement of a body that does not come.
+    /// The head without `Content-Length`, because the body does not arrive.
     fileprivate var withoutFraming: HTTPReply {
         var reply = self
         reply.headers[.contentLength] = nil
@@ -312,20 +324,20 @@ extension HTTPReply {
     }
 }
 
-/// The answer of a transport without credentials to a challenge of the URL loading system.
+/// The reply of a transport without credentials to a challenge of the URL loading system.
 package enum HTTPChallengeAnswer: Sendable, Hashable {
-    /// The default: the system checks the server's certificate, and sends none.
+    /// The default handling: the system checks the server's certificate, and sends no client certificate.
     case performDefaultHandling
 
-    /// The system goes on without credentials, so the refusal arrives with its body.
+    /// The system continues without credentials, so the refusal arrives with its body.
     case rejectProtectionSpace
 
-    /// The system ends the request; the head of the refusal is known from the challenge.
+    /// The system ends the request; the challenge contains the head of the refusal.
     ///
-    /// On Apple platforms this would cost the body of a 401.
+    /// On Apple platforms this reply would lose the body of a 401.
     case cancelAuthenticationChallenge
 
-    /// The answer to a challenge.
+    /// Chooses the reply to a challenge.
     ///
     /// - Parameters:
     ///   - method: The authentication method of the challenge's protection space.
@@ -338,7 +350,8 @@ package enum HTTPChallengeAnswer: Sendable, Hashable {
         self = goesOnAfterRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
     }
 
-    /// The methods of servers and proxies that ask for a name and a password, as both Foundations spell them.
+    /// The authentication methods of servers and proxies with a name and a password, as spelled by both
+    /// Foundations.
     private static let methodsOfHTTP: Set<String> = [
         "NSURLAuthenticationMethodDefault", "NSURLAuthenticationMethodHTTPBasic", "NSURLAuthenticationMethodHTTPDigest",
         "NSURLAuthenticationMethodHTMLForm", "NSURLAuthenticationMethodNegotiate", "NSURLAuthenticationMethodNTLM",

@@ -8,30 +8,35 @@ import FoundationNetworking
 
 /// Sends requests with `URLSession`.
 ///
-/// Nothing is stored between requests: no cookies, no credentials, no answers. A challenge for a password is rejected, so a 401
-/// is an answer like any other. Redirections are followed within limits, and without credentials once they lead to another
-/// scheme, host or port. A streamed body is written to a temporary file first, on Linux to memory.
+/// The transport stores no cookies, credentials or responses between requests. A challenge for a password is
+/// rejected, so a 401 is returned like any other response. Redirections follow the rules of
+/// ``HTTPRedirects``. A streamed request body is first written to a temporary file; on Linux, to memory.
 ///
-/// **On Linux** prefer ``SystemTransport``, which is libcurl there: this class cannot read trailers, repeated fields, header bytes outside
-/// ASCII, unknown content codings or a redirection without `Location`; it does not reach IPv6 literals; and a server can end the process
-/// by an answer with trailers or by half of a head (Swift 6.3.1, swift-corelibs-foundation#5285).
+/// **On Linux** prefer ``SystemTransport``, which uses libcurl there. On Linux this class has these limits:
 ///
-/// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the connection follows a moment later.
+/// - Trailers, repeated fields, header bytes outside ASCII, unknown content codings and redirections without
+///   `Location` cannot be read.
+/// - IPv6 literals cannot be reached.
+/// - A server can crash the process with trailers or with a truncated head (Swift 6.3.1,
+///   swift-corelibs-foundation#5285).
+///
+/// **Cancellation.** A cancelled call throws `CancellationError` at once; the connection closes shortly
+/// afterwards.
 public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     package let options: HTTPTransportOptions
     package let time: TimeSource
     private let bridge = URLSessionBridge()
     private let session: URLSession
 
-    /// Makes a transport with a session of its own.
+    /// Makes a transport with a separate session.
     ///
     /// - Parameters:
-    ///   - options: Its limits.
-    ///   - clock: Measures its time-outs.
+    ///   - options: The limits of the transport.
+    ///   - clock: Measures the time-outs.
     public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
         self.time = TimeSource(clock)
-        // With a cache, cancelling crashes on Linux: the lookup races the registry of tasks.
+        // With a cache, a cancellation crashes on Linux: the cache lookup races with the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
         configuration.requestCachePolicy = .reloadIgnoringLocalCacheData
@@ -50,7 +55,8 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     }
 
     deinit {
-        // The session retains the bridge until it is invalidated. What makes tasks retains this object, so none is made later.
+        // The session retains the bridge until the invalidation. Closures that make tasks retain this object,
+        // so no task is made after the invalidation.
         self.session.finishTasksAndInvalidate()
     }
 
@@ -65,7 +71,8 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         #else
         try self.options.requireSystemCertificates()
         #endif
-        // The exchange measures the time-out. The session's own, which a slow delegate makes it miss, comes a day later.
+        // The exchange measures the time-out. The session's time-out, which a slow delegate could exceed, is
+        // a day longer.
         let timeout = min(max(0, (call.call.timeout ?? self.options.timeout).secondsValue) + 86_400, 1e9)
         var request = URLRequest(url: call.call.url, timeoutInterval: timeout)
         request.httpMethod = call.call.method
@@ -75,7 +82,9 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         return try await exchange.run(into: sink) { self.bridge.start($0, in: self.session, make) }
     }
 
-    /// What makes the task of a request: later, when an invalidated session would make none, so it retains this object.
+    /// Returns a closure that makes the task of a request later.
+    ///
+    /// The closure retains this object, because an invalidated session makes no task.
     private func task(
         _ request: URLRequest,
         _ body: HTTPCall.Body?
@@ -83,7 +92,8 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         var request = request
         if case .stream(let stream)? = body {
             #if canImport(FoundationNetworking)
-            // A task that sends a file may end the process when it is over before the file is (Swift 6.3.1).
+            // On Linux a task that sends a file may crash the process if the task ends before the end of the
+            // file (Swift 6.3.1).
             request.httpBody = try await stream.collected()
             #else
             let file = try await TemporaryFile(stream)
@@ -95,16 +105,16 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         return { [self, request] in self.session.dataTask(with: request) }
     }
 
-    /// The session's limit of connections to one host.
+    /// The maximum number of connections of the session to one host.
     package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
 
-    /// The number of calls that wait for an answer.
+    /// The number of callers that wait for a response.
     package var pendingCount: Int { self.bridge.pendingCount }
 }
 
 #if canImport(FoundationNetworking)
 extension HTTPCall.BodyStream {
-    /// All pieces.
+    /// Joins all pieces in memory.
     fileprivate func collected() async throws -> Data {
         var body = Data()
         do {
@@ -116,12 +126,12 @@ extension HTTPCall.BodyStream {
     }
 }
 #else
-/// A streamed body as a file, from which a session sends it with its length.
+/// A streamed body in a temporary file, so that a session sends the body with its length.
 private final class TemporaryFile: Sendable {
     let url: URL
     private let folder: URL
 
-    /// Writes the pieces of a stream to a new file, which only this user can read.
+    /// Writes the pieces of a stream to a new file in a folder with access for the current user only.
     init(_ stream: HTTPCall.BodyStream) async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "mux-\(UUID().uuidString)")
         let url = folder.appending(component: "body")
@@ -157,15 +167,17 @@ private final class TemporaryFile: Sendable {
 
 /// The delegate queue of a `URLSession` on Linux, with backpressure.
 ///
-/// A session reads as fast as it can and queues a delegate call for each piece, so with a delegate that writes to a slow disk the
-/// rest of the body is in memory (Swift 6.3.1: half a gigabyte, measured). Here, a full queue blocks the session, and through the
-/// connection the server. An `Operation`, which is no delegate call, does not block.
+/// A session reads without a limit and queues a delegate call for each piece. With a delegate that writes to
+/// a slow disk, the rest of the body would be in memory (Swift 6.3.1: half a gigabyte, measured). With this
+/// queue, a full queue blocks the session, which slows down the server through the connection. An `Operation`
+/// is not a delegate call and does not block.
 ///
 /// `@unchecked` restates the conformance of Foundation's queue; the subclass adds no mutable state.
 package final class BoundedOperationQueue: OperationQueue, @unchecked Sendable {
-    /// Each of 16 kilobytes at most.
+    /// The number of queued delegate calls, with at most 16 kilobytes each.
     private let places = DispatchSemaphore(value: 32)
-    /// A queue with its own thread: those of the pool may all wait for the session, which waits for the delegate.
+    /// A queue with a separate thread: all threads of the concurrent pool may wait for the session, which
+    /// waits for the delegate.
     private let queue = DispatchQueue(label: "mux.http.delegate")
 
     package override init() {

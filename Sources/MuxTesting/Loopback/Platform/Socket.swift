@@ -8,23 +8,24 @@ import Darwin
 
 /// The POSIX calls of a loopback server.
 ///
-/// All of them block, so none may run on the cooperative pool.
+/// The calls can block and must not run on the cooperative pool.
 ///
-/// A descriptor belongs to one thread, and only that thread closes it. Other threads end its waits with ``shutDown(_:)`` or a pipe.
+/// A descriptor belongs to one thread, and only this thread closes the descriptor. Other threads end a wait
+/// of the thread with ``shutDown(_:)`` or a pipe.
 package enum Socket {
-    /// What ended a wait.
+    /// The event at the end of a wait.
     package enum Event: Sendable, Equatable {
         /// A byte was written to the pipe.
         case woken
-        /// Bytes have arrived, or a connection, or the end of what the peer sends.
+        /// Bytes or a connection have arrived, or the peer has ended its sending side.
         case readable
         /// The connection was closed or reset.
         case hungUp
-        /// Nothing happened within the limit.
+        /// No event happened within the limit.
         case timedOut
     }
 
-    /// The addresses of this machine.
+    /// The loopback addresses.
     package enum Loopback: Sendable {
         /// 127.0.0.1.
         case ipv4
@@ -41,8 +42,8 @@ package enum Socket {
     ///
     /// - Parameters:
     ///   - address: The address.
-    ///   - port: The port; 0 for a free one.
-    ///   - buffers: The size of each buffer of its connections, in bytes; `nil` for the system's.
+    ///   - port: The port; 0 for a free port.
+    ///   - buffers: The size of each buffer of accepted connections, in bytes; `nil` for the system's size.
     /// - Returns: The listener, and its port.
     /// - Throws: ``LoopbackServer/Failure``.
     package static func listen(
@@ -52,7 +53,7 @@ package enum Socket {
     ) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
         let (descriptor, port) = try Self.bind(address, port: port)
         if var size = buffers {
-            // Before a connection is made: it inherits them.
+            // Set before the first connection: connections inherit the options.
             for option in [SO_SNDBUF, SO_RCVBUF] {
                 setsockopt(descriptor, SOL_SOCKET, option, &size, socklen_t(MemoryLayout<Int32>.size))
             }
@@ -65,9 +66,10 @@ package enum Socket {
         return (descriptor, port)
     }
 
-    /// Chooses a free port of 127.0.0.1, which the system gives to no other process while the descriptor is open.
+    /// Reserves a free port of 127.0.0.1: no other process gets the port while the descriptor is open.
     ///
-    /// Only Linux lets a second socket listen on a bound port; elsewhere there is no descriptor, and the port may be taken later.
+    /// Only Linux permits a second socket to listen on a bound port. On other systems the descriptor is
+    /// `nil`, and another process may take the port later.
     package static func reservePort() throws(LoopbackServer.Failure) -> (descriptor: Int32?, port: UInt16) {
         let (descriptor, port) = try Self.bind(.ipv4, port: 0)
         #if os(Linux)
@@ -111,7 +113,7 @@ package enum Socket {
         return (descriptor, bound)
     }
 
-    /// Binds a descriptor, and reads which port that is; `nil` if the system refuses.
+    /// Binds a descriptor and returns the port; `nil` if the system refuses.
     private static func bind<Place>(_ descriptor: Int32, _ place: inout Place, _ port: (Place) -> UInt16) -> UInt16? {
         var length = socklen_t(MemoryLayout<Place>.size)
         let isBound = withUnsafeMutablePointer(to: &place) { place in
@@ -142,7 +144,7 @@ package enum Socket {
         return descriptor
     }
 
-    /// Accepts the next connection; `nil` if it was closed before that.
+    /// Accepts the next connection; `nil` if the connection was closed earlier.
     package static func accept(_ listener: Int32) -> Int32? {
         let descriptor = systemAccept(listener)
         guard descriptor >= 0 else { return nil }
@@ -153,9 +155,9 @@ package enum Socket {
     /// Waits for input on a descriptor and on a pipe.
     ///
     /// - Parameters:
-    ///   - descriptor: A connection or a listener; `nil` to wait for `wake` alone.
+    ///   - descriptor: A connection or a listener; `nil` to wait only for `wake`.
     ///   - wake: The reading end of a pipe.
-    ///   - milliseconds: The time limit; `nil` for none.
+    ///   - milliseconds: The time limit; `nil` for no limit.
     /// - Returns: The first event.
     package static func wait(for descriptor: Int32?, wake: Int32, milliseconds: Int32? = nil) -> Event {
         var entries = [pollfd(fd: wake, events: Int16(POLLIN), revents: 0)]
@@ -170,10 +172,11 @@ package enum Socket {
         }
     }
 
-    /// Provokes a reset from a peer that has closed the connection rather than shut down its sending side.
+    /// Provokes a reset if the peer has closed the connection instead of only its sending side.
     ///
-    /// The two look the same until something is sent. A closed peer answers with a reset, after which ``isConnected(_:)`` is `false`.
-    /// The byte sent is urgent data, which a reading peer does not receive.
+    /// Both cases look the same until a byte is sent. A closed peer replies with a reset, and
+    /// ``isConnected(_:)`` is then `false`. The sent byte is urgent data, which a reading peer does not
+    /// receive.
     package static func probe(_ descriptor: Int32) {
         var byte: UInt8 = 0
         send(descriptor, &byte, 1, Int32(MSG_OOB) | Self.noSignal)
@@ -217,9 +220,10 @@ package enum Socket {
         }
     }
 
-    /// Writes as many of `bytes` as there is room for, after waiting for room.
+    /// Waits for space, and writes some of `bytes`, limited by the space.
     ///
-    /// - Returns: The number of bytes, which is 0 if there was no room within the limit; `nil` if the connection is closed.
+    /// - Returns: The number of written bytes, 0 without space within the limit; `nil` if the connection is
+    ///   closed.
     package static func writeSome(_ bytes: ArraySlice<UInt8>, to descriptor: Int32, milliseconds: Int32) -> Int? {
         var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         var ready = poll(&entry, 1, milliseconds)
@@ -232,13 +236,13 @@ package enum Socket {
         return count < 0 ? nil : count
     }
 
-    /// Waits for input, or for the end of the connection; `false` if neither comes within the limit.
+    /// Waits for input or the end of the connection; `false` at the limit.
     package static func hasInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         return poll(&entry, 1, milliseconds) > 0
     }
 
-    /// A pipe: a byte written to `wake` ends a wait that includes `wait`.
+    /// Makes a pipe: a byte written to `wake` ends a wait on `wait`.
     package static func wakePipe() throws(LoopbackServer.Failure) -> (wait: Int32, wake: Int32) {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw .cannotListen(code: errno) }
@@ -263,7 +267,7 @@ package enum Socket {
         shutdown(descriptor, Int32(SHUT_WR))
     }
 
-    /// Shuts down both sides; the descriptor stays valid until it is closed.
+    /// Shuts down both sides; the descriptor stays valid until closed.
     package static func shutDown(_ descriptor: Int32) {
         shutdown(descriptor, Int32(SHUT_RDWR))
     }
@@ -277,7 +281,8 @@ package enum Socket {
     /// Closes the descriptor.
     package static func close(_ descriptor: Int32) { systemClose(descriptor) }
 
-    /// Not inherited by child processes, no delay of small writes, no signal on a write to a closed connection.
+    /// Configures a socket: not inherited by child processes, no delay of small writes, no signal on a write
+    /// to a closed connection.
     private static func configure(_ descriptor: Int32) {
         _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
         var yes: Int32 = 1
@@ -300,7 +305,7 @@ package enum Socket {
     #endif
 }
 
-// The members of ``Socket`` hide the system's functions of the same names.
+// Wrappers, because members of ``Socket`` hide the system's functions of the same names.
 private func systemBind(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ length: socklen_t) -> Bool {
     bind(descriptor, address, length) == 0
 }
