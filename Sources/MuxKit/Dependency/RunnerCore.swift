@@ -63,8 +63,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline let hasStoredUpdate: Bool
     /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause.
     let asksServer: Bool
-    /// Whether the present task may wait for an update: `false` if the update would wait for the task. `nil`
-    /// if any task may wait.
+    /// Whether the present task may wait for an update: `false` if the update would wait for the task.
+    ///
+    /// `nil` if any task may wait.
     @usableFromInline let mayWait: (@Sendable () -> Bool)?
 
     package init(

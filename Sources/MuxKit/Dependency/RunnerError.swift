@@ -193,7 +193,8 @@ extension RunnerError: RetryableError {
         switch self {
         case .timedOut, .updateTimedOut: .transient
         case .critical: .permanent
-        case .signInFailed(let error) where !(error is any RetryableError || SilenceableError.isSilenceable(error)):
+        case .signInFailed(let error)
+        where !SilenceableError.isSilenceable(error) && error.firstDecision({ $0 as? any RetryableError }) == nil:
             .permanent
         default: self.underlying.map { RetryAdvice.of($0) } ?? .permanent
         }

@@ -27,6 +27,11 @@ extension BadDependency: LocalizedError, CustomStringConvertible {
 }
 
 extension Error {
-    /// Whether the error is a refusal of the dependency.
-    var saysBadDependency: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
+    /// Whether the error is a refusal of the dependency, or wraps a refusal.
+    var saysBadDependency: Bool {
+        self.firstDecision { ($0 as? any BadDependencyError)?.isBadDependency } ?? false
+    }
+
+    /// Whether the error is a refusal of the dependency, regardless of wrapped errors.
+    var isRefusal: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
 }

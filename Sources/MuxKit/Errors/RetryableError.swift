@@ -33,7 +33,9 @@ public struct RetryAdvice: Sendable, Hashable {
     /// The server's `Retry-After`; `nil` if absent.
     public var retryAfter: Duration?
 
-    /// Makes advice. The parameters have the names of the properties.
+    /// Makes advice.
+    ///
+    /// The parameters have the names of the properties.
     public init(isTransient: Bool, isRepeatable: Bool = true, status: Int? = nil, retryAfter: Duration? = nil) {
         self.isTransient = isTransient
         self.isRepeatable = isRepeatable
@@ -43,8 +45,11 @@ public struct RetryAdvice: Sendable, Hashable {
 
     /// The server's `Retry-After` in `error`, or in the error inside a ``SilenceableError``; `nil` if absent.
     package static func retryAfter(of error: any Error) -> Duration? {
-        let error = (error as? SilenceableError)?.underlying ?? error
-        return error.firstAnswer { ($0 as? any RetryableError)?.retryAdvice }?.retryAfter
+        let advice = error.firstDecision { error in
+            let error = (error as? SilenceableError)?.underlying ?? error
+            return error.firstDecision { ($0 as? any RetryableError)?.retryAdvice }
+        }
+        return advice?.retryAfter
     }
 
     /// Another attempt may succeed.
@@ -57,16 +62,16 @@ public struct RetryAdvice: Sendable, Hashable {
     ///
     /// The default is transient, also for `nil`, which means a result with a request for another attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {
-        error?.firstAnswer(Self.answer) ?? .transient
+        error?.firstDecision(Self.decision) ?? .transient
     }
 
     /// The advice of an error, without its wrapped error; `nil` if the type of the error gives no advice.
-    private static func answer(of error: any Error) -> RetryAdvice? {
+    package static func decision(of error: any Error) -> RetryAdvice? {
         if let error = error as? any RetryableError { return error.retryAdvice }
-        if error is CancellationError || error is DecodingError || error is EncodingError || error.saysBadDependency {
+        if error is CancellationError || error is DecodingError || error is EncodingError || error.isRefusal {
             return .permanent
         }
-        if SilenceableError.answer(of: error) == true { return .transient }
+        if SilenceableError.decision(of: error) == true { return .transient }
         if error is any ConnectivityError { return .permanent }
         let code = error as NSError
         // Linux reports a truncated body as -1, "unknown".

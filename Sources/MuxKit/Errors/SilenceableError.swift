@@ -24,16 +24,18 @@ public struct SilenceableError: Error {
     ///   only if the error contains the code of a closed connection.
     /// - A `POSIXError` with the code connection refused, reset, aborted, timed out, not connected or broken
     ///   pipe; network down, unreachable or reset; host down or unreachable.
-    @Sendable public static func isSilenceable(_ error: any Error) -> Bool { error.firstAnswer(Self.answer) ?? false }
+    @Sendable public static func isSilenceable(_ error: any Error) -> Bool {
+        error.firstDecision(Self.decision) ?? false
+    }
 
     /// Whether an error is silenceable, without its wrapped error; `nil` if the type of the error does not
     /// decide.
-    static func answer(of error: any Error) -> Bool? {
+    static func decision(of error: any Error) -> Bool? {
         switch error {
         case is SilenceableError: return true
         case let error as any ConnectivityError: return error.isConnectivityFailure
         case is CancellationError, is DecodingError, is EncodingError: return false
-        default: break
+        default: if error.isRefusal { return false }
         }
         let error = error as NSError
         switch error.domain {

@@ -12,8 +12,8 @@ import Foundation
 /// ```
 ///
 /// The library then recognises the wrapped error: a stale value replaces a connectivity failure
-/// (``SilenceableError/isSilenceable(_:)``), a retry obeys ``RetryAdvice``, a download resumes, and a
-/// cancellation is a cancellation. The same applies to `NSUnderlyingErrorKey` of an `NSError`. The outermost
+/// (``SilenceableError/isSilenceable(_:)``), a retry obeys ``RetryAdvice``, a download resumes, a refusal of a
+/// token renews the token, and a cancellation ends a retry. The same applies to `NSUnderlyingErrorKey` of an `NSError`. The outermost
 /// error with a decision has precedence; the library examines at most eight wrapped errors.
 public protocol WrappingError: Error {
     /// The wrapped error; `nil` if absent.
@@ -21,15 +21,15 @@ public protocol WrappingError: Error {
 }
 
 extension Error {
-    /// Calls `answer` with this error and its wrapped errors, from the outermost inwards, until the first
+    /// Calls `decision` with this error and its wrapped errors, from the outermost inwards, until the first
     /// result.
     ///
-    /// - Parameter answer: Examines a single error; returns `nil` to continue with the wrapped error.
+    /// - Parameter decision: Examines a single error; returns `nil` to continue with the wrapped error.
     /// - Returns: The first result; `nil` without a result.
-    package func firstAnswer<Answer>(_ answer: (any Error) -> Answer?) -> Answer? {
+    package func firstDecision<Decision>(_ decision: (any Error) -> Decision?) -> Decision? {
         var (error, wrappers): (any Error, Int) = (self, 0)
         while true {
-            if let found = answer(error) { return found }
+            if let found = decision(error) { return found }
             guard wrappers < 8, let wrapped = error.wrappedByAny else { return nil }
             (error, wrappers) = (wrapped, wrappers + 1)
         }

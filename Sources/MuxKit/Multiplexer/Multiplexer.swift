@@ -106,7 +106,9 @@ public final actor Multiplexer<Value: Sendable> {
 
     // MARK: - Changing
 
-    /// Makes the value stale: the next request fetches. If the fetch fails, the policy may permit the stale value.
+    /// Makes the value stale: the next request fetches.
+    ///
+    /// If the fetch fails, the policy may permit the stale value.
     ///
     /// Later requests never get the value of a fetch that began before this call.
     ///

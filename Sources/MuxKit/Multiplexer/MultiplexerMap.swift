@@ -135,7 +135,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     // MARK: - Changing
 
-    /// Makes the value of `key` stale: the next request fetches. If the fetch fails, the policy may permit the stale value.
+    /// Makes the value of `key` stale: the next request fetches.
+    ///
+    /// If the fetch fails, the policy may permit the stale value.
     ///
     /// Later requests never get the value of a fetch that began before this call.
     ///
@@ -231,10 +233,14 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
 
-    /// The fresh value of `key` in memory; counts as a request for the eviction order. `nil` without a fresh value.
+    /// The fresh value of `key` in memory; counts as a request for the eviction order.
+    ///
+    /// `nil` without a fresh value.
     package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
 
-    /// The value of `key` in memory, fresh or stale; counts as a request for the eviction order. `nil` without a value.
+    /// The value of `key` in memory, fresh or stale; counts as a request for the eviction order.
+    ///
+    /// `nil` without a value.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
         self.core.engineState.withLock { state in

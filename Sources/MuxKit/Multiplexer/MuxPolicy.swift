@@ -26,8 +26,9 @@ public struct MuxPolicy: Sendable {
     /// not renewed together.
     public var refreshAhead: Duration?
 
-    /// How long a failure is remembered; `nil` for a failure that is not remembered. Meanwhile only
-    /// ``RequestOptions/reload`` fetches.
+    /// How long a failure is remembered; `nil` for a failure that is not remembered.
+    ///
+    /// Meanwhile only ``RequestOptions/reload`` fetches.
     ///
     /// Other requests get a value in memory that is good enough, or a stale value if the failure permits; otherwise they get
     /// the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding failures and the end of a session
@@ -150,9 +151,9 @@ public struct MuxPolicy: Sendable {
 
     /// How long `error` is remembered; zero or less for an error that is not remembered.
     func memory(of error: any Error) -> Duration {
-        guard !(error is DecodingError), ![.sessionEnded, .fetchCancelled].contains(error as? MuxError) else {
-            return .zero
-        }
+        guard error.firstDecision({ $0 as? DecodingError }) == nil,
+            ![.sessionEnded, .fetchCancelled].contains(error as? MuxError)
+        else { return .zero }
         return self.remembersFailure(error) ?? .zero
     }
 

@@ -1,4 +1,6 @@
-/// A compact slot with an entry: 32 bytes and the value. Rare fields are in an object.
+/// A compact slot with an entry: 32 bytes and the value.
+///
+/// Rare fields are in an object.
 @usableFromInline
 package struct PackedSlot<Value: Sendable>: Sendable {
     /// Rare fields.

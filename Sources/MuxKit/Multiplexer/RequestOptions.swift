@@ -40,7 +40,9 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }()
 
-    /// Fetches, or joins a running fetch. If the fetch fails, the policy may permit the previous value.
+    /// Fetches, or joins a running fetch.
+    ///
+    /// If the fetch fails, the policy may permit the previous value.
     public static let reload: RequestOptions = {
         var options = RequestOptions()
         options.mode = .reload

@@ -12,7 +12,9 @@ package struct Slot<Value: Sendable>: Sendable {
         /// The limits of the fetch for the use of the stale entry.
         @usableFromInline package var stale = StaleLimits()
         @usableFromInline package var validator: String?
-        /// Identifies the value. Revisions ascend; a renewed value keeps its revision.
+        /// Identifies the value.
+        ///
+        /// Revisions ascend; a renewed value keeps its revision.
         @usableFromInline package var revision: UInt64
         /// The order of arrival, in the numbering of revisions.
         ///

@@ -112,12 +112,13 @@ extension MuxError: ConnectivityError {
 extension Error {
     /// Whether this error is, or wraps, a cancellation of Swift or of the URL loading system (-999).
     package var isCancellation: Bool {
-        let answer = self.firstAnswer { error -> Bool? in
+        let decision = self.firstDecision { error -> Bool? in
             if error is CancellationError { return true }
-            let error = error as NSError
-            return error.domain == "NSURLErrorDomain" ? error.code == -999 : nil
+            let system = error as NSError
+            if system.domain == "NSURLErrorDomain" { return system.code == -999 }
+            return SilenceableError.decision(of: error).map { _ in false }
         }
-        return answer ?? false
+        return decision ?? false
     }
 
     /// The error for callers of shared work without a cancelled caller: a cancellation becomes

@@ -185,13 +185,14 @@ extension MuxEvent.Reason {
     }
 
     /// The class of an error, unless it is ``other(_:)``.
-    package static func known(of error: any Error) -> MuxEvent.Reason? { error.firstAnswer(Self.answer) }
+    package static func known(of error: any Error) -> MuxEvent.Reason? { error.firstDecision(Self.decision) ?? nil }
 
-    /// The class of an error, regardless of the error it wraps.
-    private static func answer(of error: any Error) -> MuxEvent.Reason? {
+    /// The class of an error, regardless of wrapped errors; an inner `nil` for ``other(_:)``, an outer `nil`
+    /// without a decision.
+    private static func decision(of error: any Error) -> MuxEvent.Reason?? {
         switch (error as? any ClassifiedError)?.classification {
         case .reason(let reason): return reason
-        case .sameAs(let cause): return Self.known(of: cause)
+        case .sameAs(let cause): return .some(Self.known(of: cause))
         case nil: break
         }
         switch error {
@@ -201,13 +202,13 @@ extension MuxEvent.Reason {
             if let status = error.retryAdvice.status { return .status(status) }
         default: break
         }
-        if error.saysBadDependency { return .refused }
+        if error.isRefusal { return .refused }
         let system = error as NSError
         switch (system.domain, system.code) {
         case ("NSURLErrorDomain", -1001), (POSIXError.errorDomain, Int(POSIXError.Code.ETIMEDOUT.rawValue)):
             return .timeOut
         case ("NSURLErrorDomain", -999): return .cancellation
-        default: return SilenceableError.answer(of: error) == true ? .connection : nil
+        default: return SilenceableError.decision(of: error).map { $0 ? .connection : nil }
         }
     }
 }

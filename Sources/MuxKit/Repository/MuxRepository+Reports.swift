@@ -116,7 +116,7 @@ extension MuxRepository {
         /// Requests that joined a running flight.
         public var joins = 0
 
-        /// Other requests:
+        /// The other requests.
         ///
         /// - requests that started a flight,
         /// - ``RequestOptions/cacheOnly`` without a cached value,
@@ -199,7 +199,9 @@ extension MuxRepository {
         /// Calls that wait for a flight: a value, a download, a response or a token.
         public var waiters = 0
 
-        /// Flights: fetches, downloads, HTTP exchanges and updates of tokens. A sign-in with its update counts as two.
+        /// Flights: fetches, downloads, HTTP exchanges and updates of tokens.
+        ///
+        /// A sign-in with its update counts as two.
         public var flights = 0
 
         /// The number of failures of the last save, by a call or by the save policy: ``SaveReport/failed`` and

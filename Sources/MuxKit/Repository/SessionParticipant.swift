@@ -177,8 +177,9 @@ struct WeakParticipants: Sendable {
         weak var participant: (any SessionParticipant)?
         let isPlain: Bool
         let detachesItself: Bool
-        /// Whether the participant was removed. A read of the weak reference would retain the participant
-        /// under a lock.
+        /// Whether the participant was removed.
+        ///
+        /// A read of the weak reference would retain the participant under a lock.
         var isVacant = false
     }
 

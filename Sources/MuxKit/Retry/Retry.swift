@@ -52,8 +52,21 @@ public func retry<Output>(
     }
 }
 
-/// ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` with an operation without an attempt
-/// parameter.
+/// Runs `work`, and repeats it after a transient error: `try await retry { try await fetchPage() }`.
+///
+/// The same as ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, for work without a use of the attempt.
+///
+/// - Parameters:
+///   - policy: The number of attempts, and the delays between attempts.
+///   - host: The host of the request. Its ``RetryBudget`` limits the retries of all callers together.
+///   - wakeUps: Can end a delay early.
+///   - providers: Decide about another attempt, in order, before the error and the policy.
+///   - isUnfinished: Whether a result requires another attempt.
+///   - log: Receives the events of the retry.
+///   - clock: Measures the delays.
+///   - work: Makes one attempt.
+/// - Returns: The output of the first successful attempt.
+/// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryPolicy.Host? = nil,

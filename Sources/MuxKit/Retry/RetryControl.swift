@@ -198,7 +198,9 @@ package final class RetryControl: Sendable {
     }
 }
 
-/// A race of wake-ups; the first wake-up ends the race. A race runs once.
+/// A race of wake-ups; the first wake-up ends the race.
+///
+/// A race runs once.
 ///
 /// Each wake-up with a set-up is torn down exactly once, before the end of the race is reported.
 package final class RetryRace: Sendable {

@@ -71,7 +71,7 @@ package struct RetryLoop: Sendable {
             self.log(.attempt(attempt.index))
             let result: RetryResult<Output>
             do { result = try await operation(attempt) } catch { result = .failure(error, .pass) }
-            if let error = result.error, Task.isCancelled || error is CancellationError {
+            if let error = result.error, Task.isCancelled || error.isCancellation {
                 pass?.cancelled()
                 throw self.cancelled(attempt)
             }

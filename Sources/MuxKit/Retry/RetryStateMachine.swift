@@ -63,8 +63,9 @@ package struct RetryStateMachine: Sendable {
     private var state = State.ready
     private var nextID: UInt64 = 0
     private var startedAt = Moment.distantPast
-    /// Whether a delay was drawn from the rest of the maximum duration. This happens only once: repeated
-    /// draws would get ever shorter.
+    /// Whether a delay was drawn from the rest of the maximum duration.
+    ///
+    /// This happens only once: repeated draws would get ever shorter.
     private var wasCut = false
 
     /// The index of the present or last attempt.

@@ -186,7 +186,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - user: The user.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     /// - Returns: The output of the task, even if the user's session has ended in the meantime.
-    /// - Throws:
+    /// - Throws: One of these errors:
     ///   - The error of the task or of the update.
     ///   - ``RunnerError/updateFailed(underlying:)`` if the update was refused.
     ///   - ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the task refuses the new token as

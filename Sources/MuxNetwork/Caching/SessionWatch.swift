@@ -16,7 +16,9 @@ final class SessionWatch: SessionCounter {
 
     var session: UInt64 { self.ended.withLock(\.self) }
 
-    /// The session of a call that begins now. Read before the call has a token, which belongs to the session.
+    /// The session of a call that begins now.
+    ///
+    /// Read before the call has a token, which belongs to the session.
     var current: CallSession { CallSession(self.repository, isOfAccount: self.isOfAccount, self) }
 }
 

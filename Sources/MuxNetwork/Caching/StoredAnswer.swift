@@ -28,8 +28,9 @@ struct StoredAnswer: Sendable, Equatable {
     /// The values of the request fields in `Vary`, normalized; `nil` for a field that the request did not
     /// have.
     var selecting: [HTTPHeaders.Name: String?]
-    /// Whether the response depends on credentials of the request. Neither the credentials nor the response
-    /// are written to disk.
+    /// Whether the response depends on credentials of the request.
+    ///
+    /// Neither the credentials nor the response are written to disk.
     var isTransient: Bool
     var freshness: HTTPFreshness
     /// The wall-clock time of the arrival, or of the last validation.

@@ -77,8 +77,9 @@ struct ConditionalFetch: Sendable {
         )
     }
 
-    /// Renews the previous value: RFC 9111, section 4.3.4. Fields of the 304 replace previous fields; other
-    /// fields remain.
+    /// Renews the previous value: RFC 9111, section 4.3.4.
+    ///
+    /// Fields of the 304 replace previous fields; other fields remain.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
         _ variant: HTTPVariant,

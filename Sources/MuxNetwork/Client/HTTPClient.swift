@@ -113,7 +113,8 @@ public struct HTTPClient: Sendable {
     /// Sends a GET request and returns its output: `let user: User = try await client.get(url)`.
     ///
     /// - Parameters:
-    ///   - url: An absolute `http` or `https` URL.
+    ///   - url: An absolute `http` or `https` URL of your server: the request carries the client's header fields and
+    ///     the authenticator's token, as any request of the client.
     ///   - headers: Header fields of the request.
     /// - Returns: The body as `Data`, or decoded from JSON.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or

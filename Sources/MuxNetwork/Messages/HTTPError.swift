@@ -338,15 +338,17 @@ extension HTTPError {
 extension HTTPError.TransportFailure: ConnectivityError {
     /// Whether the server was not reached, did not respond in time, or closed the connection early.
     ///
-    /// For ``unreachable(_:)``, the value of the first `ConnectivityError` among the underlying and wrapped
-    /// errors; otherwise, whether the error is transient.
+    /// For ``unreachable(_:)``, the outermost of the underlying and wrapped errors with a decision decides: a
+    /// `ConnectivityError` by its value, and any other error by whether it is transient.
     public var isConnectivityFailure: Bool {
         switch self {
         case .notResolved, .notConnected, .closedWithoutAnswer, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
             true
         case .unreachable(let error):
-            error.firstAnswer { ($0 as? any ConnectivityError)?.isConnectivityFailure }
-                ?? RetryAdvice.of(error).isTransient
+            error.firstDecision { error in
+                (error as? any ConnectivityError)?.isConnectivityFailure
+                    ?? RetryAdvice.decision(of: error)?.isTransient
+            } ?? true
         case .insecureConnection, .notHTTP, .damagedContent, .headTooLarge, .bodyTooLarge, .redirectRefused: false
         }
     }

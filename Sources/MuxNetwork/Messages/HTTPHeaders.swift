@@ -39,8 +39,9 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// Whether the value has no fields.
     public var isEmpty: Bool { self.fields.isEmpty }
 
-    /// The value of a field; several lines with the name are joined (RFC 9110, section 5.3). `nil` without
-    /// the field.
+    /// The value of a field; several lines with the name are joined (RFC 9110, section 5.3).
+    ///
+    /// `nil` without the field.
     ///
     /// The setter replaces all lines with the name by a single line; `nil` removes the lines.
     public subscript(name: HTTPHeaders.Name) -> String? {

@@ -168,6 +168,41 @@ struct OneLinerTests {
         #expect(profile.cachedValue == nil && users.cachedValue(key: "a") == nil && more.cachedValue(key: "a") == nil)
     }
 
+    @Test func `CS-01 lines written from memory compile`() async throws {
+        let repository = MuxRepository(store: MemoryStore())
+        let users = MultiplexerMap<String, User>(cacheKey: "Users", repository: repository) { id in User(name: id) }
+        #expect(try await users.request(key: "Ada").name == "Ada")
+        let page = try await retry { try await Backend.b() }
+        #expect(page == "b")
+        let pages = [try await retry(work: Backend.b), try await retry(.fixed(.zero, maxAttempts: 2), work: Backend.b)]
+        #expect(pages == ["b", "b"])
+        let runners = [
+            DependentRunner { try await Backend.b() }, DependentRunner(update: Backend.b),
+            DependentRunner(policy: .init(updateTimeout: .seconds(5))) { try await Backend.b() },
+        ]
+        for runner in runners { #expect(try await runner.run { .output($0) } == "b") }
+        #expect(RunnerPolicy(leeway: .seconds(60)).leeway == .seconds(60))
+        let transport = ScriptedTransport { _, _ in HTTPReply(status: 200, body: Data(#"{"name":"Ada"}"#.utf8)) }
+        let client = HTTPClient(configuration: .init(headers: ["X-App": "1"], retry: .web), transport: transport)
+        let url = try #require(URL(string: "https://api.domain.com/users/1"))
+        let user: User = try await client.get(url)
+        #expect(user.name == "Ada")
+        let data: Data = try await client.get(url, headers: ["X-Page": "2"])
+        #expect(!data.isEmpty)
+        #expect(try await Multiplexer<User> { try await client.get(url) }.request().name == "Ada")
+        #expect(HTTPTransportOptions(timeout: .seconds(5)) != .init())
+        #expect(RetryBudget.Options(share: 0.2) != .init())
+        #expect(FakeOAuthServer.Options(accessLifetime: .seconds(60)) != .init())
+        #expect(await repository.signOut().isComplete)
+
+        // Compiled alone: these have the folder and the session of the process.
+        _ = { () async -> [any Sendable] in
+            await MuxRepository.shared.signOut()
+            let caching: any HTTPTransport = .caching(options: .init(cacheKey: "http"))
+            return [AsyncMedia(limits: .init(maximumBytes: 1 << 20)), caching]
+        }
+    }
+
     @Test func `CO-03 a closure that only throws is not ambiguous`() async throws {
         let multiplexers = [
             Multiplexer<Int> { throw Offline() },
@@ -191,6 +226,13 @@ struct OneLinerTests {
         ]
         for map in maps {
             await #expect(throws: Offline.self) { try await map.request(key: "k") }
+        }
+        let runners = [DependentRunner<Int> { throw Offline() }, DependentRunner<Int> { _ in throw Offline() }]
+        for runner in runners {
+            await #expect(throws: Offline.self) { try await runner.run { .output($0) } }
+        }
+        await #expect(throws: RetryError.self) {
+            try await retry(.immediate(maxAttempts: 1)) { throw Offline() } as Int
         }
         await #expect(throws: RetryError.self) {
             try await retry(.immediate(maxAttempts: 1)) { _ in throw Offline() } as Int

@@ -15,7 +15,8 @@ struct CallSiteTests {
     private static func page() async throws -> String { "page" }
     private static func token() async throws -> String { "token" }
 
-    private let folder = TemporaryFolder()
+    /// Not created: the lines download no file.
+    private let folder = FileManager.default.temporaryDirectory.appending(component: UUID().uuidString)
     private let url = URL(string: "https://api.domain.com/users/1?all=true")
 
     private func client(_ configuration: HTTPClient.Configuration = .init()) -> (HTTPClient, ScriptedTransport) {
@@ -35,7 +36,7 @@ struct CallSiteTests {
         #expect(user == User(name: "Ada"))
         #expect(try await DependentRunner { try await Self.token() }.run { .output($0) } == "token")
         #expect(RunnerPolicy(leeway: .seconds(60)).leeway == .seconds(60))
-        let media = AsyncMedia(directory: self.folder.url, limits: .init(maximumBytes: 1 << 20), repository: repository)
+        let media = AsyncMedia(directory: self.folder, limits: .init(maximumBytes: 1 << 20), repository: repository)
         let caching: any HTTPTransport = .caching(options: .init(cacheKey: "http"), repository: repository)
         #expect(caching is CachingTransport)
         #expect(await repository.signOut().isComplete)
@@ -90,6 +91,15 @@ struct CallSiteTests {
         #expect(try await runner.run { $0 == 2 ? .output($0) : .badDependency } == 2)
         let error = await #expect(throws: RunnerError.self) { try await runner.run { _ in .badDependency } as Int }
         #expect(error?.code == .updateFailed)
+    }
+
+    @Test func `CS-01 a GET carries the token of the client`() async throws {
+        let transport = ScriptedTransport { _, _ in .json("{}") }
+        let runner = DependentRunner<String>("secret")
+        let client = HTTPClient(transport: transport, authenticator: runner)
+        let url = try #require(self.url)
+        _ = try await client.get(url) as Data
+        #expect(transport.calls.first?.headers["Authorization"] == "Bearer secret")
     }
 
     @Test func `CS-01 a GET of a URL that cannot be requested is a typed error`() async throws {

@@ -27,13 +27,6 @@ struct WrappedErrorTests {
         var resumes = false
     }
 
-    private struct NotEncodable: Encodable {
-        func encode(to encoder: any Encoder) throws {
-            let context = EncodingError.Context(codingPath: [], debugDescription: "")
-            throw EncodingError.invalidValue(self, context)
-        }
-    }
-
     private static let known: [Known] = [
         Known(
             name: "offline",
@@ -105,16 +98,62 @@ struct WrappedErrorTests {
     }
 
     @Test(arguments: [false, true])
-    func `CS-06 the outermost error with an answer decides, and eight wrappers are the most`(bySystem: Bool) {
+    func `CS-06 the outermost error with a decision decides, and eight wrappers are the most`(bySystem: Bool) {
+        struct Refused: ConnectivityError, WrappingError {
+            var wrappedError: (any Error)?
+            var isConnectivityFailure: Bool { false }
+        }
+        struct Final: RetryableError, WrappingError {
+            var wrappedError: (any Error)?
+            var retryAdvice: RetryAdvice { .permanent }
+        }
         let offline = URLError(.notConnectedToInternet)
-        #expect(!SilenceableError.isSilenceable(Self.wrapped(offline, times: 9, bySystem: bySystem)))
         let decoding = DecodingError.dataCorrupted(
-            .init(codingPath: [], debugDescription: "", underlyingError: offline)
+            .init(codingPath: [], debugDescription: "", underlyingError: CancellationError())
         )
-        #expect(!SilenceableError.isSilenceable(Self.wrapped(decoding, times: 1, bySystem: bySystem)))
+        for outer in [Refused(wrappedError: CancellationError()), Refused(wrappedError: offline), decoding]
+            as [any Error]
+        {
+            let error = Self.wrapped(outer, times: 1, bySystem: bySystem)
+            #expect(!SilenceableError.isSilenceable(error) && !error.isCancellation, "\(outer)")
+            #expect(RetryAdvice.of(error) == .permanent, "\(outer)")
+            #expect(!HTTPError.TransportFailure.unreachable(error).isConnectivityFailure, "\(outer)")
+            #expect(MuxEvent.Reason.known(of: error) != .connection, "\(outer)")
+        }
+        // An error with advice alone does not say whether the server was reached.
+        let final = Self.wrapped(Final(wrappedError: offline), times: 1, bySystem: bySystem)
+        #expect(RetryAdvice.of(final) == .permanent && SilenceableError.isSilenceable(final))
+        #expect(!HTTPError.TransportFailure.unreachable(final).isConnectivityFailure)
+
+        let tooDeep = Self.wrapped(offline, times: 9, bySystem: bySystem)
+        #expect(!SilenceableError.isSilenceable(tooDeep) && MuxEvent.Reason.known(of: tooDeep) == nil)
+        #expect(!Self.wrapped(CancellationError(), times: 9, bySystem: bySystem).isCancellation)
         #expect(!SilenceableError.isSilenceable(Cycle()) && !Cycle().isCancellation)
         #expect(RetryAdvice.of(Cycle()) == .transient)
         #expect(RetryAdvice.of(Wrapper(wrappedError: nil)) == .transient)
+    }
+
+    @Test func `CS-06 wrappers of an app and of the system can be mixed, and Retry-After passes all`() {
+        let busy = HTTPError.transport(.serverBusy(retryAfter: .seconds(7)))
+        var error: any Error = SilenceableError(busy)
+        for number in 0..<6 { error = Self.wrapped(error, times: 1, bySystem: number % 2 == 0) }
+        #expect(SilenceableError.isSilenceable(error))
+        #expect(RetryAdvice.retryAfter(of: error) == .seconds(7))
+    }
+
+    @Test func `CS-06 a wrapped refusal renews the dependency`() async throws {
+        let runner = DependentRunner(1) { _ in .updatedDependency(2) }
+        let output = try await runner.run { (token: Int) -> RunResult<Int> in
+            if token == 1 { throw Wrapper(wrappedError: BadDependency()) }
+            return .output(token)
+        }
+        #expect(output == 2)
+    }
+
+    @Test func `CS-06 a retry ends with a wrapped cancellation`() async {
+        await #expect(throws: CancellationError.self) {
+            try await retry(.immediate(maxAttempts: 3)) { throw Wrapper(wrappedError: CancellationError()) }
+        }
     }
 
     @Test func `CS-06 a stale value replaces a wrapped connectivity failure`() async throws {

@@ -2,7 +2,7 @@ import Foundation
 public import MuxKit
 public import NIOCore
 import NIOFoundationCompat
-import NIOPosix
+public import NIOPosix
 public import NIOSSL
 import Synchronization
 

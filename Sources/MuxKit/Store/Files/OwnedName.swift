@@ -141,7 +141,9 @@ package struct StoreFolder: Sendable {
         )
     }
 
-    /// The path; empty without a usable path. ``refusal`` then prevents uses of the empty path.
+    /// The path; empty without a usable path.
+    ///
+    /// ``refusal`` then prevents uses of the empty path.
     package var path: String { (try? self.location.get()) ?? "" }
 
     /// The error of an unusable path.

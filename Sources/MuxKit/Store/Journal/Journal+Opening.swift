@@ -91,8 +91,9 @@ extension Journal {
 
     // MARK: - The session
 
-    /// The number in the session file; `nil` if the number cannot be determined. Takes no lock, and creates
-    /// no file.
+    /// The number in the session file; `nil` if the number cannot be determined.
+    ///
+    /// Takes no lock, and creates no file.
     static func peekSessionEpoch(_ layout: JournalLayout, _ fileSystem: any FileSystem) -> UInt64? {
         let file = DurableFile(JournalLayout.sessionName, in: layout.root, fileSystem: fileSystem)
         do {

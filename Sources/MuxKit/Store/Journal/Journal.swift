@@ -11,8 +11,9 @@ import Foundation
 final class Journal {
     /// The session file as last read.
     struct Session {
-        /// The status of the file that was read. Another process replaces the file, and sets a modification
-        /// time with random nanoseconds.
+        /// The status of the file that was read.
+        ///
+        /// Another process replaces the file, and sets a modification time with random nanoseconds.
         var status: FileStatus
         var content: SessionFile
     }

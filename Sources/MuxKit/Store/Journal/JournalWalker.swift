@@ -39,8 +39,9 @@ package struct JournalWalker: Sendable {
         self.size = size
     }
 
-    /// The next step; `nil` at the end. `read` returns as many bytes as requested, and fewer only at the end
-    /// of the file.
+    /// The next step; `nil` at the end.
+    ///
+    /// `read` returns as many bytes as requested, and fewer only at the end of the file.
     package mutating func next(
         reading read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
     ) throws(MuxStoreError) -> Step? {
