@@ -4,6 +4,23 @@ public import Synchronization
 import Foundation
 #endif
 
+/// Counts the acquisitions of all locks in a debug build.
+@usableFromInline
+package enum LockCount {
+    #if DEBUG
+    @usableFromInline static let acquisitions = Atomic(0)
+    #endif
+
+    /// The number of acquisitions since the start of the process; `nil` in a release build, which does not count.
+    package static var total: Int? {
+        #if DEBUG
+        self.acquisitions.load(ordering: .relaxed)
+        #else
+        nil
+        #endif
+    }
+}
+
 /// State behind a lock: the only lock of the package, so the sanitizer build can replace the lock in this
 /// file.
 ///
@@ -72,6 +89,7 @@ package final class Locked<State> {
     func countAcquisition() {
         #if DEBUG
         self.acquisitions.wrappingAdd(1, ordering: .relaxed)
+        LockCount.acquisitions.wrappingAdd(1, ordering: .relaxed)
         #endif
     }
 }

@@ -13,6 +13,8 @@ struct CacheExchange: Sendable {
     private let name: ResponseCache.FlightName
     private let flight: FlightID
     private let limits: HTTPExchange.Limits
+    /// Whether a stale response is in use during the exchange; a later use of the response renews again.
+    var isRenewal = false
     /// Receives the outcome before the flight ends; called again if the exchange continues after the flight.
     var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
@@ -60,7 +62,9 @@ struct CacheExchange: Sendable {
             let caching = CachingSink(exchange, sink)
             let end: CachingSink.End
             do {
-                end = try await caching.finish(try await self.cache.send(try exchange.call, self.limits, into: caching))
+                end = try await caching.finish(
+                    try await self.cache.send(try exchange.call, self.limits, exchange.isReplaced, into: caching)
+                )
             } catch {
                 await caching.discard()
                 guard !caching.asksAgain else {
@@ -108,11 +112,19 @@ struct CacheExchange: Sendable {
 
     /// Whether an error concerns only this caller, and not the waiters for the same response.
     private static func concernsCaller(_ error: any Error) -> Bool {
-        if error.isCancellation { return true }
         switch error as? HTTPError {
-        case .transport(.deadlineExceeded, _), .transport(.timedOut, _), .transport(.bodyTooLarge, _), .preparation:
-            return true
-        default: return false
+        case .transport(.bodyTooLarge, _), .preparation: true
+        default: error.isAbort
+        }
+    }
+
+    /// Whether a stored response is used in place of an outcome, so the client does not send the request again.
+    private func isReplaced(_ outcome: Result<HTTPReply, any Error>) -> Bool {
+        guard !self.isRenewal else { return true }
+        guard self.forward.fallback != nil else { return false }
+        switch outcome {
+        case .success(let reply): return self.forward.toleratesFailure && Self.failures.contains(reply.status)
+        case .failure(let error): return ResponseCache.isUnreached(error)
         }
     }
 
@@ -131,22 +143,22 @@ struct CacheExchange: Sendable {
     /// The request to send: with a condition, or for the missing part.
     private var call: ValidatedCall {
         get throws(HTTPError) {
-            var call = self.request.call.call
+            var headers = self.request.call.call.headers
             if let validator = self.forward.validated?.freshness.validator {
-                call.headers[validator.condition.name] = validator.condition.value
+                headers[validator.condition.name] = validator.condition.value
                 // RFC 9111, section 4.3.1: both conditions, for servers that support only one.
                 if let time = self.forward.validated?.headers[.lastModified], HTTPGrammar.isFieldValue(time),
                     HTTPDate.parse(time, now: self.cache.now.date) != nil
                 {
-                    call.headers[.ifModifiedSince] = time
+                    headers[.ifModifiedSince] = time
                 }
             } else if let completed = self.forward.completed, let tag = completed.strongTag {
-                call.headers[.range] = "bytes=\(completed.count)-"
-                call.headers[.ifRange] = tag
+                headers[.range] = "bytes=\(completed.count)-"
+                headers[.ifRange] = tag
             } else {
                 return self.request.call
             }
-            return try ValidatedCall(call)
+            return try self.request.call.replacing(headers)
         }
     }
 
@@ -178,7 +190,7 @@ struct CacheExchange: Sendable {
         let number: UInt64
     }
 
-    var sending: Sending { Sending(moment: self.cache.time.now, number: self.cache.engine.nextID()) }
+    var sending: Sending { Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID()) }
 
     /// The next number of the cache.
     var number: UInt64 { self.cache.engine.nextID() }

@@ -19,9 +19,19 @@ struct CacheableRequest: Sendable {
     let name: String
     let control: HTTPRequestCacheControl
     let kind: Kind
+    /// The header fields by which a stored response is selected.
+    ///
+    /// The steps of a client add a token after the cache, so `Authorization` names the client instead.
+    let headers: HTTPHeaders
 
     init(_ call: ValidatedCall) {
         self.call = call
+        self.headers =
+            if let credentials = call.steps?.credentials, call.call.headers[.authorization] == nil {
+                call.call.headers.merging([.authorization: credentials])
+            } else {
+                call.call.headers
+            }
         self.name = HTTPResourceName(call.call.url, of: call.origin).text
         let headers = call.call.headers
         guard call.method == .get || call.method == .head, call.call.body == nil else {
@@ -49,8 +59,6 @@ struct CacheableRequest: Sendable {
             self.kind = .whole
         }
     }
-
-    var headers: HTTPHeaders { self.call.call.headers }
 }
 
 extension CacheableRequest {

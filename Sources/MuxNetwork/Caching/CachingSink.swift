@@ -18,6 +18,7 @@ final class CachingSink: HTTPSink {
     private struct OfNoUse: Error {}
 
     private struct State: Sendable {
+        var sent: CacheExchange.Sending
         var meaning: CacheExchange.Meaning?
         /// The head of the response, without this cache's member of `Cache-Status`.
         var head: HTTPReply?
@@ -30,15 +31,22 @@ final class CachingSink: HTTPSink {
     }
 
     private let exchange: CacheExchange
-    private let sent: CacheExchange.Sending
     private let sink: any HTTPSink
-    private let state = Locked(State())
+    private let state: Locked<State>
 
     init(_ exchange: CacheExchange, _ sink: any HTTPSink) {
         self.exchange = exchange
-        self.sent = exchange.sending
         self.sink = sink
+        self.state = Locked(State(sent: exchange.sending))
     }
+
+    /// Records the start of another attempt.
+    func attempts() {
+        let sent = self.exchange.sending
+        self.state.withLock { $0.sent = sent }
+    }
+
+    private var sent: CacheExchange.Sending { self.state.withLock { $0.sent } }
 
     var hasForwarded: Bool { self.state.withLock { $0.hasForwarded } }
     var sinkFailed: Bool { self.state.withLock { $0.sinkFailed } }

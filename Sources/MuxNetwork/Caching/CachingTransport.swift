@@ -28,10 +28,16 @@ public import MuxKit
 /// **Concurrent calls.** Requests for one URL share an exchange. The task of the first request performs the
 /// exchange. Other requests wait for the stored response, no longer than the time-out for a silent server.
 ///
-/// **Accounts.** A cache belongs to one account at a time: the account of its client's authenticator, even if
-/// the cache is inside another transport. `MuxRepository/clearAll()` removes the stored responses. Several
-/// simultaneous accounts need separate caches. If the repository for a request with credentials is unknown,
-/// its response is not stored: a transport that makes a new call in a detached task hides the account.
+/// **A client's steps.** A client whose transport is a cache uses the cache first, and gets a token only for a
+/// request to the server: a fresh stored response needs neither a token nor a connection. Retries and
+/// `Retry-After` follow the token. A stale response in place of a failure is used without a retry.
+///
+/// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
+/// is inside another transport; accounts with separate repositories share no responses.
+/// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, clients with
+/// separate authenticators share no responses, and a renewed token of the same client selects the same response.
+/// If the repository for a request with credentials is unknown, its response is not stored: a transport that
+/// makes a new call in a detached task hides the account.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
 /// removes the stored responses of the origin of the response.
@@ -50,17 +56,15 @@ public import MuxKit
 /// before reuse, the response has status 504 (RFC 9111, section 5.2.2.2). Without a usable stored response,
 /// the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
-    /// The cache; `nil` until its repository is known.
-    private let made: Locked<ResponseCache?>
+    /// One cache per repository: the stored responses of an account end with its session.
+    private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
-    /// The wrapped transport, if the transport is a ``ValidatedTransport``.
-    private let base: (any ValidatedTransport)?
-    private let sender: any HTTPTransport
-    /// Whether the initialiser received a repository.
-    private let isGiven: Bool
+    private let base: any HTTPTransport
+    private let repository: MuxRepository?
+    /// Whether the options permit one repository only, because no two caches may use the same folder.
+    private let hasOwnFolder: Bool
     /// The refusal of calls for another repository's session, kept for a single report.
     private let mismatch = Locked<RepositoryChoice?>(nil)
-    package let options: HTTPTransportOptions
 
     /// Makes a cache.
     ///
@@ -68,11 +72,11 @@ public final class CachingTransport: HTTPTransport {
     ///   - base: The transport for requests that need the server.
     ///   - options: The limits and locations of the stored responses.
     ///   - repository: The repository whose saves write the responses, and whose sign-out removes the
-    ///     responses. `nil`, the default, for the repository of the authenticator of the first ``HTTPClient``
-    ///     or ``AsyncMedia`` with this cache: made with the cache, or sending a request through the cache,
-    ///     even through other transports. Otherwise the shared repository, from the first request or use of
-    ///     another member. Requests for an account in another repository fail with
-    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///     responses. `nil`, the default, for the repository of the authenticator of the ``HTTPClient`` or the
+    ///     ``AsyncMedia`` with this cache, even if the cache is inside other transports: the accounts of
+    ///     several repositories share no responses. Without an authenticator, the shared repository. If the
+    ///     cache has a repository or an ``Options/directory``, requests for an account in another repository
+    ///     fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Options = .init(),
@@ -87,39 +91,40 @@ public final class CachingTransport: HTTPTransport {
         repository: MuxRepository?,
         fileSystem: any FileSystem
     ) {
-        self.base = base as? any ValidatedTransport
-        self.sender = base
-        self.isGiven = repository != nil
-        self.options = self.base?.options ?? HTTPTransportOptions()
+        self.base = base
+        self.repository = repository
+        self.hasOwnFolder = options.cacheKey != nil && options.directory != nil
         self.makeCache = { repository in
-            _ = (base as? CachingTransport)?.settled(in: repository)
-            return ResponseCache(base, options, repository, fileSystem)
+            ResponseCache(base.cache(in: repository) ?? base, options, repository, fileSystem)
         }
-        self.made = Locked(repository.map(self.makeCache))
+        if let repository { _ = self.cache(in: repository) }
     }
 
-    /// The cache; made in the shared repository if no client has chosen another repository.
-    var cache: ResponseCache { self.made.withLock { $0 } ?? self.make(in: nil) }
-
-    /// The repository of the cache; a new cache is made in `session`.
-    func settled(in session: MuxRepository) -> MuxRepository {
-        self.made.withLock { $0?.repository } ?? self.make(in: session).repository
+    /// The cache for the session of `account`, or for requests without an account.
+    func cache(in account: MuxRepository?) -> ResponseCache {
+        let made = self.caches.withLock(\.self)
+        let repository = self.repository ?? (self.hasOwnFolder ? made.first?.repository : nil) ?? account ?? .shared
+        if let cache = made.first(where: { $0.repository === repository }) { return cache }
+        // Outside the lock, because the initialiser calls observers. Of two simultaneous caches, one is used.
+        let cache = self.makeCache(repository)
+        return self.caches.withLock { caches in
+            let known = caches.first { $0.repository === repository || self.hasOwnFolder }
+            if known == nil { caches.append(cache) }
+            return known ?? cache
+        }
     }
 
-    private func make(in session: MuxRepository?) -> ResponseCache {
-        // Outside the lock, because the initialiser calls observers. Of two simultaneous caches, one is
-        // dropped before its first use.
-        let cache = self.makeCache(session ?? .shared)
-        return self.made.withLock { made in
-            let chosen = made ?? cache
-            made = chosen
-            return chosen
-        }
+    /// All caches; the cache for requests without an account if no request has made another.
+    private var all: [ResponseCache] {
+        let made = self.caches.withLock(\.self)
+        return made.isEmpty ? [self.cache(in: nil)] : made
     }
 
     /// The counts since the cache was made: hits, requests to the server, and requests that shared an
     /// exchange.
-    public var statistics: MuxRepository.Statistics { self.cache.statistics }
+    public var statistics: MuxRepository.Statistics {
+        self.all.reduce(into: MuxRepository.Statistics()) { $0.add($1.statistics) }
+    }
 
     /// Removes all variants of the stored response of a URL.
     ///
@@ -128,7 +133,7 @@ public final class CachingTransport: HTTPTransport {
     /// - Parameter url: The URL; the fragment is ignored.
     public func remove(_ url: URL) async {
         guard let name = HTTPResourceName(url) else { return }
-        await self.cache.remove(name.text)
+        for cache in self.all { await cache.remove(name.text) }
     }
 
     /// Removes all stored responses.
@@ -138,81 +143,68 @@ public final class CachingTransport: HTTPTransport {
     /// - Returns: The failures. The remaining files are no longer used; the next save, or the next long body
     ///   to be stored, removes the files.
     @discardableResult
-    public func removeAll() async -> MuxRepository.ClearReport { await self.cache.removeAll() }
-}
-
-extension CachingTransport: ValidatedTransport {
-    /// The numbers of waiting callers, URLs with a running exchange or renewal, and flights: zero at rest.
-    package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
-        var occupancy = self.cache.engine.occupancy
-        // A flight may land before its exchange ends.
-        occupancy.tasks = max(occupancy.tasks, self.cache.commits.withLock(\.count))
-        return occupancy
+    public func removeAll() async -> MuxRepository.ClearReport {
+        var report = MuxRepository.ClearReport()
+        for cache in self.all { report.failures += await cache.removeAll().failures }
+        return report
     }
 
-    package var time: TimeSource { self.base?.time ?? self.known?.time ?? TimeSource(ContinuousClock()) }
-    package var pendingCount: Int { self.base?.pendingCount ?? 0 }
+    /// Sends a request, or returns a stored response.
+    ///
+    /// - Parameter call: The request.
+    /// - Returns: The response, with any status.
+    /// - Throws: The error of the wrapped transport, or `MuxError.repositoryMismatch`.
+    public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.transport(for: call).send(call) }
 
-    /// The number of ended sessions; 0 for a new cache.
-    package var session: UInt64 { self.known?.session ?? 0 }
+    /// Sends a request and passes the response, or a stored response, to `sink`.
+    ///
+    /// - Parameters:
+    ///   - call: The request.
+    ///   - sink: Receives the head, then the body piece by piece.
+    /// - Returns: The head of the response, after the end of the body.
+    /// - Throws: The error of the wrapped transport or the sink, or `MuxError.repositoryMismatch`.
+    public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        try await self.transport(for: call).stream(call, into: sink)
+    }
 
-    package func prepare(for call: ValidatedCall) throws {
-        let session = CallSession.of(call)
-        guard let cache = self.cache(for: call, in: session) else { return try self.base?.prepare(for: call) ?? () }
-        guard let session, session.isOfAccount, session.repository !== cache.repository else { return }
+    /// The numbers of waiting callers, URLs with a running exchange or renewal, and flights: zero at rest.
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
+        self.all.reduce((0, 0, 0)) { sum, cache in
+            let occupancy = cache.engine.occupancy
+            // A flight may land before its exchange ends.
+            let tasks = max(occupancy.tasks, cache.commits.withLock(\.count))
+            return (sum.0 + occupancy.waiters, sum.1 + tasks, sum.2 + occupancy.keys)
+        }
+    }
+
+    /// The cache for a call of a custom transport or of an app.
+    ///
+    /// - Returns: The cache; the wrapped transport for a call with credentials of an unknown repository, whose
+    ///   sign-out would not remove the response.
+    /// - Throws: `MuxError.repositoryMismatch`.
+    private func transport(for call: HTTPCall) throws -> any HTTPTransport {
+        guard let session = CallSession.of(call) else {
+            return self.hidesAccount(call) ? self.base : self.cache(in: nil)
+        }
+        let cache = self.cache(in: session.repository)
+        guard session.isOfAccount, session.repository !== cache.repository else { return cache }
         let choice = self.mismatch.withLock { mismatch in
             let choice = mismatch ?? RepositoryChoice(given: cache.repository, ofDependency: session.repository)
             mismatch = choice
             return choice
         }
         try choice.check(nil, name: "CachingTransport")
-    }
-
-    package func stored(for call: ValidatedCall) -> HTTPReply? {
-        guard let cache = self.known else { return nil }
-        if let session = CallSession.of(call) {
-            guard session.isCurrent, !session.isOfAccount || session.repository === cache.repository else { return nil }
-        } else if self.hidesAccount(call) {
-            return nil
-        }
-        return cache.fresh(call)
-    }
-
-    package func perform(
-        _ call: ValidatedCall,
-        _ exchange: HTTPExchange,
-        into sink: any HTTPSink
-    ) async throws -> HTTPReply {
-        let session = CallSession.of(call)
-        guard let cache = self.cache(for: call, in: session) else {
-            guard let base else { return try await self.sender.stream(call.call, into: sink) }
-            return try await base.perform(call, HTTPExchange(call, exchange.limits, base.time), into: sink)
-        }
-        var limits = exchange.limits
-        // A call of an ended session gets no stored response, and its response is not stored.
-        if let session, !session.isCurrent { limits.session = .max }
-        return try await cache.perform(call, limits, into: sink)
-    }
-
-    private var known: ResponseCache? { self.made.withLock(\.self) }
-
-    /// The cache for a call; a new cache is made in the repository of the call's session.
-    ///
-    /// - Returns: The cache; `nil` for a call with credentials and an unknown repository, whose sign-out
-    ///   would not remove the response.
-    private func cache(for call: ValidatedCall, in session: CallSession?) -> ResponseCache? {
-        if let session { return self.known ?? self.make(in: session.repository) }
-        return self.hidesAccount(call) ? nil : self.cache
+        return cache
     }
 
     /// Whether a call without a session has credentials of an unknown repository.
-    private func hidesAccount(_ call: ValidatedCall) -> Bool {
-        // A call from a client has a session number.
-        guard call.session == nil, !self.isGiven else { return false }
-        let names = HTTPTransportOptions().credentialHeaders.union(self.options.credentialHeaders)
-            .union(call.call.credentialHeaders)
+    private func hidesAccount(_ call: HTTPCall) -> Bool {
+        guard self.repository == nil else { return false }
+        let options = (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
+        let names = HTTPTransportOptions().credentialHeaders.union(options.credentialHeaders)
+            .union(call.credentialHeaders)
         let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
-        return call.call.headers.fields.contains { credentials.contains($0.name) }
+        return call.headers.fields.contains { credentials.contains($0.name) }
     }
 
     /// Whether `transport` is the system transport, perhaps inside visible caches.
@@ -221,9 +213,16 @@ extension CachingTransport: ValidatedTransport {
     static func isKnown(_ transport: any HTTPTransport) -> Bool {
         switch transport {
         case is SystemTransport: true
-        case let caching as CachingTransport: self.isKnown(caching.sender)
+        case let cache as ResponseCache: self.isKnown(cache.base)
         default: false
         }
+    }
+}
+
+extension HTTPTransport {
+    /// The cache of this transport for the session of `account`; `nil` if the transport is no cache.
+    func cache(in account: MuxRepository?) -> ResponseCache? {
+        (self as? CachingTransport).map { $0.cache(in: account) }
     }
 }
 

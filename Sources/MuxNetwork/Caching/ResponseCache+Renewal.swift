@@ -14,7 +14,7 @@ extension ResponseCache {
             own: 0,
             session: session
         )
-        let now = self.time.now
+        let now = self.repository.time.now
         guard !self.engine.isInFlight(name), self.engine.withState({ $0.pauses[name]?.isOver(at: now) ?? true })
         else { return }
         _ = try await self.engine.enter(
@@ -31,17 +31,18 @@ extension ResponseCache {
         let renewal = self.engine.withState { $0.renewals.removeValue(forKey: name) }
         guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
         guard let renewal else { return self.land(.again, flight, of: name) }
-        let options = (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
+        let options = self.options
         let limits = HTTPExchange.Limits(
             silence: renewal.request.call.call.timeout ?? options.timeout,
             deadline: options.deadline,
-            body: self.options.bodyLimit,
-            from: self.transportTime.now,
+            body: self.settings.bodyLimit,
+            from: self.time.now,
             session: renewal.session
         )
         var forward = CacheForward(reason: .stale)
         if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
         var exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
+        exchange.isRenewal = true
         let hasEnded = Locked(false)
         exchange.ended = { result in
             let isFirst = hasEnded.withLock { hasEnded in
@@ -63,7 +64,7 @@ extension ResponseCache {
         case .failure(let error) where error.isCancellation: return
         case .failure(let error): retryAfter = RetryAdvice.of(error).retryAfter
         }
-        let (now, first) = (self.time.now, self.options.errorBackoff)
+        let (now, first) = (self.repository.time.now, self.settings.errorBackoff)
         self.engine.withState { state in
             if state.pauses.count >= Self.maximumPauses {
                 state.pauses = state.pauses.filter { !$0.value.isOver(at: now) }

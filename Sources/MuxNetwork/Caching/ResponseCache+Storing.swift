@@ -5,7 +5,7 @@ extension ResponseCache {
     /// The stored responses of a URL, from memory or disk.
     nonisolated(nonsending) func stored(_ resource: String) async -> [StoredAnswer] {
         if let entry = self.answers.cachedEntry(key: resource), entry.timeToLive > .zero { return entry.value.answers }
-        guard self.options.cacheKey != nil else { return [] }
+        guard self.settings.cacheKey != nil else { return [] }
         await self.cleared.load(ClearedOrigins.origin(of: resource))
         guard let entry = await self.answers.loadCachedEntry(key: resource) else { return [] }
         guard entry.timeToLive <= .zero else { return entry.value.answers }
@@ -19,7 +19,7 @@ extension ResponseCache {
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         var folder = self.folder
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
-        var spool = BodySpool(in: folder, memoryLimit: self.options.memoryBodyLimit, limit: self.options.bodyLimit)
+        var spool = BodySpool(in: folder, memoryLimit: self.settings.memoryBodyLimit, limit: self.settings.bodyLimit)
         let announced = reply.headers[.contentLength].flatMap { HTTPGrammar.number($0) } ?? 0
         guard let count = Int(exactly: announced), spool.fits(count), (try? await spool.prepare(for: count)) != nil
         else {
@@ -54,7 +54,7 @@ extension ResponseCache {
     ) async -> Bool {
         // Loads the other variants, which may be on disk only.
         _ = await self.stored(request.name)
-        let (partLimit, now) = (self.options.memoryBodyLimit, self.now.date)
+        let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
         let change = self.commits.withLock { running -> (gone: [StoredAnswer], isStored: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { isOfSession = $0.session == limits.session }
@@ -124,7 +124,7 @@ extension ResponseCache {
     }
 
     private nonisolated(nonsending) func save(_ resource: String) async {
-        if self.options.cacheKey != nil { await self.answers.save(key: resource) }
+        if self.settings.cacheKey != nil { await self.answers.save(key: resource) }
     }
 
     /// Changes the stored responses of a URL atomically; the caller holds ``commits``.
@@ -183,7 +183,7 @@ extension ResponseCache {
             return change != nil
         }
         // Without room in memory, the stored responses are on disk, or cannot be read now.
-        guard !isMarked, self.options.cacheKey != nil else { return }
+        guard !isMarked, self.settings.cacheKey != nil else { return }
         await self.answers.clear(key: resource)
         await self.removeFiles(of: known)
     }

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// The implementation of ``CachingTransport``: stored responses, flights, and exchanges with the server.
+/// A cache in one repository: stored responses, flights, and exchanges with the server.
 final class ResponseCache: SessionCounter {
     typealias Engine = FlightEngine<FlightName, Landed, State>
     typealias Now = StoredAnswer.Now
@@ -49,14 +49,16 @@ final class ResponseCache: SessionCounter {
         var session: UInt64 = 0
     }
 
+    /// The options of the wrapped transport.
+    let options: HTTPTransportOptions
     let time: TimeSource
     let heuristicLimit: Duration
     /// Whether the observer receives hits.
     private let tellsHits: Bool
     let engine: Engine
     let base: any HTTPTransport
-    private let retryAfter: RetryAfterInterceptor
-    let options: CachingTransport.Options
+    let retryAfter: RetryAfterInterceptor
+    let settings: CachingTransport.Options
     let repository: MuxRepository
     let answers: MultiplexerMap<String, StoredAnswers>
     let folder: BodyFolder?
@@ -71,9 +73,11 @@ final class ResponseCache: SessionCounter {
         _ fileSystem: any FileSystem
     ) {
         self.base = base
-        self.options = options
+        self.settings = options
         self.repository = repository
-        self.time = repository.time
+        let validated = base as? any ValidatedTransport
+        self.options = validated?.options ?? HTTPTransportOptions()
+        self.time = validated?.time ?? repository.time
         self.retryAfter = RetryAfterInterceptor(time: repository.time, wallTime: repository.wallTime)
         self.heuristicLimit = options.heuristicLimit
         self.tellsHits = repository.observer?.observesHits ?? false
@@ -110,22 +114,19 @@ final class ResponseCache: SessionCounter {
         repository.attach(self)
     }
 
-    /// The clock for the limits of calls.
-    var transportTime: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.time }
-
     /// The number of ended sessions.
     var session: UInt64 { self.engine.withState { $0.session } }
 
-    var now: Now { Now(moment: self.time.now, date: self.repository.wallTime()) }
+    var now: Now { Now(moment: self.repository.time.now, date: self.repository.wallTime()) }
 
     // MARK: - Requests
 
     /// The response to a call from memory, if usable without a request to the server; otherwise `nil`.
     ///
     /// `nil` for a stored redirection (300 to 399).
-    func fresh(_ call: ValidatedCall) -> HTTPReply? {
+    func stored(for call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
-        guard request.kind != .other, call.session.map({ $0 == self.session }) ?? true,
+        guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
             let stored = self.answers.requestedValue(key: request.name),
             case .use(let hit) = request.decision(stored.answers, at: self.now), !hit.revalidates,
             !(300...399).contains(hit.answer.status), case .memory(let body) = hit.answer.body
@@ -146,6 +147,9 @@ final class ResponseCache: SessionCounter {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         let request = CacheableRequest(call)
+        var limits = limits
+        // A call of an ended session gets no stored response, and its response is not stored.
+        if let session = CallSession.of(call.call), !session.isCurrent { limits.session = .max }
         var waits = 0
         var hasFiles = true
         // Each request counts once, even if the loop repeats.
@@ -155,7 +159,7 @@ final class ResponseCache: SessionCounter {
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
             // A call of an ended session gets no stored response.
             if self.session != limits.session { stored = [] }
-            switch request.decision(stored, at: self.now, staleLimit: self.options.staleLimit) {
+            switch request.decision(stored, at: self.now, staleLimit: self.settings.staleLimit) {
             case .refuse:
                 if !isCounted { self.tell(.missed) }
                 return try await self.refuse(.request, into: sink)
@@ -175,7 +179,7 @@ final class ResponseCache: SessionCounter {
             case .forward(var forward):
                 // Parts are combined in memory.
                 let total = forward.completed?.part?.total ?? .max
-                if total > self.options.memoryBodyLimit { forward.completed = nil }
+                if total > self.settings.memoryBodyLimit { forward.completed = nil }
                 let isShared = forward.isShared && forward.completed == nil && waits < 3
                 let name = FlightName(
                     resource: request.name,
@@ -211,7 +215,7 @@ final class ResponseCache: SessionCounter {
         _ limits: HTTPExchange.Limits,
         counts: Bool
     ) async throws -> Engine.Landing {
-        let limit = min(limits.silence, limits.end.duration(since: self.transportTime.now))
+        let limit = min(limits.silence, limits.end.duration(since: self.time.now))
         var met: MuxEvent.Kind?
         let landing = try await self.engine.enter(
             name,
@@ -325,6 +329,12 @@ final class ResponseCache: SessionCounter {
         return reply
     }
 
+    /// Whether the server could not be reached.
+    static func isUnreached(_ error: any Error) -> Bool {
+        // A custom transport may throw custom errors.
+        (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure ?? false
+    }
+
     /// Responds without the server, which could not be reached: RFC 9111, sections 4.2.4 and 5.2.2.2.
     ///
     /// - Throws: `error`, unless a stored response is usable, or requires validation before reuse (status
@@ -335,9 +345,7 @@ final class ResponseCache: SessionCounter {
         to request: CacheableRequest,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        // A custom transport may throw custom errors.
-        let isUnreached = (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure ?? false
-        guard isUnreached else { throw error }
+        guard Self.isUnreached(error) else { throw error }
         if let fallback = forward.fallback {
             do {
                 return try await self.deliverStale(fallback, to: request, into: sink)
@@ -374,13 +382,42 @@ final class ResponseCache: SessionCounter {
 
     // MARK: - Exchanges
 
-    /// Performs one exchange with the server, unless the server has asked for a pause.
+    /// Performs one exchange with the server, with the steps of the client.
+    ///
+    /// The steps may send several requests, so only the final response reaches `sink`.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
-        into sink: any HTTPSink
+        _ isReplaced: @escaping (Result<HTTPReply, any Error>) -> Bool,
+        into sink: CachingSink
     ) async throws -> HTTPReply {
-        try await self.retryAfter.send(call) { try await self.exchange($0, limits, into: sink) }
+        guard let steps = call.steps else {
+            return try await self.retryAfter.send(call) { try await self.exchange($0, limits, into: sink) }
+        }
+        var call = call
+        call.steps = nil
+        let start = self.time.now
+        let rules = CallRules(
+            isCurrent: { self.session == limits.session },
+            isReplaced: isReplaced
+        )
+        var reply = try await steps.send(call, rules) { call in
+            sink.attempts()
+            let limits = limits.delayed(by: self.time.now.duration(since: start))
+            let buffer = HTTPBuffer(limit: limits.body ?? .max)
+            do {
+                var reply = try await self.exchange(call, limits, into: buffer)
+                reply.body = buffer.body
+                return reply
+            } catch {
+                throw HTTPError.ended(by: error)
+            }
+        }
+        let body = reply.body
+        reply.body = Data()
+        try await sink.receive(head: reply)
+        if !body.isEmpty { try await sink.receive(body) }
+        return reply
     }
 
     private nonisolated(nonsending) func exchange(
@@ -389,18 +426,17 @@ final class ResponseCache: SessionCounter {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         if let base = self.base as? any ValidatedTransport, CachingTransport.isKnown(base) {
-            return try await base.perform(call, HTTPExchange(call, limits, base.time), into: sink)
+            return try await base.perform(call, limits, into: sink)
         }
         // The transport may contain another cache, which needs the session of the call.
-        let known = CallSession.of(call)
-        let session = known ?? CallSession(self.repository, isOfAccount: false, self, number: limits.session)
+        let session =
+            CallSession.of(call.call) ?? CallSession(self.repository, isOfAccount: false, self, number: limits.session)
         let sent = call.sent(for: session)
         return try await CallSession.$current.withValue(session) {
             guard let base = self.base as? any ValidatedTransport else {
                 return try await self.base.stream(sent.call, into: sink)
             }
-            try base.prepare(for: sent)
-            return try await base.perform(sent, HTTPExchange(sent, limits, base.time), into: sink)
+            return try await base.perform(sent, limits, into: sink)
         }
     }
 
@@ -445,10 +481,12 @@ final class ResponseCache: SessionCounter {
             }
         }
         guard kind != .hit || self.tellsHits, let observer = self.repository.observer else { return }
-        let cacheKey = self.options.cacheKey
+        let cacheKey = self.settings.cacheKey
         observer.tell(MuxEvent(kind, name: cacheKey ?? "CachingTransport", cacheKey: cacheKey, reason: reason))
     }
 }
+
+extension ResponseCache: ValidatedTransport {}
 
 extension Data {
     /// The bytes at `places`, counted from the first byte.

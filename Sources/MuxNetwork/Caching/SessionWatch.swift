@@ -1,10 +1,11 @@
 import MuxKit
+import Synchronization
 
 /// Counts the ended sessions of the repository of a client or media.
 final class SessionWatch: SessionCounter {
     private let repository: MuxRepository
     private let isOfAccount: Bool
-    private let ended = Locked<UInt64>(0)
+    private let ended = Atomic(0)
 
     /// Makes a watch; `nil` if `transport` cannot contain a hidden cache (``CachingTransport/isKnown(_:)``).
     init?(_ repository: MuxRepository, isOfAccount: Bool, for transport: (any HTTPTransport)?) {
@@ -14,7 +15,7 @@ final class SessionWatch: SessionCounter {
         repository.attach(self)
     }
 
-    var session: UInt64 { self.ended.withLock(\.self) }
+    var session: UInt64 { UInt64(self.ended.load(ordering: .acquiring)) }
 
     /// The session of a call that begins now.
     ///
@@ -29,5 +30,5 @@ extension SessionWatch: SessionParticipant {
     }
 
     /// A call that began during the end of the session may have credentials of the ended session.
-    func signOutCompleted() { self.ended.withLock { $0 &+= 1 } }
+    func signOutCompleted() { self.ended.wrappingAdd(1, ordering: .releasing) }
 }

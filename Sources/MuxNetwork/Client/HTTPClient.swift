@@ -32,11 +32,12 @@ public struct HTTPClient: Sendable {
 
     let time: TimeSource
     let authenticator: (any HTTPAuthenticator)?
-    let invalidation: InvalidationInterceptor
-    private let retryAfter: RetryAfterInterceptor
     private let transport: any HTTPTransport
-    /// The repositories of a caching transport and of the authenticator, to detect a mismatch; `nil` without
-    /// both.
+    /// The steps below the cache, or above the transport without a cache.
+    private let chain: ClientChain
+    private let chainWithoutToken: any CallSteps
+    private let hasCache: Bool
+    /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` without both.
     private let choice: RepositoryChoice?
     /// The session of each call, for caches inside the transport; `nil` without an account or such a cache.
     private let sessions: SessionWatch?
@@ -56,18 +57,25 @@ public struct HTTPClient: Sendable {
         self.configuration = configuration
         self.time = TimeSource(configuration.clock)
         self.authenticator = authenticator
-        self.invalidation = InvalidationInterceptor(time: self.time)
-        self.retryAfter = RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime)
-        self.transport = transport ?? .system(configuration.transport)
-        self.choice = authenticator?.sessionRepository.flatMap { session in
-            (transport as? CachingTransport).map {
-                RepositoryChoice(given: $0.settled(in: session), ofDependency: session)
-            }
+        let session = authenticator?.sessionRepository
+        let cache = transport?.cache(in: session)
+        self.hasCache = cache != nil
+        self.transport = cache ?? transport ?? .system(configuration.transport)
+        self.chain = ClientChain(
+            configuration,
+            time: self.time,
+            retryAfter: cache?.retryAfter ?? RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime),
+            invalidation: InvalidationInterceptor(time: self.time),
+            authenticator: authenticator
+        )
+        self.chainWithoutToken = self.chain.withoutToken
+        self.choice = session.flatMap { session in
+            cache.map { RepositoryChoice(given: $0.repository, ofDependency: session) }
         }
-        self.sessions = authenticator?.sessionRepository.flatMap { session in
-            SessionWatch(session, isOfAccount: true, for: transport)
-        }
+        self.sessions = session.flatMap { SessionWatch($0, isOfAccount: true, for: cache ?? transport) }
     }
+
+    var invalidation: InvalidationInterceptor { self.chain.invalidation }
 
     /// Sends a request and reads the response.
     ///
@@ -202,14 +210,21 @@ public struct HTTPClient: Sendable {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         if let session { call = call.sent(for: session) }
         call.isQuery = isQuery
-        // Before the call gets a token: a call with a token of an ended session must belong to the ended
-        // session.
-        call.session = (self.transport as? any ValidatedTransport)?.session
-        guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
-        guard let authenticator, token == nil else {
-            return try await self.exchange(try call.authorized(by: token?.headers ?? [:]))
+        var steps: any CallSteps = self.chain
+        if request.usesPrivateHeaders {
+            steps = self.chainWithoutToken
+        } else if let token {
+            steps = self.chainWithoutToken
+            call = try call.authorized(by: token.headers)
         }
-        return try await self.send(call, with: authenticator)
+        let reply: HTTPReply
+        if self.hasCache {
+            call.steps = steps
+            reply = try await self.transport.exchange(call)
+        } else {
+            reply = try await steps.send(call, CallRules()) { try await self.transport.exchange($0) }
+        }
+        return HTTPResponse(request: call.call, reply: reply)
     }
 
     /// The request to send, without the token.
@@ -237,75 +252,6 @@ public struct HTTPClient: Sendable {
         } catch {
             throw .preparation(error)
         }
-    }
-
-    // MARK: - The chain: token and retry, renewal after a 401, retry, Retry-After, invalidation, transport
-
-    /// Sends a request with a token; a failure to get a token is retried by the policy, because no request
-    /// was sent.
-    private func send(_ call: ValidatedCall, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
-        guard let policy = self.configuration.retry else { return try await self.attempt(call, authenticator).get() }
-        let loop = RetryLoop(policy, time: self.time)
-        return try await loop.runPlainly { _ in try await self.attempt(call, authenticator) }.get()
-    }
-
-    /// Sends a request with a token, and once more with a new token after a 401.
-    ///
-    /// - Returns: The outcome of the exchange.
-    /// - Throws: The failure to get a token.
-    private func attempt(
-        _ call: ValidatedCall,
-        _ authenticator: any HTTPAuthenticator
-    ) async throws -> Result<HTTPResponse, any Error> {
-        var wasRefused = false
-        do {
-            return try await authenticator.authorized { token in
-                // An error of the exchange is an output for the authenticator, because the token is not the
-                // cause.
-                do {
-                    let response = try await self.exchange(try call.authorized(by: token.headers))
-                    guard response.status == .unauthorized, !wasRefused else { return .output(.success(response)) }
-                    wasRefused = true
-                    return .badDependency
-                } catch {
-                    return .output(.failure(error))
-                }
-            }
-        } catch {
-            throw error.isCancellation ? CancellationError() : HTTPError.authentication(error)
-        }
-    }
-
-    /// Sends a request, again after a transient failure if the configuration permits.
-    private func exchange(_ call: ValidatedCall) async throws -> HTTPResponse {
-        guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
-            return try await self.send(call)
-        }
-        let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
-        do {
-            return try await retry(policy, on: host, clock: self.configuration.clock) { _ in
-                let response = try await self.send(call)
-                guard policy.retriedStatuses.contains(response.status.code) else { return response }
-                throw HTTPError.status(HTTPError.StatusFailure(response))
-            }
-        } catch let error as RetryError {
-            if case MuxError.repositoryMismatch? = error.lastError { throw MuxError.repositoryMismatch }
-            switch error.lastError as? HTTPError {
-            case .status(let failure)?: return failure.response
-            case let last?: throw last
-            case nil: throw HTTPError.transport(.unreachable(error))  // the budget admits no request to the host
-            }
-        }
-    }
-
-    private func send(_ call: ValidatedCall) async throws -> HTTPResponse {
-        let send = { (call: ValidatedCall) async throws -> HTTPReply in
-            try await self.invalidation.send(call) { try await self.transport.exchange(call) }
-        }
-        // A cache obeys Retry-After, and responds with stored responses during the pause.
-        let isCached = self.transport is CachingTransport
-        let reply = isCached ? try await send(call) : try await self.retryAfter.send(call, next: send)
-        return HTTPResponse(request: call.call, reply: reply)
     }
 }
 

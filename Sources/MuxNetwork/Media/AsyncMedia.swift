@@ -199,6 +199,7 @@ extension AsyncMedia {
         durability: MuxDurability = .full,
         repository: MuxRepository = .shared
     ) {
+        let transport = transport.cache(in: repository) ?? transport
         self.init(
             directory: directory,
             limits: limits,
@@ -259,6 +260,7 @@ extension AsyncMedia {
         repository: MuxRepository? = nil,
         authorize: @escaping @Sendable (inout HTTPCall, Dependency) -> Void
     ) {
+        let transport = transport.cache(in: repository ?? dependency.sessionRepository) ?? transport
         self.init(
             directory: directory,
             limits: limits,
@@ -297,7 +299,7 @@ extension AsyncMedia {
         exchange: @escaping @Sendable @concurrent (HTTPCall, any HTTPSink) async throws -> Void
     ) {
         let own = repository ?? dependency ?? .shared
-        let cached = dependency == nil ? nil : (transport as? CachingTransport)?.settled(in: own)
+        let cached = dependency == nil ? nil : (transport as? ResponseCache)?.repository
         let sessions = SessionWatch(own, isOfAccount: dependency != nil, for: transport)
         let choice = RepositoryChoice(given: own, ofDependency: dependency, ofCache: cached)
         let folder = MediaFolder(

@@ -26,11 +26,8 @@ struct CallSession: Sendable {
     /// Whether the session continues.
     var isCurrent: Bool { self.counter.session == self.number }
 
-    /// The session of a call; `nil` without a session, or if the client has set ``ValidatedCall/session``
-    /// instead.
-    static func of(_ call: ValidatedCall) -> CallSession? {
-        call.call.account ?? (call.session == nil ? self.current : nil)
-    }
+    /// The session of a call; `nil` without a session.
+    static func of(_ call: HTTPCall) -> CallSession? { call.account ?? self.current }
 }
 
 /// Counts the ended sessions of a repository.

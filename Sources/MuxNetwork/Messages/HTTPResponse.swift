@@ -4,7 +4,7 @@ public import Foundation
 ///
 /// The description contains neither header values nor the body, and is safe to log.
 public struct HTTPResponse: Sendable, Hashable {
-    /// The request as sent.
+    /// The request, without the header fields of an authenticator's token.
     public var request: HTTPCall
 
     /// The status.

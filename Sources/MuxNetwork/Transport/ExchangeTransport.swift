@@ -62,10 +62,11 @@ public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
 
     package func perform(
         _ call: ValidatedCall,
-        _ exchange: HTTPExchange,
+        _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         try self.options.requireSystemCertificates()
+        let exchange = HTTPExchange(call, limits, self.time)
         return try await exchange.run(into: sink) { ExchangeProducer($0, call.call, self.exchange) }
     }
 }

@@ -109,7 +109,7 @@ package final class HTTPExchange: Sendable {
         /// The maximum total duration of the call.
         let deadline: Duration?
         /// The time of the deadline.
-        let end: Moment
+        private(set) var end: Moment
         /// The maximum size of the body in bytes; `nil` for no limit.
         let body: Int?
         /// The number of the session at the start of the call.
@@ -121,6 +121,14 @@ package final class HTTPExchange: Sendable {
             self.end = deadline.map { start.advanced(by: $0) } ?? .distantFuture
             self.body = body
             self.session = session
+        }
+
+        /// The limits of an exchange that begins later by `delay`, which does not count.
+        func delayed(by delay: Duration) -> Limits {
+            guard self.deadline != nil else { return self }
+            var limits = self
+            limits.end = self.end.advanced(by: delay)
+            return limits
         }
     }
 

@@ -218,20 +218,18 @@ package protocol ValidatedTransport: HTTPTransport {
     ///
     /// - Parameters:
     ///   - call: The request.
-    ///   - exchange: The exchange, which runs the transport's producer.
+    ///   - limits: The limits of the exchange.
     ///   - sink: Receives the head, then the body piece by piece.
     /// - Returns: The head of the response, after the end of the body.
     /// - Throws: ``HTTPError``, the error of the sink, or `CancellationError`.
-    func perform(_ call: ValidatedCall, _ exchange: HTTPExchange, into sink: any HTTPSink) async throws -> HTTPReply
+    func perform(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply
 
     /// The number of the session for a call that begins now; constant for a transport without storage.
     var session: UInt64 { get }
-
-    /// Prepares the transport for a call, before ``time`` and ``session`` are read for the call.
-    ///
-    /// - Throws: `MuxError.repositoryMismatch` if the call and the transport belong to sessions of different
-    ///   repositories.
-    func prepare(for call: ValidatedCall) throws
 
     /// The stored response to a call that needs no exchange; otherwise `nil`.
     func stored(for call: ValidatedCall) -> HTTPReply?
@@ -240,18 +238,15 @@ package protocol ValidatedTransport: HTTPTransport {
 extension ValidatedTransport {
     package var pendingCount: Int { 0 }
     package var session: UInt64 { 0 }
-    package func prepare(for call: ValidatedCall) throws {}
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
     /// Sends a request and returns the complete response, within the limits of ``options``.
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
         let limit = self.options.maximumBodySize
         if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
-        try self.prepare(for: call)
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
-        let session = call.session ?? self.session
-        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: session)
+        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: self.session)
         reply.body = buffer.body
         return reply
     }
@@ -276,10 +271,8 @@ extension ValidatedTransport {
     /// - Throws: ``HTTPError`` without a complete response; the error of the sink; `CancellationError` if the
     ///   task is cancelled, as soon as the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        let validated = try ValidatedCall(call)
-        try self.prepare(for: validated)
-        return try await self.follow(
-            validated,
+        try await self.follow(
+            try ValidatedCall(call),
             into: sink,
             sizeLimit: nil,
             deadline: call.deadline,
@@ -309,18 +302,17 @@ extension ValidatedTransport {
         )
         while true {
             let redirecting = RedirectingSink(redirects, sink)
-            let exchange = HTTPExchange(call, limits, self.time)
             let outcome: Result<HTTPReply, any Error>
             do {
-                outcome = .success(try await self.perform(call, exchange, into: redirecting))
+                outcome = .success(try await self.perform(call, limits, into: redirecting))
             } catch {
                 outcome = .failure(error)
             }
             guard let next = redirecting.next else { return try outcome.get() }
             // A failure in the body of a redirection is ignored; the limits of the call still apply.
-            try exchange.check()
+            if case .failure(let error) = outcome, error.isAbort { throw error }
             redirects = redirecting.redirects
-            call = try ValidatedCall(next)
+            call = try call.redirected(to: next)
             if let admit, self.stored(for: call) == nil { try admit(call.origin) }
         }
     }
@@ -364,6 +356,16 @@ extension HTTPTransport {
             return head
         } catch {
             throw sink.failure ?? HTTPError.ended(by: error)
+        }
+    }
+}
+
+extension Error {
+    /// Whether the caller's cancellation or a time limit of the call is the cause.
+    var isAbort: Bool {
+        switch self as? HTTPError {
+        case .transport(.deadlineExceeded, _)?, .transport(.timedOut, _)?: true
+        default: self.isCancellation
         }
     }
 }

@@ -97,22 +97,9 @@ private struct CacheScenario: Sendable {
             let place = self.schedule.draw(0..<2)
             let result = try await withThrowingTaskGroup(of: (Int, Int, HTTPReply)?.self) { group in
                 group.addTask {
-                    // Credentials and session in one step: whoever asks has those of the session.
-                    let (user, version, session) = self.server.withLock {
-                        ($0.user, $0.known[place], self.cache.session)
-                    }
-                    let call = try ValidatedCall(self.call("GET", place, user: user))
-                    let limits = HTTPExchange.Limits(
-                        silence: .seconds(1_000),
-                        deadline: nil,
-                        body: nil,
-                        from: self.cache.time.now,
-                        session: session
-                    )
-                    let sink = HTTPBuffer(limit: .max)
-                    let exchange = HTTPExchange(call, limits, self.cache.time)
-                    var reply = try await self.cache.perform(call, exchange, into: sink)
-                    reply.body = sink.body
+                    // A call belongs to the session of its start, and so do its credentials.
+                    let (user, version) = self.server.withLock { ($0.user, $0.known[place]) }
+                    let reply = try await self.cache.send(self.call("GET", place, user: user))
                     return (user, version, reply)
                 }
                 if self.schedule.draw(0..<6) == 0 {

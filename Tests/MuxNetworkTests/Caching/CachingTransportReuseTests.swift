@@ -43,6 +43,7 @@ struct CachingTransportReuseTests {
     /// Whoever is signed in.
     private struct Account: HTTPAuthenticator {
         let name: Locked<String>
+        var sessionRepository: MuxRepository?
 
         nonisolated(nonsending) func authorized<Output: Sendable>(
             _ send: (any HTTPToken) async throws -> RunResult<Output>
@@ -80,14 +81,22 @@ struct CachingTransportReuseTests {
     }
 
     @Test func `HC-05 a call of a former session gets nothing of the next one`() async throws {
-        let (cache, server) = self.world.cache { _ in Self.reply("bob", ["Cache-Control": "max-age=60"]) }
-        var former = try ValidatedCall(self.world.call())
-        former.session = cache.session
+        let (cache, server) = self.world.cache { _ in Self.reply(#"{"version":1}"#, ["Cache-Control": "max-age=60"]) }
+        let gate = Gate<Void>()
+        let slow = ClosureTransport { call in
+            try await gate.pass()
+            return try await cache.send(call)
+        }
+        let account = Account(name: Locked("alice"), sessionRepository: self.world.repository)
+        let former = Task { try await self.world.client(slow, authenticator: account).response(to: GetNumber()) }
+        await gate.waitForCall(1)
         await self.world.repository.clearAll()
-        _ = try await cache.send(self.world.call())
+        let next = self.world.client(cache, authenticator: account)
+        _ = try await next.response(to: GetNumber())
+        gate.openForGood(returning: ())
 
-        #expect(try await cache.send(former).headers.cacheStatuses.last?.isHit == false)
-        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
+        #expect(try await former.value.headers.cacheStatuses.last?.isHit == false)
+        #expect(try await next.response(to: GetNumber()).headers.cacheStatuses.last?.isHit == true)
         #expect(server.calls.count == 2)
     }
 

@@ -120,12 +120,14 @@ struct AccountOfClientTests {
             try await HTTPClient(transport: cache, authenticator: self.runner(other)).output(of: Ask())
                 == Data("1".utf8)
         )
-        // One that was named nowhere goes with the first client that has a session.
-        let shared = CachingTransport(self.mirror)
+        // No two caches may use the same folder, so the folder belongs to the first account.
+        let options = CachingTransport.Options(cacheKey: "HTTP", directory: self.folder)
+        let shared = CachingTransport(self.mirror, options: options)
         let first = HTTPClient(transport: shared, authenticator: self.runner(own))
         let second = HTTPClient(transport: shared, authenticator: self.runner(other))
         #expect(try await first.output(of: Ask()) == Data("1".utf8))
         await #expect(throws: MuxError.repositoryMismatch) { try await second.output(of: Ask()) }
+        try? FileManager.default.removeItem(at: self.folder)
     }
 
     @Test func `CO-09 media and what is decoded of them belong to the repository of their dependency`() async throws {

@@ -27,7 +27,7 @@ package final class CurlTransport: ValidatedTransport {
 
     package func perform(
         _ call: ValidatedCall,
-        _ exchange: HTTPExchange,
+        _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         defer { withExtendedLifetime(self) {} }
@@ -39,6 +39,7 @@ package final class CurlTransport: ValidatedTransport {
         {
             throw HTTPError.preparation(.unsupportedOption(name: "clientCertificate"))
         }
+        let exchange = HTTPExchange(call, limits, self.time)
         let sink = DecodingSink(sink, call) { try exchange.check() }
         let reply = try await exchange.run(into: sink) { self.start(call, $0) }
         try sink.finish()

@@ -74,10 +74,10 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
 
     package func perform(
         _ call: ValidatedCall,
-        _ exchange: HTTPExchange,
+        _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        try await self.base.perform(call, exchange, into: sink)
+        try await self.base.perform(call, limits, into: sink)
     }
 
     /// The shared transport with default options.

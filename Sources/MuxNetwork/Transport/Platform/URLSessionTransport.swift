@@ -62,7 +62,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
 
     package func perform(
         _ call: ValidatedCall,
-        _ exchange: HTTPExchange,
+        _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         #if canImport(Security)
@@ -79,6 +79,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         for (name, value) in call.call.headers.combined { request.setValue(value, forHTTPHeaderField: name) }
         let make = try await self.task(request, call.call.body)
         defer { withExtendedLifetime((self, make)) {} }
+        let exchange = HTTPExchange(call, limits, self.time)
         return try await exchange.run(into: sink) { self.bridge.start($0, in: self.session, make) }
     }
 

@@ -1,0 +1,283 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The order of a client's steps: cache, token, retry, `Retry-After`, invalidation, transport.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct ClientChainTests {
+    private let world = CachingWorld()
+
+    /// An authenticator with the token of a closure.
+    private struct Account: HTTPAuthenticator {
+        var repository: MuxRepository?
+        let token: @Sendable () async throws -> String
+
+        var sessionRepository: MuxRepository? { self.repository }
+
+        nonisolated(nonsending) func authorized<Output: Sendable>(
+            _ send: (any HTTPToken) async throws -> RunResult<Output>
+        ) async throws -> Output {
+            if case .output(let output) = try await send(try await self.token()) { return output }
+            // The token was refused: once more, with a new one.
+            guard case .output(let output) = try await send(try await self.token()) else { throw BadDependency() }
+            return output
+        }
+    }
+
+    private struct NoToken: Error {}
+    private struct Lost: Error {}
+
+    private func account(_ token: @escaping @Sendable () async throws -> String) -> Account {
+        Account(repository: self.world.repository, token: token)
+    }
+
+    /// A response whose version is the last word of the token.
+    private static func mirror(_ call: HTTPCall, _ headers: HTTPHeaders = ["Cache-Control": "max-age=60"]) -> HTTPReply
+    {
+        let token = call.headers["Authorization"]?.split(separator: " ").last ?? "0"
+        return HTTPReply(status: 200, headers: headers, body: Data(#"{"version":\#(token)}"#.utf8))
+    }
+
+    @Test func `HS-03 a fresh stored response needs neither a token nor a network`() async throws {
+        let works = Locked(true)
+        let transport = ClosureTransport { call in
+            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            return Self.mirror(call)
+        }
+        let tokens = Locked(0)
+        let client = self.world.client(
+            .caching(transport),
+            authenticator: self.account {
+                guard works.withLock(\.self) else { throw NoToken() }
+                tokens.withLock { $0 += 1 }
+                return "1"
+            }
+        )
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        works.withLock { $0 = false }
+
+        let (number, response) = try await client.execute(GetNumber())
+        #expect(number.version == 1)
+        #expect(response.headers.cacheStatuses.last?.isHit == true)
+        #expect(tokens.withLock(\.self) == 1 && transport.calls.count == 1)
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
+    }
+
+    @Test func `HS-03 a stale response replaces a token that cannot be renewed without a network`() async throws {
+        let works = Locked(true)
+        let transport = ClosureTransport { Self.mirror($0) }
+        let client = self.world.client(
+            .caching(transport),
+            authenticator: self.account {
+                guard works.withLock(\.self) else { throw URLError(.notConnectedToInternet) }
+                return "1"
+            }
+        )
+        _ = try await client.output(of: GetNumber())
+        self.world.clock.advance(by: .seconds(61))
+        works.withLock { $0 = false }
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        #expect(transport.calls.count == 1)
+    }
+
+    @Test func `HS-03 a hit takes at most three locks`() async throws {
+        // A virtual clock has a lock, and the system's clock has none.
+        let account = Account(repository: MuxRepository(store: MemoryStore())) { "1" }
+        let client = HTTPClient(transport: .caching(ClosureTransport { Self.mirror($0) }), authenticator: account)
+        _ = try await client.response(to: GetNumber())
+        // Other tests acquire locks at the same time: the smallest count is the count of the hit.
+        var smallest: Int?
+        for _ in 0..<2_000 {
+            guard let before = LockCount.total else { return }  // a release build does not count
+            _ = try await client.response(to: GetNumber())
+            smallest = min(smallest ?? .max, (LockCount.total ?? .max) - before)
+        }
+        let count = try #require(smallest)
+        #expect((1...3).contains(count))
+    }
+
+    @Test func `HS-03 a refused token is renewed below the cache`() async throws {
+        let tokens = Locked(0)
+        let transport = ClosureTransport { call in
+            call.headers["Authorization"] == "Bearer 1" ? HTTPReply(status: 401) : Self.mirror(call)
+        }
+        let client = self.world.client(
+            .caching(transport),
+            authenticator: self.account {
+                tokens.withLock { tokens in
+                    tokens += 1
+                    return String(tokens)
+                }
+            }
+        )
+        for _ in 0..<3 { #expect(try await client.output(of: GetNumber()).version == 2) }
+        #expect(transport.calls.map { $0.headers["Authorization"] } == ["Bearer 1", "Bearer 2"])
+    }
+
+    @Test func `HS-03 a revalidation in the background has the current token`() async throws {
+        let token = Locked("1")
+        let transport = ClosureTransport {
+            Self.mirror($0, ["Cache-Control": "max-age=10, stale-while-revalidate=1000"])
+        }
+        let cache = CachingTransport(transport)
+        let client = self.world.client(cache, authenticator: self.account { token.withLock(\.self) })
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        token.withLock { $0 = "2" }
+        self.world.clock.advance(by: .seconds(20))
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        #expect(await settledOccupancy { cache.occupancy } == (0, 0, 0))
+        #expect(try await client.output(of: GetNumber()).version == 2)
+        #expect(transport.calls.count == 2)
+    }
+
+    @Test func `HS-03 the age of a response begins with the attempt that got the response`() async throws {
+        let attempts = Locked(0)
+        let transport = ClosureTransport { call in
+            let attempt = attempts.withLock { attempts in
+                attempts += 1
+                return attempts
+            }
+            guard attempt > 1 else { return HTTPReply(status: 503, headers: ["Retry-After": "50"]) }
+            return Self.mirror(call)
+        }
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
+            configuration.retry = RetryPolicy(maxAttempts: 2)
+        }
+        let first = Task { try await client.output(of: GetNumber()).version }
+        await self.world.clock.waitForSleepers(1)
+        self.world.clock.advance(by: .seconds(50))
+        #expect(try await first.value == 1)
+        self.world.clock.advance(by: .seconds(30))
+        // With the wait of 50 seconds, the age would exceed the lifetime of 60 seconds.
+        #expect(try await client.response(to: GetNumber()).headers.cacheStatuses.last?.isHit == true)
+        #expect(transport.calls.count == 2)
+    }
+
+    @Test(arguments: [nil, HTTPReply(status: 503)])
+    func `HS-03 a stale response that replaces a failure is used without a retry`(failure: HTTPReply?) async throws {
+        let isFirst = Locked(true)
+        let transport = ClosureTransport { call in
+            let isFirst = isFirst.withLock { isFirst in
+                defer { isFirst = false }
+                return isFirst
+            }
+            guard !isFirst else { return Self.mirror(call, ["Cache-Control": "max-age=10, stale-if-error=1000"]) }
+            guard let failure else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            return failure
+        }
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
+            configuration.retry = .immediate(maxAttempts: 5)
+        }
+        _ = try await client.output(of: GetNumber())
+        self.world.clock.advance(by: .seconds(20))
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        #expect(transport.calls.count == 2)
+        // Without a stored response, each attempt is made.
+        _ = try? await client.output(of: GetNumber(id: "b"))
+        #expect(transport.calls.count == 2 + 5)
+    }
+
+    @Test func `HS-03 a redirection to another origin has no token, also behind a cache`() async throws {
+        let transport = ExchangeTransport(clock: self.world.clock) { call, sink in
+            let reply =
+                switch call.url.path() {
+                case "/numbers/a": HTTPReply(status: 302, headers: ["Location": "/numbers/b"])
+                case "/numbers/b": HTTPReply(status: 302, headers: ["Location": "https://other.example/numbers/c"])
+                default:
+                    HTTPReply(
+                        status: 200,
+                        body: Data(#"{"version":\#(call.headers["Authorization"] == nil ? 1 : 0)}"#.utf8)
+                    )
+                }
+            if call.url.path() == "/numbers/b", call.headers["Authorization"] == nil { throw Lost() }
+            try await sink.receive(head: HTTPReply(status: reply.status, headers: reply.headers))
+            if !reply.body.isEmpty { try await sink.receive(reply.body) }
+            return [:]
+        }
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" })
+        #expect(try await client.output(of: GetNumber()).version == 1)
+    }
+
+    @Test func `HS-03 Vary on Authorization separates the clients of a cache, and no tokens of one client`()
+        async throws
+    {
+        let transport = ClosureTransport {
+            Self.mirror($0, ["Cache-Control": "max-age=60", "Vary": "Accept, Authorization"])
+        }
+        let cache = CachingTransport(transport)
+        let token = Locked("1")
+        let first = self.world.client(cache, authenticator: self.account { token.withLock(\.self) })
+        let second = self.world.client(cache, authenticator: self.account { "3" })
+        let open = HTTPClient(transport: CachingTransport(transport, repository: self.world.repository))
+        #expect(try await first.output(of: GetNumber()).version == 1)
+        #expect(try await second.output(of: GetNumber()).version == 3)
+        #expect(try await open.output(of: GetNumber()).version == 0)
+        #expect(try await first.output(of: GetNumber(), token: "4").version == 4)
+        token.withLock { $0 = "2" }
+        #expect(try await first.output(of: GetNumber()).version == 1)
+        #expect(try await second.output(of: GetNumber()).version == 3)
+        #expect(transport.calls.count == 4)
+    }
+
+    @Test func `HS-03 a call of an ended session is not sent with a token of the next session`() async throws {
+        let gate = Gate<String>()
+        let transport = ClosureTransport { Self.mirror($0) }
+        let client = self.world.client(.caching(transport), authenticator: self.account { try await gate.pass() })
+        let late = Task { try await client.output(of: GetNumber()) }
+        await gate.waitForCall(1)
+        await self.world.repository.clearAll()
+        gate.openForGood(returning: "2")
+        let error = await #expect(throws: HTTPError.self) { try await late.value }
+        if case .authentication(MuxError.sessionEnded)? = error {} else { Issue.record("\(String(describing: error))") }
+        #expect(transport.calls.isEmpty)
+        #expect(try await client.output(of: GetNumber()).version == 2)
+    }
+
+    @Test func `HS-03 one cache serves the accounts of several repositories, and no account sees another's responses`()
+        async throws
+    {
+        let transport = ClosureTransport { Self.mirror($0) }
+        let cache = CachingTransport(transport)
+        let repositories = [self.world.repository, MuxRepository(store: MemoryStore())]
+        let clients = zip(repositories, ["1", "2"]).map { repository, token in
+            self.world.client(cache, authenticator: Account(repository: repository) { token })
+        }
+        for _ in 0..<2 {
+            for (client, version) in zip(clients, 1...) {
+                #expect(try await client.output(of: GetNumber()).version == version)
+            }
+        }
+        #expect(transport.calls.count == 2 && cache.statistics.hits == 2)
+        await repositories[0].clearAll()
+        for (client, version) in zip(clients, 1...) {
+            #expect(try await client.output(of: GetNumber()).version == version)
+        }
+        #expect(transport.calls.count == 3)
+        #expect(await cache.removeAll().isComplete)
+        for client in clients { _ = try await client.output(of: GetNumber()) }
+        #expect(transport.calls.count == 5)
+    }
+
+    @Test func `HS-03 a cache takes part in a sign-out from the creation of its client`() async throws {
+        let folder = try CacheFolder()
+        var options = CachingTransport.Options(cacheKey: "HTTP", directory: folder.url)
+        options.memoryBodyLimit = 0
+        let transport = ClosureTransport { Self.mirror($0) }
+        let before = self.world.client(.caching(transport, options: options), authenticator: self.account { "1" })
+        _ = try await before.output(of: GetNumber())
+        await self.world.repository.saveAll()
+        #expect(try folder.files().count == 1)
+
+        let next = self.world.relaunched()
+        let client = next.client(
+            .caching(transport, options: options),
+            authenticator: Account(repository: next.repository) { "2" }
+        )
+        #expect(await next.repository.clearAll().isComplete)
+        #expect(try folder.files().isEmpty)
+        #expect(try await client.output(of: GetNumber()).version == 2)
+    }
+}
