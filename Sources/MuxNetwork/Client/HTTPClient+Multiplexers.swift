@@ -159,7 +159,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
     }
 
     private func noted(_ key: Key, _ request: Request) -> HTTPResourceName? {
-        let name = (try? request.url()).flatMap { HTTPResourceName($0) }
+        let name = (try? self.conditionalFetch.client.configuration.url(of: request)).flatMap { HTTPResourceName($0) }
         if let name { self.index.note(key, name) }
         return name
     }

@@ -137,6 +137,24 @@ public struct HTTPClient: Sendable {
         return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
     }
 
+    /// Sends a GET request below the client's base URL: `let user: User = try await client.get("/users/42")`.
+    ///
+    /// - Parameters:
+    ///   - path: The path below ``HTTPClient/Configuration/baseURL``.
+    ///   - query: The query parameters, after the parameters of the base URL.
+    ///   - headers: Header fields of the request.
+    /// - Returns: The body as `Data`, or decoded from JSON.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
+    ///   `CancellationError`.
+    public func get<Output: Decodable & Sendable>(
+        _ path: HTTPPath,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws -> Output {
+        let endPoint = HTTPEndPoint(path: path, query: query)
+        return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
+    }
+
     /// Sends a request and returns the response with any status.
     ///
     /// - Parameters:
@@ -263,7 +281,7 @@ extension HTTPCall {
         headers: HTTPHeaders,
         configuration: HTTPClient.Configuration
     ) throws(HTTPError.PreparationFailure) {
-        let url = try request.url(path: values)
+        let url = try configuration.url(of: request, path: values)
         let method = request.method
         var fields = configuration.fields(of: request)
         var content: HTTPCall.Body?
@@ -293,18 +311,28 @@ extension HTTPClient.Configuration {
         let own: HTTPHeaders = [.accept: self.contentType.rawValue]
         return own.merging(self.headers).merging(request.headers)
     }
-}
 
-extension HTTPRequest {
-    /// The URL with `values` for the path's placeholders; these replace the request's own values.
-    func url(path values: [String: String] = [:]) throws(HTTPError.PreparationFailure) -> URL {
-        try self.endPoint.url(path: self.pathValues.merging(values) { $1 }, query: self.queryItems)
+    /// The URL of a request; `values` for the path's placeholders replace the request's own values.
+    func url(
+        of request: some HTTPRequest,
+        path values: [String: String] = [:]
+    ) throws(HTTPError.PreparationFailure) -> URL {
+        var endPoint = request.endPoint
+        if endPoint.host == .base, let baseURL {
+            endPoint = try HTTPEndPoint(baseURL).appending(endPoint.path, query: endPoint.query)
+        }
+        return try endPoint.url(path: request.pathValues.merging(values) { $1 }, query: request.queryItems)
     }
 }
 
 extension HTTPClient {
     /// The settings of all requests of an ``HTTPClient``.
     public struct Configuration: Sendable {
+        /// The URL of the server for requests without a host: `HTTPEndPoint(path: "/users/{id}")`.
+        ///
+        /// The path of the base URL precedes the path of the request, and so does the query.
+        public var baseURL: URL?
+
         /// The value of `Accept`, and the content type of a body without a type; JSON.
         public var contentType: HTTPMediaType
 
@@ -363,6 +391,7 @@ extension HTTPClient {
 
         /// The parameters have the names of the properties.
         public init(
+            baseURL: URL? = nil,
             contentType: HTTPMediaType = .json,
             headers: HTTPHeaders = [:],
             transport: HTTPTransportOptions = .init(),
@@ -374,6 +403,7 @@ extension HTTPClient {
             validatesWithoutLifetime: Bool = true,
             wallTime: @escaping @Sendable () -> Date = { Date() }
         ) {
+            self.baseURL = baseURL
             self.contentType = contentType
             self.headers = headers
             self.transport = transport

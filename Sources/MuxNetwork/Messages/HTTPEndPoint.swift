@@ -25,7 +25,19 @@ public struct HTTPEndPoint: Sendable, Hashable {
     public var query: HTTPQuery
 
     /// Makes an end point.
-    public init(scheme: HTTPHost.Scheme = .https, host: HTTPHost, path: HTTPPath = "/", query: HTTPQuery = []) {
+    ///
+    /// - Parameters:
+    ///   - scheme: The scheme, ignored with the host ``HTTPHost/base``.
+    ///   - host: The server; by default the server of ``HTTPClient/Configuration/baseURL``, whose path precedes
+    ///     `path`.
+    ///   - path: The path, which may have placeholders.
+    ///   - query: The query parameters before the parameters of a request.
+    public init(
+        scheme: HTTPHost.Scheme = .https,
+        host: HTTPHost = .base,
+        path: HTTPPath = "/",
+        query: HTTPQuery = []
+    ) {
         self.scheme = scheme
         self.host = host
         self.path = path

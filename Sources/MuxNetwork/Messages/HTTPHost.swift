@@ -14,6 +14,11 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     /// The host as written.
     private let text: String
 
+    /// The server of ``HTTPClient/Configuration/baseURL``.
+    ///
+    /// Without a base URL, requests throw ``HTTPError/PreparationFailure/missingHost``.
+    public static let base = HTTPHost("")
+
     /// Makes a host from `name` or `name:port`.
     public init(_ text: String) { self.text = text }
 

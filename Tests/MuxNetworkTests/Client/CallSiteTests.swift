@@ -114,4 +114,65 @@ struct CallSiteTests {
             #expect(!"\(String(describing: error))".contains("secret"))
         }
     }
+
+    private struct GetBook: HTTPRequest {
+        typealias Output = Data
+        var method: HTTPMethod { .get }
+        var endPoint: HTTPEndPoint { HTTPEndPoint(path: "/books/{id}", query: ["full": "1"]) }
+        var pathValues: [String: String] { ["id": "a/b"] }
+        var queryItems: HTTPQuery { ["page": "2"] }
+    }
+
+    @Test(arguments: [
+        ("https://api.example.com", "https://api.example.com"), ("http://localhost:8080/", "http://localhost:8080"),
+        ("https://api.example.com/v1/", "https://api.example.com/v1"),
+    ])
+    func `CS-07 a request without a host goes to the base URL of its client`(base: String, prefix: String) async throws {
+        let transport = ScriptedTransport { _, _ in .json("{}") }
+        let client = HTTPClient(configuration: .init(baseURL: URL(string: base)), transport: transport)
+        _ = try await client.get("/users/\(42)", query: ["fields": "name"]) as Data
+        _ = try await client.output(of: GetBook())
+        let book = client.multiplexer(GetBook())
+        _ = try await book.request()
+        _ = try await client.get(try #require(self.url)) as Data
+        #expect(
+            transport.calls.map(\.url.absoluteString) == [
+                "\(prefix)/users/42?fields=name", "\(prefix)/books/a%2Fb?full=1&page=2",
+                "\(prefix)/books/a%2Fb?full=1&page=2", self.url?.absoluteString,
+            ]
+        )
+    }
+
+    @Test func `CS-07 a change below the base URL makes the cached value of its resource stale`() async throws {
+        struct ChangeBook: HTTPCommand {
+            var method: HTTPMethod { .put }
+            var endPoint: HTTPEndPoint { HTTPEndPoint(path: "/books/1") }
+        }
+        struct GetOne: HTTPRequest {
+            typealias Output = Data
+            var method: HTTPMethod { .get }
+            var endPoint: HTTPEndPoint { HTTPEndPoint(path: "/books/1") }
+        }
+        let transport = ScriptedTransport { _, _ in HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]) }
+        let client = HTTPClient(
+            configuration: .init(baseURL: URL(string: "https://api.example.com/v1")),
+            transport: transport
+        )
+        let book = client.multiplexer(GetOne())
+        for _ in 0..<2 { _ = try await book.request() }
+        #expect(transport.calls.count == 1)
+        try await client.output(of: ChangeBook())
+        _ = try await book.request()
+        #expect(transport.calls.count == 3)
+    }
+
+    @Test func `CS-07 a request without a host and a client without a base URL are a typed error`() async throws {
+        let (client, transport) = self.client()
+        let error = await #expect(throws: HTTPError.self) { try await client.get("/users/42") as Data }
+        guard case .preparation(.missingHost, _)? = error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        #expect(transport.calls.isEmpty)
+    }
 }
