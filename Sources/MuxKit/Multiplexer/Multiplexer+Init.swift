@@ -8,22 +8,8 @@
 // initialiser is disfavoured.
 
 extension Multiplexer {
-    /// The name of a value on disk.
-    ///
-    /// The name may be any text. It must be the same in every launch, and differ from the names of other
-    /// multiplexers.
-    ///
-    /// If the value is `Codable`, write a string literal, with or without interpolations; for other texts use
-    /// ``init(_:)``.
-    public struct CacheKey: Sendable {
-        @usableFromInline package var persistence: Persistence<SoleKey, Value>
-
-        /// Makes a name from a text.
-        public init(_ text: String) where Value: Codable {
-            self.persistence = Persistence(domain: text) { _ in nil }
-            self.persistence.isShared = true
-        }
-    }
+    /// The name of a value on disk: the name of a map without keys.
+    public typealias CacheKey = MultiplexerMap<Never, Value>.CacheKey
 
     /// Makes a multiplexer.
     ///
@@ -43,7 +29,7 @@ extension Multiplexer {
         self.init(
             policy: policy,
             repository: repository,
-            persistence: cacheKey?.persistence,
+            persistence: cacheKey?.solePersistence,
             fetch: .value { _ in try await onFetch() }
         )
     }
@@ -66,7 +52,7 @@ extension Multiplexer {
         self.init(
             policy: policy,
             repository: repository,
-            persistence: cacheKey?.persistence,
+            persistence: cacheKey?.solePersistence,
             fetch: .fetched { try await onFetch($1) }
         )
     }
@@ -94,7 +80,7 @@ extension Multiplexer {
         onFetch: @escaping @Sendable @concurrent (Runner.Dependency) async throws -> Value
     ) {
         let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
-        let persistence = cacheKey?.persistence
+        let persistence = cacheKey?.solePersistence
         self.init(
             policy: policy,
             repository: choice.repository,
@@ -106,14 +92,3 @@ extension Multiplexer {
         )
     }
 }
-
-extension Multiplexer.CacheKey: ExpressibleByUnicodeScalarLiteral where Value: Codable {}
-
-extension Multiplexer.CacheKey: ExpressibleByExtendedGraphemeClusterLiteral where Value: Codable {}
-
-extension Multiplexer.CacheKey: ExpressibleByStringLiteral where Value: Codable {
-    /// Makes a name from a literal.
-    public init(stringLiteral value: String) { self.init(value) }
-}
-
-extension Multiplexer.CacheKey: ExpressibleByStringInterpolation where Value: Codable {}

@@ -1,28 +1,31 @@
 extension MultiplexerMap {
-    /// The name of a map's values on disk.
+    /// The name of the values of a map or multiplexer on disk.
     ///
     /// The name may be any text. It must be the same in every launch, and differ from the names of other
     /// multiplexers.
     ///
     /// If the keys are ``MuxKey`` and the values `Codable`, write a string literal, with or without
-    /// interpolations; for other texts use ``init(_:)``.
+    /// interpolations; for a variable or the case of an enum use ``init(_:)``.
     public struct CacheKey: Sendable {
         @usableFromInline package var persistence: Persistence<ExactKey<Key>, Value>
 
-        /// Makes a name from a text.
-        public init(_ text: String) where Key: MuxKey, Value: Codable {
-            self.persistence = Persistence(domain: text) { $0.key.keyText }
+        /// Makes a name from a text, or from the text of a key such as the case of an enum.
+        public init(_ name: some MuxKey) where Key: MuxKey, Value: Codable {
+            self.persistence = Persistence(domain: name.keyText) { $0.key.keyText }
             self.persistence.isShared = true
         }
 
         /// Makes a name of values with tags, for ``MuxRepository/clear(tags:)``.
         ///
         /// - Parameters:
-        ///   - text: The name.
+        ///   - name: The name.
         ///   - tags: Returns the tags of a key's value, such as a city or a viewer; always the same tags for
         ///     a key.
-        public init(_ text: String, tags: @escaping @Sendable (Key) -> [String]) where Key: MuxKey, Value: Codable {
-            self.init(text)
+        public init(
+            _ name: some MuxKey,
+            tags: @escaping @Sendable (Key) -> [String]
+        ) where Key: MuxKey, Value: Codable {
+            self.init(name)
             self.persistence.tags = { tags($0.key) }
         }
     }
@@ -119,3 +122,14 @@ extension MultiplexerMap.CacheKey: ExpressibleByStringLiteral where Key: MuxKey,
 }
 
 extension MultiplexerMap.CacheKey: ExpressibleByStringInterpolation where Key: MuxKey, Value: Codable {}
+
+/// The key of a ``Multiplexer``, whose only value has a name without a key.
+extension Never: MuxKey {
+    /// Never called.
+    public var keyText: String { switch self {} }
+}
+
+extension MultiplexerMap.CacheKey where Key == Never {
+    /// The persistence of the only value of a ``Multiplexer``.
+    @usableFromInline package var solePersistence: Persistence<SoleKey, Value> { Persistence(ofSole: self.persistence) }
+}

@@ -2,11 +2,12 @@ public import Foundation
 
 /// A key of a ``MultiplexerMap`` with values on disk.
 ///
-/// Strings, numbers, `Bool`, `UUID` and `URL` are keys. A custom type needs a conformance and a ``keyText``;
-/// for a `LosslessStringConvertible` type, the default ``keyText`` is the description:
+/// Strings, numbers, `Bool`, `UUID` and `URL` are keys. A custom type needs a conformance and a ``keyText``.
+/// The default ``keyText`` is the description of a `LosslessStringConvertible` type, otherwise the text of a
+/// raw value:
 ///
 /// ```swift
-/// extension UserID: MuxKey { var keyText: String { self.rawValue } }
+/// enum Language: String, MuxKey { case german, english }
 /// ```
 ///
 /// **Equality.** Maps, batches and the disk treat two keys as the same key if the keys are equal *and* their
@@ -26,6 +27,16 @@ public protocol MuxKey: Hashable, Sendable {
 }
 
 extension MuxKey where Self: LosslessStringConvertible {
+    /// The key's lossless description.
+    public var keyText: String { self.description }
+}
+
+extension MuxKey where Self: RawRepresentable, RawValue: MuxKey {
+    /// The text of the raw value.
+    public var keyText: String { self.rawValue.keyText }
+}
+
+extension MuxKey where Self: RawRepresentable & LosslessStringConvertible, RawValue: MuxKey {
     /// The key's lossless description.
     public var keyText: String { self.description }
 }

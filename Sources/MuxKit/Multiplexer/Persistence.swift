@@ -25,6 +25,17 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     var refreshName: MuxStoreKey { MuxStoreKey(domain: self.domain) }
 }
 
+extension Persistence where Key == SoleKey {
+    /// The persistence of a value without a key, with the name and the coding of another persistence.
+    init(ofSole other: Persistence<ExactKey<Never>, Value>) {
+        self.domain = other.domain
+        self.text = { _ in nil }
+        self.encode = other.encode
+        self.decode = other.decode
+        self.isShared = other.isShared
+    }
+}
+
 extension Persistence where Value: Codable {
     /// JSON, with the default settings of `JSONEncoder` and `JSONDecoder`.
     init(domain: String, text: @escaping @Sendable (Key) -> String?) {

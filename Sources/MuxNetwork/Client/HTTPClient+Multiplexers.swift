@@ -47,7 +47,7 @@ extension HTTPClient {
         let multiplexer = Multiplexer(
             policy: resource.policy,
             repository: resource.repository,
-            persistence: resource.persistence(like: cacheKey?.persistence) { _ in true },
+            persistence: resource.persistence(like: cacheKey?.solePersistence) { _ in true },
             selection: resource.selection { _ in true },
             fetch: .fetched { try await resource.fetch(true, $1) }
         )
