@@ -60,6 +60,46 @@ extension MultiplexerMap {
         )
     }
 
+    /// Makes a map that fetches many keys at a time with a dependency, such as an access token.
+    ///
+    /// All keys of a batch are fetched with the same dependency. If the server rejects the dependency, the
+    /// fetch throws a ``BadDependencyError``, and runs once more for the entire batch with a new dependency.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - batching: The limits of batches.
+    ///   - repository: The repository of the map, for common saves and sign-outs; `nil`, the default, for the
+    ///     repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository. With a
+    ///     repository that differs from the dependency's repository, requests fail with
+    ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
+    ///   - onFetchMany: Fetches the values of some keys. A key without a value in the result fails alone,
+    ///     with ``MuxError/notFound``; a thrown error fails all keys of the batch.
+    @_disfavoredOverload
+    public init<Runner: DependencyRunner>(
+        cacheKey: CacheKey? = nil,
+        dependency: Runner,
+        policy: MuxPolicy = .init(),
+        batching: MuxPolicy.Batching = .init(),
+        repository: MuxRepository? = nil,
+        onFetchMany: @escaping @Sendable @concurrent ([Key], Runner.Dependency) async throws -> [Key: Value]
+    ) {
+        let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
+        let persistence = cacheKey?.persistence
+        let batcher = Self.batcher(batching, choice.repository) { keys in
+            try choice.check(persistence?.domain)
+            return try await dependency.run { .output(try await onFetchMany(keys, $0)) }
+        }
+        self.init(
+            policy: policy,
+            repository: choice.repository,
+            persistence: choice.isMismatch ? nil : persistence,
+            largestBatch: batching.maximumSize,
+            fetch: .value { try await batcher.value(of: $0) }
+        )
+    }
+
     fileprivate static func batcher(
         _ batching: MuxPolicy.Batching,
         _ repository: MuxRepository,

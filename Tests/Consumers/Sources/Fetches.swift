@@ -10,6 +10,9 @@ extension Backend {
     static func fetchUserProfiles(ids: [String]) async throws -> [String: User] {
         ids.reduce(into: [:]) { $0[$1] = User(name: "many \($1)") }
     }
+    static func fetchMany(ids: [String], token: String) async throws -> [String: User] {
+        ids.reduce(into: [:]) { $0[$1] = User(name: "\($1) \(token)") }
+    }
     static func profileForNow(_: FetchedBefore<Profile>?) async throws -> Fetched<Profile> {
         Fetched(Profile(name: "for now"))
     }

@@ -216,6 +216,26 @@ struct OneLinerTests {
         #expect(try await users.request(key: .profile).name == "profile")
     }
 
+    @Test func `CS-07 a map of batches accepts a dependency`() async throws {
+        let repository = MuxRepository(store: MemoryStore())
+        let runner = DependentRunner { "token" }
+        let users = MultiplexerMap<String, User>(
+            dependency: runner,
+            repository: repository,
+            onFetchMany: { ids, token in
+                Dictionary(uniqueKeysWithValues: ids.map { ($0, User(name: "\($0) with \(token)")) })
+            }
+        )
+        let many = MultiplexerMap(
+            cacheKey: "many",
+            dependency: runner,
+            repository: repository,
+            onFetchMany: Backend.fetchMany
+        )
+        #expect(try await users.request(key: "Ada").name == "Ada with token")
+        #expect(try await many.request(keys: ["a", "b"]).mapValues(\.name) == ["a": "a token", "b": "b token"])
+    }
+
     @Test func `CO-03 a closure that only throws is not ambiguous`() async throws {
         let multiplexers = [
             Multiplexer<Int> { throw Offline() },
@@ -236,6 +256,7 @@ struct OneLinerTests {
             MultiplexerMap<String, Int>(cacheKey: "throws with a token", dependency: globalOAuth) { _, _ in
                 throw Offline()
             },
+            MultiplexerMap<String, Int>(dependency: globalOAuth, onFetchMany: { _, _ in throw Offline() }),
         ]
         for map in maps {
             await #expect(throws: Offline.self) { try await map.request(key: "k") }
