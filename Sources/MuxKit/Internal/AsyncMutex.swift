@@ -9,8 +9,7 @@ package final class AsyncMutex: Sendable {
         var raise: (@Sendable (TaskPriority) -> Void)?
         /// The highest priority of all waiting operations since the mutex was last free.
         var wanted: TaskPriority?
-        var waiting: [CheckedContinuation<Void, Never>] = []
-        var next = 0
+        var waiting = FIFOQueue<CheckedContinuation<Void, Never>>()
     }
 
     private let lane = Locked(Lane())
@@ -65,24 +64,18 @@ package final class AsyncMutex: Sendable {
 
     private func leave() {
         let next = self.lane.withLock { lane -> CheckedContinuation<Void, Never>? in
-            guard lane.next < lane.waiting.count else {
+            guard let next = lane.waiting.popFirst() else {
                 lane = Lane()
                 return nil
             }
             lane.raise = nil
-            let next = lane.waiting[lane.next]
-            lane.next += 1
-            if lane.next > 32, lane.next * 2 > lane.waiting.count {
-                lane.waiting.removeFirst(lane.next)
-                lane.next = 0
-            }
             return next
         }
         next?.resume()
     }
 
-    /// The length of the wait queue, including operations that are running or have ended.
-    package var placeCount: Int { self.lane.withLock { $0.waiting.count } }
+    /// See ``FIFOQueue/placeCount``.
+    package var placeCount: Int { self.lane.withLock { $0.waiting.placeCount } }
 }
 
 /// An ``AsyncMutex`` that knows the task inside an operation.

@@ -1,3 +1,5 @@
+import MuxKit
+
 /// Limits the number of simultaneous calls to each host, in the order of arrival.
 ///
 /// A waiting call does not delay calls to other hosts. libcurl has such a limit as well, but when a
@@ -7,8 +9,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     private struct Queue: Sendable {
         var runningCount = 0
         /// Identifiers of waiting calls, and of calls that were removed while waiting.
-        var waiting: [Int] = []
-        var first = 0
+        var waiting = FIFOQueue<Int>()
         var leftCount = 0
     }
 
@@ -26,7 +27,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
 
     /// The numbers of hosts, of calls, and of places in queues.
     package var counts: (hosts: Int, calls: Int, places: Int) {
-        (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.count })
+        (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.placeCount })
     }
 
     /// Adds a call with a new identifier, which needs a connection.
@@ -57,13 +58,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         case .running(let host)?:
             guard var queue = self.queues.removeValue(forKey: host) else { return nil }
             defer { if queue.runningCount > 0 { self.queues[host] = queue } }
-            if queue.first > 16, queue.first * 2 > queue.waiting.count {
-                queue.waiting.removeFirst(queue.first)
-                queue.first = 0
-            }
-            while queue.first < queue.waiting.count {
-                let next = queue.waiting[queue.first]
-                queue.first += 1
+            while let next = queue.waiting.popFirst() {
                 guard case .waiting(_, let call)? = self.places[next] else { continue }
                 self.places[next] = .running(host)
                 return call
@@ -75,12 +70,10 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
 
     /// Removes cancelled calls from the queue of a host if most of its places are unused.
     private mutating func forgetThoseWhoLeft(at host: Host) {
-        guard let queue = self.queues[host], queue.leftCount > 16, queue.leftCount * 2 > queue.waiting.count else {
-            return
-        }
-        let present = queue.waiting[queue.first...].filter { self.places[$0] != nil }
-        self.queues[host]?.waiting = present
-        self.queues[host]?.first = 0
+        guard let queue = self.queues[host], queue.leftCount > 16, queue.leftCount * 2 > queue.waiting.placeCount
+        else { return }
+        let calls = self.places
+        self.queues[host]?.waiting.removeAll { calls[$0] == nil }
         self.queues[host]?.leftCount = 0
     }
 }
