@@ -88,18 +88,10 @@ extension MuxRepository {
             return run.finished()
         }
         let deadline = self.time.now.advanced(by: budget)
-        let hasTurn = FirstAnswer<Bool>()
-        self.spawn(name: "mux.save") {
-            hasTurn.give(await self.inLane { await self.perform(run, until: deadline) } != nil)
+        let hasTurn = try? await waiting(for: budget, by: self.time, self.spawn, isShielded: true) {
+            await self.inLane { await self.perform(run, until: deadline) } != nil
         }
-        let time = self.time
-        let timer = self.spawn(name: "mux.save.limit") {
-            guard (try? await time.sleep(for: deadline.duration(since: time.now))) != nil else { return }
-            hasTurn.give(true)
-        }
-        let isRefused = await !hasTurn.wait()
-        timer.cancel()
-        return isRefused ? run.refused(because: MuxError.calledFromStore) : run.finished()
+        return hasTurn == false ? run.refused(because: MuxError.calledFromStore) : run.finished()
     }
 
     /// Saves; in the lane.

@@ -135,7 +135,6 @@ package final class SharedStoreClient: Sendable {
         do {
             let isDone: Void? = try await waiting(for: budget, by: self.time, self.spawn) {
                 _ = try await store.load([])
-            } late: { _ in
             }
             return isDone == nil ? .timeOut : nil
         } catch {
@@ -196,12 +195,10 @@ package final class SharedStoreClient: Sendable {
         guard left > .zero else { return nil }
         do {
             // A cancelled call might leave a granted claim behind.
-            return try await shieldedFromCancellation {
-                try await self.call(within: left) {
-                    try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
-                } late: { client, claim in
-                    if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
-                }
+            return try await self.call(within: left, isShielded: true) {
+                try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+            } late: { client, claim in
+                if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
             }
         } catch {
             if !Self.isOutage(error) { refused(Self.reason(of: error)) }
@@ -225,10 +222,10 @@ package final class SharedStoreClient: Sendable {
     /// The claim ends in any case.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> PutOutcome {
         do {
+            guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
             // Other machines can use the entry although the caller has left.
-            let isStored = try await shieldedFromCancellation {
-                guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
-                return try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
+            let isStored = try await self.call(within: limit, isShielded: true) { store in
+                try await store.put(entry, with: ticket)
             }
             return isStored ? .stored : .claimLost
         } catch {
@@ -248,7 +245,6 @@ package final class SharedStoreClient: Sendable {
             try? await loop.runPlainly { _ in
                 let isDone: Void? = try? await waiting(for: budget, by: time, spawn) {
                     try await store.giveUp(ticket)
-                } late: { _ in
                 }
                 guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
             }
@@ -273,6 +269,7 @@ package final class SharedStoreClient: Sendable {
     ///
     /// - Parameters:
     ///   - limit: How long the call may take; the budget if `nil`.
+    ///   - isShielded: Whether the call continues after a cancellation of the caller.
     ///   - call: The call.
     ///   - late: Receives a later result.
     /// - Returns: The result of the call.
@@ -280,6 +277,7 @@ package final class SharedStoreClient: Sendable {
     ///   of the store.
     private func call<R: Sendable>(
         within limit: Duration? = nil,
+        isShielded: Bool = false,
         _ call: @escaping @Sendable @concurrent (any MuxSharedStore) async throws -> R,
         late: @escaping @Sendable (SharedStoreClient, R) -> Void = { _, _ in }
     ) async throws -> R {
@@ -289,7 +287,8 @@ package final class SharedStoreClient: Sendable {
         }
         let store = self.store
         do {
-            let result = try await waiting(for: limit ?? self.policy.budget, by: self.time, self.spawn) {
+            let limit = limit ?? self.policy.budget
+            let result = try await waiting(for: limit, by: self.time, self.spawn, isShielded: isShielded) {
                 try await call(store)
             } late: { result in
                 if case .success(let result) = result { late(self, result) }
@@ -299,7 +298,7 @@ package final class SharedStoreClient: Sendable {
             return result
         } catch {
             let now = self.time.now
-            if Task.isCancelled || error.isCancellation {
+            if (Task.isCancelled && !isShielded) || error.isCancellation {
                 self.state.withLock { $0.breaker.abandoned(ticket, at: now) }
             } else if Self.isOutage(error) {
                 self.state.withLock { $0.breaker.failed(ticket, at: now) }
@@ -340,7 +339,6 @@ package final class SharedStoreClient: Sendable {
         guard self.state.withLock({ $0.pending.contains(scopes) }) else { return }
         let isDone: Void? = try await waiting(for: limit, by: self.time, self.spawn) {
             try await self.sendPending(first: scopes)
-        } late: { _ in
         }
         guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
     }

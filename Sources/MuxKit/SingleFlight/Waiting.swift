@@ -1,13 +1,15 @@
 /// Waits for `operation` at most for `limit`; the operation then continues.
 ///
-/// The operation runs in a separate task. A cancellation of the caller cancels the operation, and the call
-/// waits for the operation's end. If the caller does the work of a flight, the operation is work of the
-/// flight, too: ``WaitForGraph`` detects a wait of the operation for the same flight.
+/// The operation runs in a separate task. A cancellation of the caller cancels the operation, unless the
+/// operation is shielded; the call still waits for the operation's end or the limit. If the caller does the
+/// work of a flight, the operation is work of the flight, too: ``WaitForGraph`` detects a wait of the
+/// operation for the same flight.
 ///
 /// - Parameters:
 ///   - limit: The maximum wait.
 ///   - time: Measures the time.
 ///   - spawn: Starts the tasks.
+///   - isShielded: Whether the operation continues after a cancellation of the caller.
 ///   - operation: Does the work.
 ///   - late: Called with the outcome of an operation that ended after the wait.
 /// - Returns: The result of the operation; `nil` if the operation took longer.
@@ -16,8 +18,9 @@ package func waiting<Success: Sendable>(
     for limit: Duration,
     by time: TimeSource,
     _ spawn: TaskLauncher,
+    isShielded: Bool = false,
     _ operation: @escaping @Sendable @concurrent () async throws -> Success,
-    late: @escaping @Sendable (Result<Success, any Error>) -> Void
+    late: @escaping @Sendable (Result<Success, any Error>) -> Void = { _ in }
 ) async throws -> Success? {
     let answer = FirstAnswer<Result<Success?, any Error>>()
     let executor = FlightContext.current?.isAwaited ?? false ? FlightExecutor.shared : nil
@@ -44,7 +47,7 @@ package func waiting<Success: Sendable>(
         return try await withTaskCancellationHandler {
             try await answer.wait().get()
         } onCancel: {
-            work.cancel()
+            if !isShielded { work.cancel() }
         }
     }
 }
