@@ -98,4 +98,22 @@ struct ConsumerTests {
             #expect(brought.contains(name), "\(name)")
         }
     }
+
+    @Test func `CS-03 consumers check the error of a cacheKey for a value that is not Codable`() throws {
+        let run = try Self.text("run")
+        #expect(run.contains("\ndiagnosed \"$here/Names/Refused.swift\" error"))
+        let refused = try Self.text("Names/Refused.swift")
+        for form in ["Multiplexer<Unsaved>(cacheKey: ", "MultiplexerMap<Int, Unsaved>(cacheKey: ", "'Decodable'"] {
+            #expect(refused.contains(form), "\(form)")
+        }
+    }
+
+    @Test func `CS-09 the statements of the article about pitfalls agree with the consumers and the manifest`() throws {
+        #expect(try Self.text("run").contains("\ndiagnosed \"$here/Names/Isolated.swift\" error"))
+        let page = try Repository.text("Sources/MuxKit/MuxKit.docc/Pitfalls.md")
+        let manifest = try Repository.text("Package.swift")
+        for system in [("macOS", "15"), ("iOS", "18")] {
+            #expect(page.contains("\(system.0) \(system.1)") && manifest.contains(".\(system.0)(.v\(system.1))"))
+        }
+    }
 }
