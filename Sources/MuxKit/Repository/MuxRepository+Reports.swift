@@ -162,16 +162,6 @@ extension MuxRepository {
         /// A request with ``MuxError/wouldDeadlock`` or ``MuxError/unusableKey`` is not counted.
         public var requests: Int { self.hits + self.joins + self.misses }
 
-        /// Adds the counters of another cache.
-        package mutating func add(_ other: Statistics) {
-            let counters: [WritableKeyPath<Statistics, Int>] = [
-                \.hits, \.joins, \.misses, \.diskHits, \.sharedHits, \.fetches, \.retries, \.failures, \.staleServed,
-                \.fenceDrops, \.evictions,
-            ]
-            for counter in counters { self[keyPath: counter] += other[keyPath: counter] }
-            self.fetchTime += other.fetchTime
-        }
-
         /// Counts a request without a wait.
         @usableFromInline
         mutating func hit(isStale: Bool) {

@@ -13,8 +13,6 @@ struct CacheExchange: Sendable {
     private let name: ResponseCache.FlightName
     private let flight: FlightID
     private let limits: HTTPExchange.Limits
-    /// Whether a stale response is in use during the exchange; a later use of the response renews again.
-    var isRenewal = false
     /// Receives the outcome before the flight ends; called again if the exchange continues after the flight.
     var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
@@ -62,16 +60,19 @@ struct CacheExchange: Sendable {
             let caching = CachingSink(exchange, sink)
             let end: CachingSink.End
             do {
-                end = try await caching.finish(
-                    try await self.cache.send(try exchange.call, self.limits, exchange.isReplaced, into: caching)
-                )
+                end = try await caching.finish(try await self.cache.send(try exchange.call, self.limits, into: caching))
             } catch {
                 await caching.discard()
                 guard !caching.asksAgain else {
                     exchange.forward.askPlainly()
                     continue
                 }
-                if !caching.sinkFailed, !Self.concernsCaller(error) { landed = .unavailable(error) }
+                if case HTTPError.authentication? = error as? HTTPError {
+                    // The other callers may have other tokens.
+                    landed = .alone
+                } else if !caching.sinkFailed, !Self.concernsCaller(error) {
+                    landed = .unavailable(error)
+                }
                 self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
                 return try await self.failed(error, caching, into: sink)
             }
@@ -118,16 +119,6 @@ struct CacheExchange: Sendable {
         }
     }
 
-    /// Whether a stored response is used in place of an outcome, so the client does not send the request again.
-    private func isReplaced(_ outcome: Result<HTTPReply, any Error>) -> Bool {
-        guard !self.isRenewal else { return true }
-        guard self.forward.fallback != nil else { return false }
-        switch outcome {
-        case .success(let reply): return self.forward.toleratesFailure && Self.failures.contains(reply.status)
-        case .failure(let error): return ResponseCache.isUnreached(error)
-        }
-    }
-
     /// Handles a failed exchange: delivers a stored response, or throws `error`.
     private func failed(
         _ error: any Error,
@@ -135,7 +126,9 @@ struct CacheExchange: Sendable {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         // The server may have processed the request: the safe assumption is a changed resource.
-        if !self.request.call.method.isSafe { await self.cache.invalidate(self.request.name, by: self.name) }
+        if caching.hasSent, !self.request.call.method.isSafe {
+            await self.cache.invalidate(self.request.name, by: self.name)
+        }
         guard !caching.sinkFailed, !caching.hasForwarded else { throw error }
         return try await self.cache.deliverUnreached(self.forward, error, to: self.request, into: sink)
     }

@@ -19,19 +19,9 @@ struct CacheableRequest: Sendable {
     let name: String
     let control: HTTPRequestCacheControl
     let kind: Kind
-    /// The header fields by which a stored response is selected.
-    ///
-    /// The steps of a client add a token after the cache, so `Authorization` names the client instead.
-    let headers: HTTPHeaders
 
     init(_ call: ValidatedCall) {
         self.call = call
-        self.headers =
-            if let credentials = call.steps?.credentials, call.call.headers[.authorization] == nil {
-                call.call.headers.merging([.authorization: credentials])
-            } else {
-                call.call.headers
-            }
         self.name = HTTPResourceName(call.call.url, of: call.origin).text
         let headers = call.call.headers
         guard call.method == .get || call.method == .head, call.call.body == nil else {
@@ -61,7 +51,31 @@ struct CacheableRequest: Sendable {
     }
 }
 
+/// The request fields by which a cache selects a stored response: RFC 9111, section 4.1.
+///
+/// The token of an authenticator is added after the selection. In place of its value, the authenticator
+/// selects.
+struct SelectingFields: Sendable {
+    private let headers: HTTPHeaders
+    private let credentials: CallCredentials?
+
+    init(_ headers: HTTPHeaders, _ credentials: CallCredentials? = nil) {
+        self.headers = headers
+        self.credentials = credentials
+    }
+
+    subscript(name: HTTPHeaders.Name) -> String? {
+        guard let credentials, credentials.names.contains(name) else { return self.headers[name] }
+        return [self.headers[name], credentials.authenticator].compactMap(\.self).joined(separator: " ")
+    }
+}
+
 extension CacheableRequest {
+    var headers: HTTPHeaders { self.call.call.headers }
+
+    /// The fields by which a stored response is selected.
+    var selecting: SelectingFields { SelectingFields(self.headers, self.call.steps?.credentials) }
+
     /// The handling of the request, with the stored responses of its URL.
     ///
     /// - Parameters:
@@ -91,11 +105,11 @@ extension CacheableRequest {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
         guard !stored.isEmpty else { return .forward(self.forward(.uriMiss)) }
         var found: CacheHit?
-        for answer in stored where found == nil && answer.isSelected(by: self.headers) {
+        for answer in stored where found == nil && answer.isSelected(by: self.selecting) {
             found = self.hit(answer, at: now)
         }
         guard let hit = found else {
-            let selected = stored.filter { $0.isSelected(by: self.headers) }
+            let selected = stored.filter { $0.isSelected(by: self.selecting) }
             guard !selected.isEmpty else { return .forward(self.forward(.varyMiss)) }
             var forward = self.forward(.partial)
             if self.kind == .whole, self.call.method == .get {
@@ -243,7 +257,7 @@ extension CacheableRequest {
     /// Requests for the same URL with equal values share an exchange.
     func flightName(_ stored: [StoredAnswer]) -> String {
         guard let names = stored.first.map({ Array($0.selecting.keys) }), !names.isEmpty else { return "" }
-        return StoredAnswer.selecting(names, in: self.headers)
+        return StoredAnswer.selecting(names, in: self.selecting)
             .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
             .sorted()
             .joined(separator: "\n")

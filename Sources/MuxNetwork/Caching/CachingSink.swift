@@ -1,8 +1,46 @@
 import Foundation
 import MuxKit
 
+/// Receives the response of the last of several attempts.
+protocol AttemptSink: HTTPSink {
+    /// Records the start of an attempt.
+    func attemptBegins()
+}
+
+/// Drops a response with status 401, after which the call is sent once more with another token.
+final class RefusableSink: AttemptSink {
+    /// Ends the exchange: the body is too long to be read only for reuse of the connection.
+    private struct Refused: Error {}
+
+    private static let worthReading = 64 << 10
+    private let sink: CachingSink
+    /// The number of dropped bytes; `nil` unless the status is 401.
+    private let dropped = Locked<Int?>(nil)
+
+    init(_ sink: CachingSink) { self.sink = sink }
+
+    var isRefused: Bool { self.dropped.withLock { $0 != nil } }
+
+    func attemptBegins() { self.sink.attemptBegins() }
+
+    func receive(head: HTTPReply) async throws {
+        guard head.status == 401 else { return try await self.sink.receive(head: head) }
+        self.dropped.withLock { $0 = 0 }
+        await self.sink.clear(head)
+    }
+
+    func receive(_ bytes: Data) async throws {
+        let dropped = self.dropped.withLock { dropped -> Int? in
+            dropped = dropped.map { $0 + bytes.count }
+            return dropped
+        }
+        guard let dropped else { return try await self.sink.receive(bytes) }
+        if dropped > Self.worthReading { throw Refused() }
+    }
+}
+
 /// Passes a response to the caller, and stores a copy.
-final class CachingSink: HTTPSink {
+final class CachingSink: AttemptSink {
     enum End: Sendable {
         /// The caller has received the response. The values are its head, and the stored response, or `nil`
         /// if not stored.
@@ -19,6 +57,7 @@ final class CachingSink: HTTPSink {
 
     private struct State: Sendable {
         var sent: CacheExchange.Sending
+        var hasSent = false
         var meaning: CacheExchange.Meaning?
         /// The head of the response, without this cache's member of `Cache-Status`.
         var head: HTTPReply?
@@ -40,10 +79,20 @@ final class CachingSink: HTTPSink {
         self.state = Locked(State(sent: exchange.sending))
     }
 
-    /// Records the start of another attempt.
-    func attempts() {
+    func attemptBegins() {
         let sent = self.exchange.sending
-        self.state.withLock { $0.sent = sent }
+        self.state.withLock { state in
+            state.sent = sent
+            state.hasSent = true
+        }
+    }
+
+    /// Whether a request may have reached the server.
+    var hasSent: Bool { self.state.withLock { $0.hasSent } }
+
+    /// Obeys `Clear-Site-Data`.
+    func clear(_ head: HTTPReply) async {
+        if await self.exchange.clearOrigin(head) { self.state.withLock { $0.hasCleared = true } }
     }
 
     private var sent: CacheExchange.Sending { self.state.withLock { $0.sent } }
@@ -60,7 +109,7 @@ final class CachingSink: HTTPSink {
     func receive(head: HTTPReply) async throws {
         let meaning = self.exchange.meaning(of: head, self.sent)
         self.state.withLock { $0.meaning = meaning }
-        if await self.exchange.clearOrigin(head) { self.state.withLock { $0.hasCleared = true } }
+        await self.clear(head)
         switch meaning {
         case .notModified, .confirmed, .failure: break
         case .askAgain: throw OfNoUse()

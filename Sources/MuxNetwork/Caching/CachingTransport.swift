@@ -61,8 +61,6 @@ public final class CachingTransport: HTTPTransport {
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     private let base: any HTTPTransport
     private let repository: MuxRepository?
-    /// Whether the options permit one repository only, because no two caches may use the same folder.
-    private let hasOwnFolder: Bool
     /// The refusal of calls for another repository's session, kept for a single report.
     private let mismatch = Locked<RepositoryChoice?>(nil)
 
@@ -93,7 +91,6 @@ public final class CachingTransport: HTTPTransport {
     ) {
         self.base = base
         self.repository = repository
-        self.hasOwnFolder = options.cacheKey != nil && options.directory != nil
         self.makeCache = { repository in
             ResponseCache(base.cache(in: repository) ?? base, options, repository, fileSystem)
         }
@@ -101,14 +98,15 @@ public final class CachingTransport: HTTPTransport {
     }
 
     /// The cache for the session of `account`, or for requests without an account.
+    ///
+    /// No two caches use the same folder, so a cache may have another repository than `account`.
     func cache(in account: MuxRepository?) -> ResponseCache {
-        let made = self.caches.withLock(\.self)
-        let repository = self.repository ?? (self.hasOwnFolder ? made.first?.repository : nil) ?? account ?? .shared
-        if let cache = made.first(where: { $0.repository === repository }) { return cache }
+        let repository = self.repository ?? account ?? .shared
+        if let cache = self.caches.withLock({ $0.first { $0.repository === repository } }) { return cache }
         // Outside the lock, because the initialiser calls observers. Of two simultaneous caches, one is used.
         let cache = self.makeCache(repository)
         return self.caches.withLock { caches in
-            let known = caches.first { $0.repository === repository || self.hasOwnFolder }
+            let known = caches.first { $0.repository === repository || $0.hasFolder(of: cache) }
             if known == nil { caches.append(cache) }
             return known ?? cache
         }
@@ -123,7 +121,7 @@ public final class CachingTransport: HTTPTransport {
     /// The counts since the cache was made: hits, requests to the server, and requests that shared an
     /// exchange.
     public var statistics: MuxRepository.Statistics {
-        self.all.reduce(into: MuxRepository.Statistics()) { $0.add($1.statistics) }
+        self.all.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }
 
     /// Removes all variants of the stored response of a URL.
@@ -200,11 +198,15 @@ public final class CachingTransport: HTTPTransport {
     /// Whether a call without a session has credentials of an unknown repository.
     private func hidesAccount(_ call: HTTPCall) -> Bool {
         guard self.repository == nil else { return false }
-        let options = (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
-        let names = HTTPTransportOptions().credentialHeaders.union(options.credentialHeaders)
+        let names = HTTPTransportOptions().credentialHeaders.union(self.credentialHeaders)
             .union(call.credentialHeaders)
         let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
         return call.headers.fields.contains { credentials.contains($0.name) }
+    }
+
+    private var credentialHeaders: Set<String> {
+        if let caching = self.base as? CachingTransport { return caching.credentialHeaders }
+        return (self.base as? any ValidatedTransport)?.options.credentialHeaders ?? []
     }
 
     /// Whether `transport` is the system transport, perhaps inside visible caches.

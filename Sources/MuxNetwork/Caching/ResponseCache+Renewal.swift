@@ -42,7 +42,6 @@ extension ResponseCache {
         var forward = CacheForward(reason: .stale)
         if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
         var exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
-        exchange.isRenewal = true
         let hasEnded = Locked(false)
         exchange.ended = { result in
             let isFirst = hasEnded.withLock { hasEnded in

@@ -57,15 +57,17 @@ extension ResponseCache {
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
         let change = self.commits.withLock { running -> (gone: [StoredAnswer], isStored: Bool)? in
             var isOfSession = false
-            let isCurrent = self.engine.report(from: flight, of: name) { isOfSession = $0.session == limits.session }
+            let isCurrent = self.engine.report(from: flight, of: name) { _ in
+                isOfSession = self.session == limits.session
+            }
             guard isCurrent, isOfSession,
-                !running.supersede(answer, to: request.headers, of: request.name, at: now)
+                !running.supersede(answer, to: request.selecting, of: request.name, at: now)
             else { return nil }
             let change = self.change(request.name) { stored in
                 stored.insert(
                     answer,
                     replacing: former,
-                    for: request.headers,
+                    for: request.selecting,
                     partLimit: partLimit,
                     at: now
                 )
@@ -222,7 +224,7 @@ extension ResponseCache: SessionParticipant {
         self.commits.withLock { _ in
             self.engine.dismissed(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])
-                state.session &+= 1
+                self.sessionCounted()
                 // Waiters send separate requests, with the credentials that their callers have now.
                 return (.success(.alone), ())
             }.answerWaiters
@@ -232,7 +234,7 @@ extension ResponseCache: SessionParticipant {
     func signOutCompleted() {
         // A call that began during the end of the session may have credentials of the ended session.
         self.commits.withLock { _ in
-            self.engine.fenceAll { $0.session &+= 1 }
+            self.engine.fenceAll { (_: inout State) in self.sessionCounted() }
             self.cleared.sessionEnded()
             self.answers.core.signOutCompleted()
             self.folder?.abandon()

@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import Synchronization
 
 /// A cache in one repository: stored responses, flights, and exchanges with the server.
 final class ResponseCache: SessionCounter {
@@ -45,8 +46,6 @@ final class ResponseCache: SessionCounter {
         var renewals: [FlightName: Renewal] = [:]
         /// The pauses after failed renewals.
         var pauses: [FlightName: FailurePause] = [:]
-        /// The number of ended sessions.
-        var session: UInt64 = 0
     }
 
     /// The options of the wrapped transport.
@@ -56,11 +55,17 @@ final class ResponseCache: SessionCounter {
     /// Whether the observer receives hits.
     private let tellsHits: Bool
     let engine: Engine
+    /// Changes under the lock of ``engine``.
+    private let sessionCount = Atomic(0)
     let base: any HTTPTransport
     let retryAfter: RetryAfterInterceptor
     let settings: CachingTransport.Options
     let repository: MuxRepository
+    /// The repositories of this cache and of a cache directly below.
+    private let choice: RepositoryChoice
     let answers: MultiplexerMap<String, StoredAnswers>
+    /// The path of the folder of long bodies; `nil` without files.
+    private let location: String?
     let folder: BodyFolder?
     let cleared: ClearedOrigins
     /// Held during the storing of a response, so that no response is stored after a fence of its exchange.
@@ -75,6 +80,7 @@ final class ResponseCache: SessionCounter {
         self.base = base
         self.settings = options
         self.repository = repository
+        self.choice = RepositoryChoice(given: repository, ofDependency: (base as? ResponseCache)?.repository)
         let validated = base as? any ValidatedTransport
         self.options = validated?.options ?? HTTPTransportOptions()
         self.time = validated?.time ?? repository.time
@@ -100,9 +106,13 @@ final class ResponseCache: SessionCounter {
             persistence: persistence,
             fetch: .value { _ in throw CancellationError() }
         )
-        self.folder = options.cacheKey.map { key in
+        let folder = options.cacheKey.map { key in
+            options.directory.map { StoreFolder($0) } ?? repository.folder(.bodies, for: key)
+        }
+        self.location = folder?.path
+        self.folder = folder.map { folder in
             BodyFolder(
-                options.directory.map { StoreFolder($0) } ?? repository.folder(.bodies, for: key),
+                folder,
                 limit: Int64(options.diskLimit),
                 fileSystem: fileSystem,
                 problems: repository.problems
@@ -115,9 +125,17 @@ final class ResponseCache: SessionCounter {
     }
 
     /// The number of ended sessions.
-    var session: UInt64 { self.engine.withState { $0.session } }
+    var session: UInt64 { UInt64(self.sessionCount.load(ordering: .acquiring)) }
+
+    /// Counts an ended session; the caller holds the lock of ``engine``.
+    func sessionCounted() { self.sessionCount.wrappingAdd(1, ordering: .releasing) }
 
     var now: Now { Now(moment: self.repository.time.now, date: self.repository.wallTime()) }
+
+    /// Whether both caches would use the same folder.
+    func hasFolder(of other: ResponseCache) -> Bool {
+        self.location.map { !$0.isEmpty && $0 == other.location } ?? false
+    }
 
     // MARK: - Requests
 
@@ -127,6 +145,7 @@ final class ResponseCache: SessionCounter {
     func stored(for call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
         guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
+            call.session.map({ $0 == self.session }) ?? true,
             let stored = self.answers.requestedValue(key: request.name),
             case .use(let hit) = request.decision(stored.answers, at: self.now), !hit.revalidates,
             !(300...399).contains(hit.answer.status), case .memory(let body) = hit.answer.body
@@ -148,8 +167,10 @@ final class ResponseCache: SessionCounter {
     ) async throws -> HTTPReply {
         let request = CacheableRequest(call)
         var limits = limits
+        let session = CallSession.of(call.call)
+        if call.steps != nil || session?.isOfAccount ?? false { try self.choice.check(nil, name: "CachingTransport") }
         // A call of an ended session gets no stored response, and its response is not stored.
-        if let session = CallSession.of(call.call), !session.isCurrent { limits.session = .max }
+        if let session, !session.isCurrent { limits.session = .max }
         var waits = 0
         var hasFiles = true
         // Each request counts once, even if the loop repeats.
@@ -201,7 +222,7 @@ final class ResponseCache: SessionCounter {
                     // Another shared exchange would have the same result: this request is sent separately.
                     switch landed {
                     case .alone: waits = .max - 1
-                    case .stored(let answer) where answer.isSelected(by: request.headers): waits = .max - 1
+                    case .stored(let answer) where answer.isSelected(by: request.selecting): waits = .max - 1
                     case .stored, .unavailable, .failed, .again: break
                     }
                 }
@@ -382,42 +403,41 @@ final class ResponseCache: SessionCounter {
 
     // MARK: - Exchanges
 
-    /// Performs one exchange with the server, with the steps of the client.
-    ///
-    /// The steps may send several requests, so only the final response reaches `sink`.
+    /// Performs one exchange with the server, with the token of the call.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
-        _ isReplaced: @escaping (Result<HTTPReply, any Error>) -> Bool,
         into sink: CachingSink
     ) async throws -> HTTPReply {
-        guard let steps = call.steps else {
-            return try await self.retryAfter.send(call) { try await self.exchange($0, limits, into: sink) }
-        }
+        guard let steps = call.steps else { return try await self.attempt(call, limits, into: sink) }
         var call = call
         call.steps = nil
-        let start = self.time.now
-        let rules = CallRules(
-            isCurrent: { self.session == limits.session },
-            isReplaced: isReplaced
-        )
-        var reply = try await steps.send(call, rules) { call in
-            sink.attempts()
-            let limits = limits.delayed(by: self.time.now.duration(since: start))
-            let buffer = HTTPBuffer(limit: limits.body ?? .max)
+        var waiting = self.time.now
+        let isCurrent = { self.session == limits.session }
+        return try await steps.send(call, isCurrent: isCurrent) { call, mayRefuse in
+            limits.exclude(self.time.now.duration(since: waiting))
+            defer { waiting = self.time.now }
+            guard mayRefuse else { return try await self.attempt(call, limits, into: sink) }
+            let refusable = RefusableSink(sink)
             do {
-                var reply = try await self.exchange(call, limits, into: buffer)
-                reply.body = buffer.body
-                return reply
-            } catch {
-                throw HTTPError.ended(by: error)
+                let reply = try await self.attempt(call, limits, into: refusable)
+                return refusable.isRefused ? nil : reply
+            } catch  where refusable.isRefused && !error.isAbort {
+                return nil
             }
         }
-        let body = reply.body
-        reply.body = Data()
-        try await sink.receive(head: reply)
-        if !body.isEmpty { try await sink.receive(body) }
-        return reply
+    }
+
+    /// Sends one request, unless the server has asked for a pause.
+    private nonisolated(nonsending) func attempt(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any AttemptSink
+    ) async throws -> HTTPReply {
+        try await self.retryAfter.send(call) { call in
+            sink.attemptBegins()
+            return try await self.exchange(call, limits, into: sink)
+        }
     }
 
     private nonisolated(nonsending) func exchange(
@@ -425,6 +445,10 @@ final class ResponseCache: SessionCounter {
         _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
+        var limits = limits
+        if let base = self.base as? ResponseCache {
+            limits.session = limits.session == self.session ? base.session : .max
+        }
         if let base = self.base as? any ValidatedTransport, CachingTransport.isKnown(base) {
             return try await base.perform(call, limits, into: sink)
         }

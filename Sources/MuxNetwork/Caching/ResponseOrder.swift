@@ -54,7 +54,7 @@ struct SupersedingResponse: Sendable {
     /// The values of the request fields in `Vary`, normalized; `nil` if any field may be significant.
     let selecting: [HTTPHeaders.Name: String?]?
     /// The fields of the request.
-    let headers: HTTPHeaders
+    let fields: SelectingFields
     /// Whether the response is stored; then later responses are also compared with the response in memory.
     let isStored: Bool
     private let reply: HTTPReply?
@@ -80,10 +80,10 @@ struct SupersedingResponse: Sendable {
             !Self.neutralStatuses.contains(reply.status), reply.status != 403 || reply.headers[.retryAfter] == nil
         else { return nil }
         self.order = order
-        self.headers = request.headers
+        self.fields = request.selecting
         self.isStored = false
         self.selecting = StoredAnswer.selectingNames(reply.headers).map {
-            StoredAnswer.selecting($0, in: request.headers)
+            StoredAnswer.selecting($0, in: request.selecting)
         }
         self.reply = reply
         self.validator = HTTPValidator(reply.headers, receivedAt: now)
@@ -99,7 +99,7 @@ struct SupersedingResponse: Sendable {
     /// response.
     init(_ validated: StoredAnswer, to request: CacheableRequest, isStored: Bool = false) {
         self.order = validated.order
-        self.headers = request.headers
+        self.fields = request.selecting
         self.isStored = isStored
         self.selecting = StoredAnswer.selectingNames(validated.headers) == nil ? nil : validated.selecting
         (self.reply, self.validator, self.isStorable) = (nil, nil, false)
@@ -117,7 +117,7 @@ struct SupersedingResponse: Sendable {
     private func isAboutAnother(_ stored: StoredAnswer, _ reply: HTTPReply) -> Bool {
         switch stored.freshness.validator {
         case .entityTag(let own):
-            let asked = self.headers[.ifNoneMatch].map { HTTPDirective.elements(of: $0) } ?? []
+            let asked = self.fields[.ifNoneMatch].map { HTTPDirective.elements(of: $0) } ?? []
             guard let tag = reply.headers[.eTag].map({ HTTPGrammar.trimmed($0) }) ?? (asked.count == 1 ? asked[0] : nil)
             else { return false }
             return tag != "*" && !HTTPValidator.isWeaklyEqual(tag, own)
@@ -127,10 +127,10 @@ struct SupersedingResponse: Sendable {
         }
     }
 
-    /// Whether the response matches a request with `headers`.
-    func isSelected(by headers: HTTPHeaders) -> Bool {
+    /// Whether the response matches a request with `fields`.
+    func isSelected(by fields: SelectingFields) -> Bool {
         guard let selecting else { return true }
-        return StoredAnswer.selecting(Array(selecting.keys), in: headers) == selecting
+        return StoredAnswer.selecting(Array(selecting.keys), in: fields) == selecting
     }
 }
 
@@ -166,9 +166,9 @@ struct RunningExchanges: Sendable {
     /// Whether a newer response than `answer` has arrived, which is not stored or may no longer be in memory.
     ///
     /// For a response that is not stored, a disputed order counts as newer.
-    func supersede(_ answer: StoredAnswer, to headers: HTTPHeaders, of resource: String, at now: Date) -> Bool {
+    func supersede(_ answer: StoredAnswer, to fields: SelectingFields, of resource: String, at now: Date) -> Bool {
         self.superseding[resource]?.contains { newer in
-            guard newer.isSelected(by: headers) else { return false }
+            guard newer.isSelected(by: fields) else { return false }
             let relation = answer.order.relation(to: newer.order, at: now)
             return newer.isStored ? relation == .older : relation != .newer
         } ?? false

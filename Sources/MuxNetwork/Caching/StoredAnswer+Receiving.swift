@@ -74,7 +74,7 @@ extension StoredAnswer {
         self.status = reply.status
         self.headers = Self.storable(reply.headers)
         self.url = reply.url
-        self.selecting = Self.selecting(names, in: request.headers)
+        self.selecting = Self.selecting(names, in: request.selecting)
         self.isTransient = Self.areCredentials(names, of: request)
         self.freshness = freshness
         self.receivedAt = arrival.date
@@ -109,7 +109,7 @@ extension StoredAnswer {
             heuristicLimit: heuristicLimit
         )
         if let names = Self.storedNames(updated.headers) {
-            updated.selecting = Self.selecting(names, in: request.headers)
+            updated.selecting = Self.selecting(names, in: request.selecting)
             updated.isTransient = Self.areCredentials(names, of: request)
         } else {
             updated.freshness.isKept = false

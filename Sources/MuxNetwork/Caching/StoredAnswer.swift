@@ -103,18 +103,19 @@ struct StoredAnswer: Sendable, Equatable {
     static func areCredentials(_ names: [HTTPHeaders.Name], of request: CacheableRequest) -> Bool {
         let known = HTTPTransportOptions().credentialHeaders.union(request.call.call.credentialHeaders)
         let credentials = Set(known.map { HTTPHeaders.Name(stringLiteral: $0) })
+            .union(request.call.steps?.credentials.names ?? [])
         return !credentials.isDisjoint(with: names)
     }
 
     /// The values of `names` in a request, normalized: RFC 9111, section 4.1.
-    static func selecting(_ names: [HTTPHeaders.Name], in headers: HTTPHeaders) -> [HTTPHeaders.Name: String?] {
-        Dictionary(names.map { ($0, self.normalized(headers, $0)) }) { first, _ in first }
+    static func selecting(_ names: [HTTPHeaders.Name], in fields: SelectingFields) -> [HTTPHeaders.Name: String?] {
+        Dictionary(names.map { ($0, self.normalized(fields, $0)) }) { first, _ in first }
     }
 
     /// The joined values of the field's lines, without blanks around commas, in lower case if case is not
     /// significant.
-    private static func normalized(_ headers: HTTPHeaders, _ name: HTTPHeaders.Name) -> String? {
-        guard let value = headers[name] else { return nil }
+    private static func normalized(_ fields: SelectingFields, _ name: HTTPHeaders.Name) -> String? {
+        guard let value = fields[name] else { return nil }
         let text = HTTPDirective.elements(of: value).joined(separator: ",")
         return Self.caseInsensitive.contains(name) ? text.lowercased() : text
     }
@@ -122,9 +123,11 @@ struct StoredAnswer: Sendable, Equatable {
     /// The fields with case-insensitive members: RFC 9110, sections 12.5.1, 12.5.3 and 12.5.4.
     private static let caseInsensitive: Set<HTTPHeaders.Name> = [.accept, .acceptEncoding, .acceptLanguage]
 
-    /// Whether the response matches a request with `headers`.
-    func isSelected(by headers: HTTPHeaders) -> Bool {
-        self.selecting.allSatisfy { Self.normalized(headers, $0.key) == $0.value }
+    /// Whether the response matches a request with `fields`.
+    func isSelected(by fields: @autoclosure () -> SelectingFields) -> Bool {
+        guard !self.selecting.isEmpty else { return true }
+        let fields = fields()
+        return self.selecting.allSatisfy { Self.normalized(fields, $0.key) == $0.value }
     }
 
     /// The fields of a response without fields that may not be stored: RFC 9111, section 3.1.
@@ -247,7 +250,7 @@ struct StoredAnswers: Sendable {
     /// - Parameters:
     ///   - answer: The response.
     ///   - former: The stored response that a validation has updated to `answer`; `nil` for a new response.
-    ///   - headers: The fields of the request.
+    ///   - fields: The fields of the request.
     ///   - partLimit: The maximum length of combined parts, in bytes.
     ///   - now: The time of day.
     /// - Returns: The responses that are not stored afterwards, and whether `answer` is stored. Without
@@ -255,13 +258,13 @@ struct StoredAnswers: Sendable {
     mutating func insert(
         _ answer: StoredAnswer,
         replacing former: StoredAnswer? = nil,
-        for headers: HTTPHeaders,
+        for fields: SelectingFields,
         partLimit: Int,
         at now: Date
     ) -> (gone: [StoredAnswer], isStored: Bool) {
         var answer = answer
         var isDisputed = false
-        for place in self.answers.indices where self.answers[place].isSelected(by: headers) {
+        for place in self.answers.indices where self.answers[place].isSelected(by: fields) {
             let stored = self.answers[place]
             guard stored != former else { continue }
             let relation = answer.order.relation(to: stored.order, at: now)
@@ -286,8 +289,8 @@ struct StoredAnswers: Sendable {
             }
         }
         guard !isDisputed else { return ([answer], false) }
-        var gone = self.answers.filter { $0.isSelected(by: headers) }
-        self.answers.removeAll { $0.isSelected(by: headers) }
+        var gone = self.answers.filter { $0.isSelected(by: fields) }
+        self.answers.removeAll { $0.isSelected(by: fields) }
         self.answers.insert(answer, at: 0)
         while self.answers.count > Self.maximumCount, let last = self.answers.popLast() { gone.append(last) }
         return (gone, true)
@@ -306,7 +309,7 @@ struct StoredAnswers: Sendable {
         var (gone, kept): ([StoredAnswer], [StoredAnswer]) = ([], [])
         var isMarked = false
         for var stored in self.answers {
-            guard stored.isSelected(by: response.headers), !response.confirms(stored) else {
+            guard stored.isSelected(by: response.fields), !response.confirms(stored) else {
                 kept.append(stored)
                 continue
             }

@@ -1,108 +1,79 @@
 import MuxKit
-import Synchronization
 
-/// The steps of a client between its cache and its transport: token, renewal of the token after a 401, retry,
-/// `Retry-After`, invalidation.
+/// The steps of a client between a request and its transport.
 ///
-/// Without a cache, the client runs the steps itself.
-final class ClientChain: CallSteps {
+/// - With a cache: retry, invalidation, cache, token with renewal after a 401; the cache obeys `Retry-After`.
+///   Retries begin above the cache, because a response that was passed on cannot be replaced by another
+///   attempt.
+/// - Without a cache: token with renewal after a 401, retry, `Retry-After`, invalidation.
+struct ClientChain: Sendable {
+    let configuration: HTTPClient.Configuration
+    let time: TimeSource
+    let transport: any HTTPTransport
     let invalidation: InvalidationInterceptor
-    let credentials: String?
-
-    private let configuration: HTTPClient.Configuration
-    private let time: TimeSource
+    private let cache: ResponseCache?
     private let retryAfter: RetryAfterInterceptor
-    private let authenticator: (any HTTPAuthenticator)?
+    /// `nil` without an authenticator.
+    private let token: TokenStep?
 
     init(
         _ configuration: HTTPClient.Configuration,
-        time: TimeSource,
-        retryAfter: RetryAfterInterceptor,
-        invalidation: InvalidationInterceptor,
-        authenticator: (any HTTPAuthenticator)?
+        _ transport: (any HTTPTransport)?,
+        _ authenticator: (any HTTPAuthenticator)?,
+        _ cache: ResponseCache?
     ) {
         self.configuration = configuration
-        self.time = time
-        self.retryAfter = retryAfter
-        self.invalidation = invalidation
-        self.authenticator = authenticator
-        self.credentials = authenticator.map { _ in
-            "client \(Self.clientCount.wrappingAdd(1, ordering: .relaxed).newValue)"
+        self.time = TimeSource(configuration.clock)
+        self.transport = cache ?? transport ?? .system(configuration.transport)
+        self.cache = cache
+        self.invalidation = InvalidationInterceptor(time: self.time)
+        self.retryAfter = RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime)
+        self.token = authenticator.map { TokenStep($0) }
+    }
+
+    /// Sends a call.
+    ///
+    /// - Parameters:
+    ///   - call: The call without the token.
+    ///   - hasToken: Whether the call gets the token of the authenticator.
+    /// - Returns: The response of the last attempt.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch`, or `CancellationError`.
+    func send(_ call: ValidatedCall, hasToken: Bool) async throws -> HTTPReply {
+        var call = call
+        // All attempts, and a token, belong to the session in which the call began.
+        call.session = self.cache?.session
+        guard hasToken, let token else { return try await self.repeated(call) }
+        if self.cache != nil, token.isBelowCache {
+            call.steps = token
+            return try await self.repeatedForToken { try await self.repeated(call) }
+        }
+        return try await self.repeatedForToken {
+            try await token.send(call, isCurrent: { true }) { call, mayRefuse in
+                let reply = try await self.repeated(call)
+                return mayRefuse && reply.status == 401 ? nil : reply
+            }
         }
     }
 
-    private static let clientCount = Atomic(0)
-
-    var withoutToken: any CallSteps {
-        guard self.authenticator != nil else { return self }
-        return ClientChain(
-            self.configuration,
-            time: self.time,
-            retryAfter: self.retryAfter,
-            invalidation: self.invalidation,
-            authenticator: nil
-        )
-    }
-
-    // A failure to get a token is retried by the policy, because no request was sent.
-    nonisolated(nonsending) func send(
-        _ call: ValidatedCall,
-        _ rules: CallRules,
-        exchange: (ValidatedCall) async throws -> HTTPReply
-    ) async throws -> HTTPReply {
-        guard let authenticator else { return try await self.retried(call, rules, exchange) }
-        guard let policy = self.configuration.retry else {
-            return try await self.authorized(call, by: authenticator, rules, exchange).get()
-        }
+    /// Repeats a failure to get a token by the policy, with any method, because no request was sent.
+    private func repeatedForToken(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
+        guard let policy = self.configuration.retry else { return try await send() }
         let loop = RetryLoop(policy, time: self.time)
-        return try await loop.runPlainly { _ in
+        return try await loop.runPlainly { _ -> Result<HTTPReply, any Error> in
             do {
-                return try await self.authorized(call, by: authenticator, rules, exchange)
-            } catch  where rules.isReplaced(.failure(error)) {
+                return .success(try await send())
+            } catch HTTPError.authentication(let error) {
+                throw HTTPError.authentication(error)
+            } catch {
                 return .failure(error)
             }
         }.get()
     }
 
-    /// Sends a call with a token, and once more with a new token after a 401.
-    ///
-    /// - Returns: The outcome of the exchange.
-    /// - Throws: The failure to get a token.
-    private nonisolated(nonsending) func authorized(
-        _ call: ValidatedCall,
-        by authenticator: any HTTPAuthenticator,
-        _ rules: CallRules,
-        _ exchange: (ValidatedCall) async throws -> HTTPReply
-    ) async throws -> Result<HTTPReply, any Error> {
-        var wasRefused = false
-        do {
-            return try await authenticator.authorized { token in
-                // An error of the exchange is an output for the authenticator, because the token is not the
-                // cause.
-                do {
-                    // The token may belong to the next session.
-                    guard rules.isCurrent() else { throw HTTPError.authentication(MuxError.sessionEnded) }
-                    let reply = try await self.retried(try call.authorized(by: token.headers), rules, exchange)
-                    guard reply.status == 401, !wasRefused else { return .output(.success(reply)) }
-                    wasRefused = true
-                    return .badDependency
-                } catch {
-                    return .output(.failure(error))
-                }
-            }
-        } catch {
-            throw error.isCancellation ? CancellationError() : HTTPError.authentication(error)
-        }
-    }
-
     /// Sends a call, again after a transient failure if the configuration permits.
-    private nonisolated(nonsending) func retried(
-        _ call: ValidatedCall,
-        _ rules: CallRules,
-        _ exchange: (ValidatedCall) async throws -> HTTPReply
-    ) async throws -> HTTPReply {
+    private func repeated(_ call: ValidatedCall) async throws -> HTTPReply {
         guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
-            return try await self.attempt(call, exchange)
+            return try await self.attempt(call)
         }
         let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
         var refused: HTTPReply?
@@ -111,15 +82,13 @@ final class ClientChain: CallSteps {
                 _ -> Result<HTTPReply, any Error> in
                 refused = nil
                 do {
-                    let reply = try await self.attempt(call, exchange)
-                    guard policy.retriedStatuses.contains(reply.status), !rules.isReplaced(.success(reply)) else {
-                        return .success(reply)
-                    }
+                    let reply = try await self.attempt(call)
+                    guard policy.retriedStatuses.contains(reply.status) else { return .success(reply) }
                     refused = reply
-                    throw HTTPError.status(.init(HTTPResponse(request: call.call, reply: reply)))
-                } catch  where refused == nil && rules.isReplaced(.failure(error)) {
-                    return .failure(error)
+                } catch HTTPError.authentication(let error) {
+                    return .failure(HTTPError.authentication(error))
                 }
+                throw HTTPError.status(.init(HTTPResponse(request: call.call, reply: refused ?? HTTPReply(status: 0))))
             }.get()
         } catch let error as RetryError {
             if case MuxError.repositoryMismatch? = error.lastError { throw MuxError.repositoryMismatch }
@@ -129,12 +98,119 @@ final class ClientChain: CallSteps {
         }
     }
 
-    private nonisolated(nonsending) func attempt(
+    private func attempt(_ call: ValidatedCall) async throws -> HTTPReply {
+        let send = { (call: ValidatedCall) async throws -> HTTPReply in
+            try await self.invalidation.send(call) { try await self.transport.exchange(call) }
+        }
+        return self.cache == nil ? try await self.retryAfter.send(call, next: send) : try await send(call)
+    }
+}
+
+/// Adds the token of an authenticator to calls, and renews a refused token.
+final class TokenStep: CallSteps {
+    /// Whether the tokens belong to one session or runner, so stored responses need no token.
+    ///
+    /// Another authenticator without a session may have a different token for each call, so each call needs
+    /// its token before the cache.
+    let isBelowCache: Bool
+
+    private let authenticator: any HTTPAuthenticator
+    private let identity: AuthenticatorIdentity
+
+    init(_ authenticator: any HTTPAuthenticator) {
+        self.authenticator = authenticator
+        self.isBelowCache = authenticator.sessionRepository != nil || authenticator is any DependencyRunner
+        self.identity = AuthenticatorRegistry.shared.identity(of: authenticator)
+    }
+
+    var credentials: CallCredentials { self.identity.credentials }
+
+    nonisolated(nonsending) func send(
         _ call: ValidatedCall,
-        _ exchange: (ValidatedCall) async throws -> HTTPReply
+        isCurrent: () -> Bool,
+        exchange: (_ call: ValidatedCall, _ mayRefuse: Bool) async throws -> HTTPReply?
     ) async throws -> HTTPReply {
-        try await self.retryAfter.send(call) { call in
-            try await self.invalidation.send(call) { try await exchange(call) }
+        let hasSession = self.authenticator.sessionRepository != nil
+        var wasRefused = false
+        let result: Result<HTTPReply, any Error>
+        do {
+            result = try await self.authenticator.authorized { token in
+                // An error of the exchange is an output for the authenticator, because the token is not the
+                // cause.
+                do {
+                    // The token may belong to the next session.
+                    guard !hasSession || isCurrent() else { throw HTTPError.authentication(MuxError.sessionEnded) }
+                    let headers = token.headers
+                    let authorized = try call.authorized(by: headers)
+                    self.identity.note(headers)
+                    guard let reply = try await exchange(authorized, !wasRefused) else {
+                        wasRefused = true
+                        return .badDependency
+                    }
+                    return .output(.success(reply))
+                } catch {
+                    return .output(.failure(error))
+                }
+            }
+        } catch {
+            throw error.isCancellation ? CancellationError() : HTTPError.authentication(error)
+        }
+        return try result.get()
+    }
+}
+
+/// The credentials of an authenticator, in all of its clients.
+private final class AuthenticatorIdentity: Sendable {
+    private let name: String
+    private let names: Locked<Set<HTTPHeaders.Name>>
+
+    init(_ number: Int) {
+        self.name = "authenticator \(number)"
+        let names = HTTPTransportOptions().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
+        self.names = Locked(Set(names))
+    }
+
+    var credentials: CallCredentials {
+        CallCredentials(authenticator: self.name, names: self.names.withLock(\.self))
+    }
+
+    /// Records the header fields of a token.
+    func note(_ headers: HTTPHeaders) { self.names.withLock { $0.formUnion(headers.fields.map(\.name)) } }
+}
+
+/// The identities of the authenticators of a process.
+private final class AuthenticatorRegistry: Sendable {
+    private struct Entry: Sendable {
+        weak var runner: (any Actor)?
+        let identity: AuthenticatorIdentity
+    }
+
+    private struct State: Sendable {
+        var count = 0
+        var entries: [ObjectIdentifier: Entry] = [:]
+        /// The number of entries at which entries of released runners are removed.
+        var limit = 64
+    }
+
+    static let shared = AuthenticatorRegistry()
+    private let state = Locked(State())
+
+    /// The identity of a runner, or a new identity for another authenticator.
+    func identity(of authenticator: any HTTPAuthenticator) -> AuthenticatorIdentity {
+        let runner = authenticator as? any Actor
+        return self.state.withLock { state in
+            if let runner, let entry = state.entries[ObjectIdentifier(runner)], entry.runner === runner {
+                return entry.identity
+            }
+            state.count += 1
+            let identity = AuthenticatorIdentity(state.count)
+            guard let runner else { return identity }
+            if state.entries.count >= state.limit {
+                state.entries = state.entries.filter { $0.value.runner != nil }
+                state.limit = max(64, state.entries.count * 2)
+            }
+            state.entries[ObjectIdentifier(runner)] = Entry(runner: runner, identity: identity)
+            return identity
         }
     }
 }

@@ -30,13 +30,8 @@ public struct HTTPClient: Sendable {
     /// The settings of all requests.
     public let configuration: HTTPClient.Configuration
 
-    let time: TimeSource
     let authenticator: (any HTTPAuthenticator)?
-    private let transport: any HTTPTransport
-    /// The steps below the cache, or above the transport without a cache.
-    private let chain: ClientChain
-    private let chainWithoutToken: any CallSteps
-    private let hasCache: Bool
+    let chain: ClientChain
     /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` without both.
     private let choice: RepositoryChoice?
     /// The session of each call, for caches inside the transport; `nil` without an account or such a cache.
@@ -55,26 +50,17 @@ public struct HTTPClient: Sendable {
         authenticator: (any HTTPAuthenticator)? = nil
     ) {
         self.configuration = configuration
-        self.time = TimeSource(configuration.clock)
         self.authenticator = authenticator
         let session = authenticator?.sessionRepository
         let cache = transport?.cache(in: session)
-        self.hasCache = cache != nil
-        self.transport = cache ?? transport ?? .system(configuration.transport)
-        self.chain = ClientChain(
-            configuration,
-            time: self.time,
-            retryAfter: cache?.retryAfter ?? RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime),
-            invalidation: InvalidationInterceptor(time: self.time),
-            authenticator: authenticator
-        )
-        self.chainWithoutToken = self.chain.withoutToken
+        self.chain = ClientChain(configuration, transport, authenticator, cache)
         self.choice = session.flatMap { session in
             cache.map { RepositoryChoice(given: $0.repository, ofDependency: session) }
         }
         self.sessions = session.flatMap { SessionWatch($0, isOfAccount: true, for: cache ?? transport) }
     }
 
+    var time: TimeSource { self.chain.time }
     var invalidation: InvalidationInterceptor { self.chain.invalidation }
 
     /// Sends a request and reads the response.
@@ -228,20 +214,14 @@ public struct HTTPClient: Sendable {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         if let session { call = call.sent(for: session) }
         call.isQuery = isQuery
-        var steps: any CallSteps = self.chain
+        var hasToken = true
         if request.usesPrivateHeaders {
-            steps = self.chainWithoutToken
+            hasToken = false
         } else if let token {
-            steps = self.chainWithoutToken
+            hasToken = false
             call = try call.authorized(by: token.headers)
         }
-        let reply: HTTPReply
-        if self.hasCache {
-            call.steps = steps
-            reply = try await self.transport.exchange(call)
-        } else {
-            reply = try await steps.send(call, CallRules()) { try await self.transport.exchange($0) }
-        }
+        let reply = try await self.chain.send(call, hasToken: hasToken)
         return HTTPResponse(request: call.call, reply: reply)
     }
 

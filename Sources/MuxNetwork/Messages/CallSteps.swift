@@ -1,33 +1,31 @@
-/// The steps of a client below its cache: token, retry, `Retry-After`, invalidation.
+/// The steps of a client below its cache, which add a token to a call and renew a refused token.
 ///
 /// A cache runs the steps for each exchange with the server, so a stored response needs neither a token nor a
 /// connection.
 protocol CallSteps: AnyObject, Sendable {
-    /// Identifies the tokens of the client in the `Vary` key of a stored response; `nil` without tokens.
-    var credentials: String? { get }
-
-    /// The steps without a token.
-    var withoutToken: any CallSteps { get }
+    /// The credentials that the steps add.
+    var credentials: CallCredentials { get }
 
     /// Runs the steps for a call.
     ///
     /// - Parameters:
     ///   - call: The call without the token.
-    ///   - rules: The rules of a cache.
-    ///   - exchange: Sends the call to the server; called for each attempt.
-    /// - Returns: The response of the last attempt.
-    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch`, or `CancellationError`.
+    ///   - isCurrent: Whether the session of the call continues, so the token belongs to the session.
+    ///   - exchange: Sends the call to the server. If `exchange` returns `nil`, the server has refused the
+    ///     token, and the steps run again with a new token; `mayRefuse` is `false` for the last attempt.
+    /// - Returns: The response.
+    /// - Throws: The error of `exchange`, or ``HTTPError/authentication(_:)``.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
-        _ rules: CallRules,
-        exchange: (ValidatedCall) async throws -> HTTPReply
+        isCurrent: () -> Bool,
+        exchange: (_ call: ValidatedCall, _ mayRefuse: Bool) async throws -> HTTPReply?
     ) async throws -> HTTPReply
 }
 
-/// The rules of a cache for the steps of one exchange.
-struct CallRules {
-    /// Whether the session of the call continues, so a token belongs to the session.
-    var isCurrent: () -> Bool = { true }
-    /// Whether the cache uses a stored response in place of this outcome, so a retry is needless.
-    var isReplaced: (Result<HTTPReply, any Error>) -> Bool = { _ in false }
+/// The credentials of calls before the token is known, for the `Vary` key of stored responses.
+struct CallCredentials: Sendable {
+    /// Identifies the authenticator.
+    let authenticator: String
+    /// The header fields that a token may set.
+    let names: Set<HTTPHeaders.Name>
 }

@@ -187,12 +187,15 @@ package struct ValidatedCall: Sendable {
     package private(set) var call: HTTPCall
     package let method: HTTPMethod
     package let origin: HTTPOrigin
+    /// The session at the start of the call, if the call began before its sending; see
+    /// ``ValidatedTransport/session``.
+    package var session: UInt64?
     /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
     package var isQuery = false
     /// Throws if a redirection must not send a request to an origin; `nil` to allow all origins.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
-    /// The steps of the client for a cache, which runs the steps for each exchange; `nil` for a call that no
-    /// client sends through a cache.
+    /// The steps of a client for a cache, which runs the steps for each exchange; `nil` for a call without an
+    /// authenticator or a cache.
     var steps: (any CallSteps)?
 
     /// Validates a call.
@@ -240,7 +243,7 @@ package struct ValidatedCall: Sendable {
     /// The call for the next request of a redirection; another origin gets no token.
     func redirected(to next: HTTPCall) throws(HTTPError) -> ValidatedCall {
         var call = try ValidatedCall(next)
-        call.steps = call.origin == self.origin ? self.steps : self.steps?.withoutToken
+        if call.origin == self.origin { call.steps = self.steps }
         return call
     }
 

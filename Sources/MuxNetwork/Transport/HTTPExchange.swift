@@ -108,8 +108,10 @@ package final class HTTPExchange: Sendable {
         let silence: Duration
         /// The maximum total duration of the call.
         let deadline: Duration?
-        /// The time of the deadline.
-        private(set) var end: Moment
+        /// The time of the deadline without ``excluded``.
+        private let earliestEnd: Moment
+        /// The excluded time of a call, in all of its exchanges; `nil` without a deadline.
+        private let excluded: Locked<Duration>?
         /// The maximum size of the body in bytes; `nil` for no limit.
         let body: Int?
         /// The number of the session at the start of the call.
@@ -118,18 +120,20 @@ package final class HTTPExchange: Sendable {
         package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment, session: UInt64 = 0) {
             self.silence = silence
             self.deadline = deadline
-            self.end = deadline.map { start.advanced(by: $0) } ?? .distantFuture
+            self.earliestEnd = deadline.map { start.advanced(by: $0) } ?? .distantFuture
+            self.excluded = deadline.map { _ in Locked(.zero) }
             self.body = body
             self.session = session
         }
 
-        /// The limits of an exchange that begins later by `delay`, which does not count.
-        func delayed(by delay: Duration) -> Limits {
-            guard self.deadline != nil else { return self }
-            var limits = self
-            limits.end = self.end.advanced(by: delay)
-            return limits
+        /// The time of the deadline.
+        var end: Moment {
+            guard let excluded else { return self.earliestEnd }
+            return self.earliestEnd.advanced(by: excluded.withLock(\.self))
         }
+
+        /// Excludes a time from the deadline, such as a wait for a token.
+        func exclude(_ time: Duration) { self.excluded?.withLock { $0 += time } }
     }
 
     /// The data that has arrived since the consumer's last read.

@@ -246,7 +246,8 @@ extension ValidatedTransport {
         if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
-        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: self.session)
+        let session = call.session ?? self.session
+        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: session)
         reply.body = buffer.body
         return reply
     }

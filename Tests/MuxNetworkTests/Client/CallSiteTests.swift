@@ -127,7 +127,8 @@ struct CallSiteTests {
         ("https://api.example.com", "https://api.example.com"), ("http://localhost:8080/", "http://localhost:8080"),
         ("https://api.example.com/v1/", "https://api.example.com/v1"),
     ])
-    func `CS-07 a request without a host goes to the base URL of its client`(base: String, prefix: String) async throws {
+    func `CS-07 a request without a host goes to the base URL of its client`(base: String, prefix: String) async throws
+    {
         let transport = ScriptedTransport { _, _ in .json("{}") }
         let client = HTTPClient(configuration: .init(baseURL: URL(string: base)), transport: transport)
         _ = try await client.get("/users/\(42)", query: ["fields": "name"]) as Data

@@ -145,6 +145,7 @@ struct ClientChainTests {
         }
         let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
             configuration.retry = RetryPolicy(maxAttempts: 2)
+            configuration.retryBudget = RetryBudget()
         }
         let first = Task { try await client.output(of: GetNumber()).version }
         await self.world.clock.waitForSleepers(1)
@@ -170,6 +171,7 @@ struct ClientChainTests {
         }
         let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
             configuration.retry = .immediate(maxAttempts: 5)
+            configuration.retryBudget = RetryBudget()
         }
         _ = try await client.output(of: GetNumber())
         self.world.clock.advance(by: .seconds(20))
@@ -279,5 +281,200 @@ struct ClientChainTests {
         #expect(await next.repository.clearAll().isComplete)
         #expect(try folder.files().isEmpty)
         #expect(try await client.output(of: GetNumber()).version == 2)
+    }
+
+    // MARK: - Accounts and tokens
+
+    private struct OwnToken: HTTPToken, Codable {
+        let text: String
+        var headers: HTTPHeaders { ["X-Own-Token": self.text] }
+    }
+
+    @Test func `HS-03 Vary on any field of a token separates authenticators, and stays in memory`() async throws {
+        let transport = ClosureTransport { call in
+            let version = call.headers["X-Own-Token"] ?? "0"
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=60", "Vary": "X-Own-Token"]
+            return HTTPReply(status: 200, headers: headers, body: Data(#"{"version":\#(version)}"#.utf8))
+        }
+        let cache = CachingTransport(transport, options: .init(cacheKey: "HTTP"))
+        let runners = ["1", "2"].map { value in
+            OAuthDependentRunner<OwnToken, String>(
+                repository: self.world.repository,
+                refreshAccess: { _ in throw BadDependency() },
+                signIn: { OAuthSignIn(refresh: "r", access: OwnToken(text: value)) }
+            )
+        }
+        for _ in 0..<2 {
+            for (runner, version) in zip(runners, 1...) {
+                let client = self.world.client(cache, authenticator: runner)
+                #expect(try await client.output(of: GetNumber()).version == version)
+            }
+        }
+        #expect(transport.calls.count == 2, "two clients of one authenticator share a response")
+        await self.world.repository.saveAll()
+        let stored = await self.world.store.load(.init(domain: "HTTP", key: "https://example.com:443/numbers/a"))
+        #expect(stored.map { String(decoding: $0.payload, as: UTF8.self).contains("version") } != true)
+    }
+
+    @Test func `HS-03 an authenticator without a session gives each call its token before the cache`() async throws {
+        let transport = ClosureTransport {
+            Self.mirror($0, ["Cache-Control": "max-age=60", "Vary": "Authorization"])
+        }
+        let user = Locked("1")
+        let account = Account(repository: nil) { user.withLock(\.self) }
+        let cache = CachingTransport(transport, repository: self.world.repository)
+        let client = self.world.client(cache, authenticator: account)
+        for version in [1, 2, 1] {
+            user.withLock { $0 = String(version) }
+            #expect(try await client.output(of: GetNumber()).version == version)
+        }
+        #expect(transport.calls.count == 2)
+    }
+
+    @Test func `HS-03 a runner without a session needs no token for a stored response`() async throws {
+        let transport = ClosureTransport { Self.mirror($0) }
+        let runner = DependentRunner<String>("1")
+        let client = self.world.client(.caching(transport, repository: self.world.repository), authenticator: runner)
+        for _ in 0..<2 { #expect(try await client.output(of: GetNumber()).version == 1) }
+        #expect(transport.calls.count == 1)
+    }
+
+    @Test(arguments: [false, true])
+    func `HS-03 a cache directly in a cache of another repository is a typed error`(hasFolder: Bool) async throws {
+        let folder = try CacheFolder()
+        let transport = ClosureTransport { Self.mirror($0) }
+        let other = MuxRepository(store: MemoryStore())
+        let inner =
+            hasFolder
+            ? CachingTransport(transport, options: .init(cacheKey: "HTTP", directory: folder.url))
+            : CachingTransport(transport, repository: other)
+        if hasFolder {
+            let first = self.world.client(.caching(inner), authenticator: Account(repository: other) { "1" })
+            #expect(try await first.output(of: GetNumber()).version == 1)
+        }
+        let count = transport.calls.count
+        let client = self.world.client(.caching(inner), authenticator: self.account { "2" })
+        await #expect(throws: MuxError.repositoryMismatch) { try await client.output(of: GetNumber()) }
+        #expect(transport.calls.count == count)
+    }
+
+    @Test func `HS-03 a failure to get a token fails no call with another token`() async throws {
+        let (gate, transport) = (Gate<String>(), ClosureTransport { Self.mirror($0) })
+        let cache = CachingTransport(transport, repository: self.world.repository)
+        let first = self.world.client(cache, authenticator: self.account { try await gate.pass() })
+        let second = self.world.client(cache, authenticator: self.account { "2" })
+        let leader = Task { try await first.output(of: GetNumber()) }
+        await gate.waitForCall(1)
+        let waiter = Task { try await second.output(of: GetNumber()) }
+        while cache.occupancy.waiters < 1 { await Task.yield() }
+        gate.fail(1, with: NoToken())
+        await #expect(throws: HTTPError.self) { try await leader.value }
+        #expect(try await waiter.value.version == 2)
+    }
+
+    @Test func `HS-03 Clear-Site-Data of a refused token is obeyed`() async throws {
+        let (tokens, isExpired) = (Locked(0), Locked(false))
+        let transport = ClosureTransport { call in
+            let isRefused =
+                call.url.path() == "/numbers/b"
+                && isExpired.withLock { isExpired in
+                    defer { isExpired = false }
+                    return isExpired
+                }
+            let clear: HTTPHeaders = ["Clear-Site-Data": #""cache""#]
+            return isRefused ? HTTPReply(status: 401, headers: clear) : Self.mirror(call)
+        }
+        let client = self.world.client(
+            .caching(transport),
+            authenticator: self.account {
+                tokens.withLock { tokens in
+                    tokens += 1
+                    return String(tokens)
+                }
+            }
+        )
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        isExpired.withLock { $0 = true }
+        #expect(try await client.output(of: GetNumber(id: "b")).version == 3)
+        #expect(try await client.output(of: GetNumber()).version == 4)
+    }
+
+    // MARK: - Changes
+
+    @Test func `HS-03 a change that was not sent makes no stored response stale`() async throws {
+        let works = Locked(true)
+        let transport = ClosureTransport { Self.mirror($0) }
+        let client = self.world.client(
+            .caching(transport),
+            authenticator: self.account {
+                guard works.withLock(\.self) else { throw URLError(.notConnectedToInternet) }
+                return "1"
+            }
+        )
+        _ = try await client.output(of: GetNumber())
+        works.withLock { $0 = false }
+        await #expect(throws: HTTPError.self) { try await client.output(of: ChangeNumber()) }
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        #expect(transport.calls.count == 1)
+    }
+
+    @Test func `HS-03 a change whose first attempt was lost makes the stored response stale`() async throws {
+        let deletions = Locked(0)
+        let transport = ClosureTransport { call in
+            guard call.method == "DELETE" else { return Self.mirror(call) }
+            let isFirst = deletions.withLock { deletions in
+                deletions += 1
+                return deletions == 1
+            }
+            guard !isFirst else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            return HTTPReply(status: 404)
+        }
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
+            configuration.retry = .immediate(maxAttempts: 2)
+            configuration.retryBudget = RetryBudget()
+        }
+        _ = try await client.output(of: GetNumber())
+        await #expect(throws: HTTPError.self) { try await client.output(of: ChangeNumber(method: .delete)) }
+        _ = try await client.output(of: GetNumber())
+        #expect(transport.calls.count == 4)
+    }
+
+    // MARK: - Redirections and limits
+
+    /// A transport that redirects `/numbers/a` to `/numbers/b`, with a body that ends early.
+    private func redirecting(_ calls: Locked<Int> = Locked(0)) -> ExchangeTransport {
+        ExchangeTransport(HTTPTransportOptions(deadline: .seconds(40)), clock: self.world.clock) { call, sink in
+            calls.withLock { $0 += 1 }
+            guard call.url.path() == "/numbers/a" else {
+                try await sink.receive(head: HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]))
+                try await sink.receive(Data(#"{"version":7}"#.utf8))
+                return [:]
+            }
+            let headers: HTTPHeaders = ["Location": "/numbers/b", "Content-Length": "100"]
+            try await sink.receive(head: HTTPReply(status: 302, headers: headers))
+            try await sink.receive(Data("short".utf8))
+            return [:]
+        }
+    }
+
+    @Test func `HS-03 a redirection with a truncated body is followed behind a cache`() async throws {
+        let client = self.world.client(.caching(self.redirecting()), authenticator: self.account { "1" })
+        #expect(try await client.output(of: GetNumber()).version == 7)
+    }
+
+    @Test func `HS-03 the wait for a token does not count towards the deadline, also after a redirection`() async throws
+    {
+        let (gate, clock) = (Gate<String>(), self.world.clock)
+        let client = self.world.client(
+            .caching(self.redirecting()),
+            authenticator: self.account { try await gate.pass() }
+        )
+        let call = Task { try await client.output(of: GetNumber()).version }
+        for number in 1...2 {
+            await gate.waitForCall(number)
+            clock.advance(by: .seconds(60))
+            gate.open(number, returning: "1")
+        }
+        #expect(try await call.value == 7)
     }
 }
