@@ -11,7 +11,7 @@ func multiplexers(_ profile: Multiplexer<Profile>, _ banner: Label, _ label: Lab
 }
 
 func namesFromText(_ name: String) {
-    let settings = Multiplexer<Settings>(cacheKey: .init(name)) { try await Backend.settings(name) }
+    let settings = Multiplexer<Settings>(cacheKey: name) { try await Backend.settings(name) }
     _ = settings
 }
 

@@ -92,3 +92,69 @@ extension Multiplexer {
         )
     }
 }
+
+// The initialisers for a name in a variable, or the case of an enum. In a signature, `Value: Codable` holds
+// for every call: a single initialiser with an optional name would exclude values that only memory keeps. Calls
+// without a `cacheKey` do not consider these initialisers.
+
+extension Multiplexer where Value: Codable {
+    /// Makes a multiplexer whose value is saved on disk.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
+    ///   - onFetch: Fetches the value.
+    @inlinable
+    @_disfavoredOverload
+    public init(
+        cacheKey: some MuxKey,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable @concurrent () async throws -> Value
+    ) {
+        self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
+    }
+
+    /// Makes a multiplexer whose value is saved on disk, with a fetch that returns lifetimes.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
+    ///   - onFetch: Fetches the value; receives the cached value, fresh or stale.
+    public init(
+        cacheKey: some MuxKey,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
+    ) {
+        self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
+    }
+
+    /// Makes a multiplexer whose value is saved on disk, with a fetch that needs a dependency.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
+    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - repository: The repository of the multiplexer; `nil`, the default, for the repository of
+    ///     `dependency`.
+    ///   - onFetch: Fetches the value.
+    @inlinable
+    public init<Runner: DependencyRunner>(
+        cacheKey: some MuxKey,
+        dependency: Runner,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository? = nil,
+        onFetch: @escaping @Sendable @concurrent (Runner.Dependency) async throws -> Value
+    ) {
+        self.init(
+            cacheKey: CacheKey(cacheKey),
+            dependency: dependency,
+            policy: policy,
+            repository: repository,
+            onFetch: onFetch
+        )
+    }
+}

@@ -211,3 +211,58 @@ extension MultiplexerMap {
         return (values, others, unusable)
     }
 }
+
+extension MultiplexerMap where Key: MuxKey, Value: Codable {
+    /// Makes a map that fetches many keys at a time, and whose values are saved on disk.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - batching: The limits of batches.
+    ///   - repository: The repository of the map, for common saves and sign-outs.
+    ///   - onFetchMany: Fetches the values of some keys.
+    @_disfavoredOverload
+    public init(
+        cacheKey: some MuxKey,
+        policy: MuxPolicy = .init(),
+        batching: MuxPolicy.Batching = .init(),
+        repository: MuxRepository = .shared,
+        onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
+    ) {
+        self.init(
+            cacheKey: CacheKey(cacheKey),
+            policy: policy,
+            batching: batching,
+            repository: repository,
+            onFetchMany: onFetchMany
+        )
+    }
+
+    /// Makes a map that fetches many keys at a time with a dependency, and whose values are saved on disk.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - batching: The limits of batches.
+    ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`.
+    ///   - onFetchMany: Fetches the values of some keys.
+    @_disfavoredOverload
+    public init<Runner: DependencyRunner>(
+        cacheKey: some MuxKey,
+        dependency: Runner,
+        policy: MuxPolicy = .init(),
+        batching: MuxPolicy.Batching = .init(),
+        repository: MuxRepository? = nil,
+        onFetchMany: @escaping @Sendable @concurrent ([Key], Runner.Dependency) async throws -> [Key: Value]
+    ) {
+        self.init(
+            cacheKey: CacheKey(cacheKey),
+            dependency: dependency,
+            policy: policy,
+            batching: batching,
+            repository: repository,
+            onFetchMany: onFetchMany
+        )
+    }
+}

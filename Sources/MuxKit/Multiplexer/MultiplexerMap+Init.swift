@@ -112,6 +112,69 @@ extension MultiplexerMap {
     }
 }
 
+// The initialisers for a name in a variable, or the case of an enum: see `Multiplexer+Init.swift`.
+
+extension MultiplexerMap where Key: MuxKey, Value: Codable {
+    /// Makes a map whose values are saved on disk.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - repository: The repository of the map, for common saves and sign-outs.
+    ///   - onFetch: Fetches the value of a key.
+    @inlinable
+    @_disfavoredOverload
+    public init(
+        cacheKey: some MuxKey,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Value
+    ) {
+        self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
+    }
+
+    /// Makes a map whose values are saved on disk, with a fetch that returns lifetimes.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - repository: The repository of the map, for common saves and sign-outs.
+    ///   - onFetch: Fetches the value of a key; receives the cached value, fresh or stale.
+    public init(
+        cacheKey: some MuxKey,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+    ) {
+        self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
+    }
+
+    /// Makes a map whose values are saved on disk, with a fetch that needs a dependency.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
+    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`.
+    ///   - onFetch: Fetches the value of a key.
+    @inlinable
+    public init<Runner: DependencyRunner>(
+        cacheKey: some MuxKey,
+        dependency: Runner,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository? = nil,
+        onFetch: @escaping @Sendable @concurrent (Key, Runner.Dependency) async throws -> Value
+    ) {
+        self.init(
+            cacheKey: CacheKey(cacheKey),
+            dependency: dependency,
+            policy: policy,
+            repository: repository,
+            onFetch: onFetch
+        )
+    }
+}
+
 extension MultiplexerMap.CacheKey: ExpressibleByUnicodeScalarLiteral where Key: MuxKey, Value: Codable {}
 
 extension MultiplexerMap.CacheKey: ExpressibleByExtendedGraphemeClusterLiteral where Key: MuxKey, Value: Codable {}

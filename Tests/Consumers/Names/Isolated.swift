@@ -17,5 +17,6 @@ func isolated(_ name: String) {
     _ = Multiplexer<City>(cacheKey: .init(name), onFetch: Server.city)  // conformance of 'City' to 'Encodable'
     _ = MultiplexerMap<CityID, Place>(onFetch: Server.place(of:))  // conformance of 'CityID' to 'Hashable'
     _ = Multiplexer<City>(cacheKey: "a", onFetch: Server.city)
+    _ = Multiplexer<City>(cacheKey: name, onFetch: Server.city)  // conformance of 'City' to 'Encodable'
     _ = Multiplexer<Place>(cacheKey: "b", onFetch: Server.place)
 }

@@ -206,11 +206,11 @@ struct OneLinerTests {
 
     @Test func `CS-03 a variable and the case of an enum are cache keys`() async throws {
         let (name, repository) = ("name", MuxRepository(store: MemoryStore()))
-        let one = Multiplexer<User>(cacheKey: .init(name), repository: repository) { User(name: "one") }
-        let two = Multiplexer<User>(cacheKey: .init(Keys.profile), repository: repository) { User(name: "two") }
+        let one = Multiplexer<User>(cacheKey: name, repository: repository) { User(name: "one") }
+        let two = Multiplexer<User>(cacheKey: Keys.profile, repository: repository) { User(name: "two") }
         let three = Multiplexer<User>(cacheKey: "\(name) 3", repository: repository) { User(name: "three") }
         #expect(try await [one.request().name, two.request().name, three.request().name] == ["one", "two", "three"])
-        let users = MultiplexerMap<Keys, User>(cacheKey: .init(Keys.users), repository: repository) { key in
+        let users = MultiplexerMap<Keys, User>(cacheKey: Keys.users, repository: repository) { key in
             User(name: key.rawValue)
         }
         #expect(try await users.request(key: .profile).name == "profile")

@@ -10,9 +10,9 @@ struct CacheKeyTests {
 
     private let world = World()
 
-    @Test func `CS-03 a text in a variable and the case of an enum name the value on disk`() async throws {
+    @Test func `CS-03 a variable of type String is a cache key`() async throws {
         let name = "profile"
-        let first = Multiplexer<Int>(cacheKey: .init(name), repository: self.world.repository) { 1 }
+        let first = Multiplexer<Int>(cacheKey: name, repository: self.world.repository) { 1 }
         _ = try await first.request()
         #expect(await first.save().saved == 1)
 
@@ -20,10 +20,47 @@ struct CacheKeyTests {
             let again = Multiplexer<Int>(cacheKey: key, repository: self.world.relaunched().repository) { 2 }
             #expect(await again.loadCachedValue() == 1)
         }
+        let again = Multiplexer<Int>(cacheKey: Keys.profile, repository: self.world.relaunched().repository) { 2 }
+        #expect(await again.loadCachedValue() == 1)
+    }
+
+    @Test func `CS-03 each initialiser accepts a variable and the case of an enum as a cache key`() async throws {
+        let (name, repository, runner) = ("a", self.world.repository, DependentRunner<Int> { 1 })
+        let values = [
+            Multiplexer<Int>(cacheKey: name, repository: repository) { 1 },
+            Multiplexer<Int>(cacheKey: Keys.profile, repository: repository) { _ in Fetched(1) },
+            Multiplexer<Int>(cacheKey: name + "b", dependency: runner, repository: repository) { $0 },
+        ]
+        for value in values { #expect(try await value.request() == 1) }
+        let maps = [
+            MultiplexerMap<Int, Int>(cacheKey: name + "c", repository: repository) { $0 },
+            MultiplexerMap<Int, Int>(cacheKey: Keys.users, repository: repository) { key, _ in Fetched(key) },
+            MultiplexerMap<Int, Int>(cacheKey: name + "d", dependency: runner, repository: repository) { $0 * $1 },
+            MultiplexerMap<Int, Int>(
+                cacheKey: name + "e",
+                batching: .init(maximumSize: 1),
+                repository: repository,
+                onFetchMany: { keys in Dictionary(uniqueKeysWithValues: keys.map { ($0, $0) }) }
+            ),
+            MultiplexerMap<Int, Int>(
+                cacheKey: name + "f",
+                dependency: runner,
+                batching: .init(maximumSize: 1),
+                repository: repository,
+                onFetchMany: { keys, one in Dictionary(uniqueKeysWithValues: keys.map { ($0, $0 * one) }) }
+            ),
+        ]
+        for map in maps { #expect(try await map.request(key: 7) == 7) }
+
+        #expect(await repository.saveAll().saved == 8)
+        for domain in ["a", "profile", "ab"] { #expect(try await self.world.store.load(.init(domain: domain)) != nil) }
+        for domain in ["ac", "users", "ad", "ae", "af"] {
+            #expect(try await self.world.store.load(.init(domain: domain, key: "7")) != nil)
+        }
     }
 
     @Test func `CS-03 an enum of texts or numbers is a key of a map without further code`() async throws {
-        let users = MultiplexerMap<Keys, Int>(cacheKey: .init(Keys.users), repository: self.world.repository) { _ in 1 }
+        let users = MultiplexerMap<Keys, Int>(cacheKey: Keys.users, repository: self.world.repository) { _ in 1 }
         let levels = MultiplexerMap<Level, Int>(cacheKey: "levels", repository: self.world.repository) { $0.rawValue }
         _ = try await users.request(key: .profile)
         _ = try await levels.request(key: .high)
