@@ -17,6 +17,9 @@ extension MultiplexerMap {
 
         /// Makes a name of values with tags, for ``MuxRepository/clear(tags:)``.
         ///
+        /// A ``Multiplexer`` has no keys, and its value has no tags: the compiler warns that the closure is
+        /// never called.
+        ///
         /// - Parameters:
         ///   - name: The name.
         ///   - tags: Returns the tags of a key's value, such as a city or a viewer; always the same tags for
