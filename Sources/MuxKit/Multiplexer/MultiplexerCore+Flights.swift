@@ -159,18 +159,15 @@ extension MultiplexerCore {
                     continue
                 }
                 let waiter = state.waiterOptions[ticket]
-                switch slot.freshness(at: now, waiter?.limits ?? self.usualLimits) {
-                case .fresh(let renews):
-                    early.outputs[ticket] = found
-                    if renews { early.isOver = false }
-                case .servable:
-                    early.outputs[ticket] = found.served(because: .revalidating)
-                    early.isOver = false
-                case .fallback where waiter?.waitLimitEnds.map { $0 <= now } ?? false:
-                    early.outputs[ticket] = found.served(because: .outOfPatience)
-                    early.isOver = false
-                case .fallback, .unusable, nil:
-                    guard waiter != nil else { break }
+                let limits = waiter?.limits ?? self.usualLimits
+                var served = slot.served(on: .arrival, at: now, limits, source: source)
+                if served == nil, let end = waiter?.waitLimitEnds, end <= now {
+                    served = slot.served(on: .waitLimit, at: now, limits, source: source)
+                }
+                if let served {
+                    early.outputs[ticket] = served.entry
+                    if served.renews { early.isOver = false }
+                } else if waiter != nil {
                     replaced.append(waiter?.loaded)
                     state.waiterOptions[ticket]?.loaded = slot
                 }
@@ -300,11 +297,10 @@ extension MultiplexerCore {
                     return slot
                 }
             }
-            guard isSilenceable, let slot = current,
-                let freshness = slot.freshness(at: now, self.usualLimits), freshness != .unusable,
-                let entry = slot.snapshot(at: now, source: .memory)
-            else { return .failure(error) }
-            return .success(entry.isStale ? entry.served(because: .fetchFailed) : entry)
+            guard isSilenceable, let served = current?.served(on: .failure, at: now, self.usualLimits) else {
+                return .failure(error)
+            }
+            return .success(served.entry)
         } always: { state in
             state.statistics.failures += 1
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)

@@ -223,13 +223,7 @@ extension MultiplexerCore {
     ) -> Result<MuxEntry<Value>, any Error>? {
         guard let waiter = state.waiterOptions[ticket] else { return nil }
         let known = state.slots.slot(of: key)
-        guard let slot = known?.entry != nil ? known : waiter.loaded,
-            let entry = slot.snapshot(at: now, source: .memory)
-        else { return nil }
-        switch slot.freshness(at: now, waiter.limits) {
-        case .fresh: return .success(entry)
-        case .servable, .fallback: return .success(entry.served(because: .outOfPatience))
-        case .unusable, nil: return nil
-        }
+        let slot = known?.entry != nil ? known : waiter.loaded
+        return slot?.served(on: .waitLimit, at: now, waiter.limits).map { .success($0.entry) }
     }
 }

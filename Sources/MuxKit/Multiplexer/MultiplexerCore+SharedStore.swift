@@ -171,7 +171,11 @@ extension MultiplexerCore {
     private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
         var known: Known?
         // A fence during the last claim invalidates the result of the claim, not the flight.
-        let isOn = self.engine.workBegins(flight, of: key) { state, wasFenced, isCancelled in
+        let isOn = self.engine.workBegins(flight, of: key, withTickets: true) {
+            state,
+            wasFenced,
+            isCancelled,
+            tickets in
             guard !isCancelled else { return }
             var facts = Known(wasFenced: wasFenced)
             facts.vainClaimEnd = state.shared.vainClaimEnd(key)
@@ -182,16 +186,14 @@ extension MultiplexerCore {
                 facts.mayBeOffered = facts.isUnverified && state.shared.mayBeOffered(entry)
                 facts.maximumAge = entry.renewalAge
             }
+            for ticket in tickets {
+                let limits = state.waiterOptions[ticket]?.limits ?? self.usualLimits
+                let age = limits.isReload || !limits.takesStored ? .zero : limits.maximumAge
+                if let age { facts.maximumAge = min(facts.maximumAge ?? age, age) }
+            }
             known = facts
         }
-        guard isOn, var known else { return (isOn, nil) }
-        let tickets = self.engine.tickets(of: flight, key)
-        let options = self.engine.withState { state in tickets.map { state.waiterOptions[$0] } }
-        for limits in options.map({ $0?.limits ?? self.usualLimits }) {
-            let age = limits.isReload || !limits.takesStored ? .zero : limits.maximumAge
-            if let age { known.maximumAge = min(known.maximumAge ?? age, age) }
-        }
-        return (true, known)
+        return (isOn, known)
     }
 
     /// Stores an entry of the shared store in memory, and resumes callers with the entry.

@@ -216,14 +216,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         _ limits: Freshness.Limits
     ) -> FlightEngine<Key, MuxEntry<Value>, State>.Decision {
         guard let slot else { return .fly }
-        if let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory) {
-            switch freshness {
-            case .fresh(renews: true): return .answerAndFly(entry)
-            case .fresh(renews: false): return .answer(entry)
-            case .servable(renews: true): return .answerAndFly(entry.served(because: .revalidating))
-            case .servable(renews: false): return .answer(entry.served(because: .backingOff))
-            case .fallback, .unusable: break
-            }
+        if let served = slot.served(on: .arrival, at: now, limits) {
+            return served.renews ? .answerAndFly(served.entry) : .answer(served.entry)
         }
         guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
         return .fail(error)

@@ -71,6 +71,27 @@ extension FlightEngine {
     /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
+        self.workBegins(flight, of: key, withTickets: false) { state, wasFenced, isCancelled, _ in
+            begins(&state, wasFenced, isCancelled)
+        }
+    }
+
+    /// As ``workBegins(_:of:_:)``.
+    ///
+    /// - Parameters:
+    ///   - flight: The flight.
+    ///   - key: The flight's key.
+    ///   - withTickets: Whether `begins` gets the tickets of the flight's callers; otherwise an empty array.
+    ///   - begins: Called under the lock if the work is to begin.
+    /// - Returns: Whether to begin the work.
+    @inlinable
+    @inline(__always)
+    func workBegins(
+        _ flight: FlightID,
+        of key: Key,
+        withTickets: Bool,
+        _ begins: (inout State, Bool, Bool, [Ticket]) -> Void
+    ) -> Bool {
         let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, [Waiter]) in
             let wasFenced = engineState.machines[key]?.currentFlight != flight
             guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
@@ -79,7 +100,8 @@ extension FlightEngine {
             }
             // The flight may have been cancelled before its task was stored.
             let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
-            begins(&engineState.state, wasFenced, isCancelled)
+            let tickets = withTickets ? engineState.machines[key]?.currentTickets ?? [] : []
+            begins(&engineState.state, wasFenced, isCancelled, tickets)
             return (true, nil, [])
         }
         ended?.linger?.cancel()
@@ -146,14 +168,6 @@ extension FlightEngine {
         ended?.linger?.cancel()
         for (waiter, output) in waiters { waiter.resume(with: Answer(.success(.output(output)))) }
         return ended != nil
-    }
-
-    /// The tickets of a flight's callers; empty after a fence of the flight.
-    func tickets(of flight: FlightID, _ key: Key) -> [Ticket] {
-        self.engineState.withLock { engineState in
-            guard let machine = engineState.machines[key], machine.currentFlight == flight else { return [] }
-            return machine.currentTickets
-        }
     }
 
     /// Changes the owner's state on behalf of a running flight, unless the flight was fenced.

@@ -293,4 +293,55 @@ struct FailingServerTests {
         try await subject.requests(1)
         #expect(subject.count == 6)
     }
+
+    @Test(arguments: Kind.allCases)
+    func `HS-10 a stale value from disk is returned in a pause without a fetch, as a value in memory is`(
+        kind: Kind
+    ) async throws {
+        let store = UnreliableStore()
+        let before = World(store: store)
+        let policy = MuxPolicy(
+            timeToLive: .seconds(10),
+            staleWhileRevalidate: .seconds(100_000),
+            remembersFailure: { _ in .seconds(1) }
+        )
+        let fetches = Locked(0)
+        let fetch: @Sendable () throws -> Int = {
+            _ = fetches.next()
+            throw Busy(retryAfter: .seconds(60))
+        }
+        func request(_ world: World, storing value: Int? = nil) async -> @Sendable () async throws -> MuxEntry<Int> {
+            switch kind {
+            case .one:
+                let one = Multiplexer<Int>(cacheKey: "One", policy: policy, repository: world.repository) {
+                    try fetch()
+                }
+                if let value { one.store(value) }
+                await one.save()
+                return { try await one.requestEntry() }
+            case .map:
+                let map = MultiplexerMap<Int, Int>(cacheKey: "Map", policy: policy, repository: world.repository) { _ in
+                    try fetch()
+                }
+                if let value { map.store(value, key: 1) }
+                await map.save()
+                return { try await map.requestEntry(key: 1) }
+            }
+        }
+        _ = await request(before, storing: 1)
+        let world = before.relaunched(after: .seconds(1_000))
+        let entry = await request(world)
+        store.failsLoads.withLock { $0 = true }
+        await #expect(throws: Busy.self) { try await entry() }
+        store.failsLoads.withLock { $0 = false }
+        // The failure is no longer remembered, and the server's pause lasts.
+        world.clock.advance(by: .seconds(1))
+
+        let stale = try await entry()
+
+        #expect(stale.value == 1 && stale.isStale && stale.source == .disk)
+        #expect(stale.staleReason == .backingOff)
+        #expect(try await entry().staleReason == .backingOff)
+        #expect(fetches.withLock { $0 } == 1)
+    }
 }

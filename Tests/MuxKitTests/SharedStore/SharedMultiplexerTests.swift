@@ -60,6 +60,20 @@ struct SharedMultiplexerTests {
         #expect(map.statistics.hits == 1_000)
     }
 
+    @Test func `HS-04 a fetch with a claim takes the lock at most eight times`() async throws {
+        try await SeededExecutor.explore(5) { schedule in
+            let map = MachineFleet(schedule, machines: 1).machines[0].values
+            // The first fetch also starts the watch of deadlines. Each sleep lasts until the flight has ended.
+            _ = try await map.request(key: "a")
+            try await schedule.clock.sleep(for: .seconds(1))
+            guard let before = map.lockCount else { return }  // a release build does not count
+            _ = try await map.request(key: "b")
+            try await schedule.clock.sleep(for: .seconds(1))
+            let count = (map.lockCount ?? 0) - before
+            try expect(count <= 8, "\(count)")
+        }
+    }
+
     @Test func `FL-02 a value is as old on every machine, whatever its clock says`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)

@@ -1,0 +1,54 @@
+/// An entry that a request gets without the outcome of a fetch.
+@usableFromInline
+package struct ServedEntry<Value: Sendable>: Sendable {
+    @usableFromInline let entry: MuxEntry<Value>
+    /// Whether a fetch starts or continues behind the request.
+    @usableFromInline let renews: Bool
+
+    @inlinable
+    init(_ entry: MuxEntry<Value>, renews: Bool) {
+        self.entry = entry
+        self.renews = renews
+    }
+
+    /// The moments at which a request may get an entry.
+    @usableFromInline
+    enum Occasion: Sendable {
+        /// The arrival of the request, or the load of the entry for the waiting request.
+        case arrival
+        /// The end of the wait limit of the request.
+        case waitLimit
+        /// A silenceable failure of the fetch.
+        case failure
+    }
+}
+
+extension Slot {
+    /// The entry for a request; `nil` if the request has to wait, or fails.
+    ///
+    /// Only this function decides about stale entries. A request with ``RequestOptions/cacheOnly`` gets every
+    /// entry, without a decision.
+    @inlinable
+    func served(
+        on occasion: ServedEntry<Value>.Occasion,
+        at now: Moment,
+        _ limits: Freshness.Limits,
+        source: MuxEntry<Value>.Source = .memory
+    ) -> ServedEntry<Value>? {
+        guard let freshness = self.freshness(at: now, limits), let entry = self.snapshot(at: now, source: source) else {
+            return nil
+        }
+        switch (freshness, occasion) {
+        case (.fresh(let renews), .arrival): return ServedEntry(entry, renews: renews)
+        case (.fresh, .waitLimit): return ServedEntry(entry, renews: true)
+        case (.fresh, .failure): return ServedEntry(entry, renews: false)
+        case (.servable(let renews), .arrival):
+            return ServedEntry(entry.served(because: renews ? .revalidating : .backingOff), renews: renews)
+        case (.servable, .waitLimit), (.fallback, .waitLimit):
+            return ServedEntry(entry.served(because: .outOfPatience), renews: true)
+        case (.servable, .failure), (.fallback, .failure):
+            return ServedEntry(entry.served(because: .fetchFailed), renews: false)
+        case (.fallback, .arrival), (.unusable, _): return nil
+        }
+    }
+}
