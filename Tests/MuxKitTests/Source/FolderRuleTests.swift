@@ -11,7 +11,7 @@ struct FolderRuleTests {
     private static let order: [String: [String]] = [
         "MuxKit": [
             "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "SharedStore", "Repository",
-            "Dependency", "Multiplexer", "Users", "OAuth",
+            "Dependency", "Entries", "Backing", "Multiplexer", "Users", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Interceptors", "Caching", "Client", "OAuth", "Media"],
         "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback", "Conformance"],
