@@ -1,62 +1,58 @@
+/// Flights: a look-up in the backing, then a fetch.
 extension MultiplexerCore {
-    /// The slot of a flight's key before the fetch.
-    ///
-    /// The flight retains the slot, because the table may evict the slot during the fetch.
-    ///
-    /// An object, not a struct: flights of new keys have no former slot, and the stack of the asynchronous
-    /// function takes memory during the whole fetch.
-    @usableFromInline
-    final class FormerSlot: Sendable {
-        @usableFromInline let slot: Slot<Value>
-
-        @inlinable
-        init(_ slot: Slot<Value>) { self.slot = slot }
-    }
-
     /// The beginning of a fetch.
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment
-        @usableFromInline let former: FormerSlot?
+        @usableFromInline let former: FormerSlot<Value>?
 
         @inlinable
-        init(_ moment: Moment, _ former: FormerSlot?) {
+        init(_ moment: Moment, _ former: FormerSlot<Value>?) {
             self.moment = moment
             self.former = former
         }
     }
 
-    /// The work of one flight: reads an absent entry from disk, or calls the shared store; then fetches.
+    /// The work of one flight.
     @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
-        if self.persistence != nil {
-            await self.flyByDisk(key, flight)
-        } else if self.isShared {
-            await self.flyBySharedStore(key, flight)
+        if case .none = self.backing {
+            await self.fetchAndLand(key, flight, nil, nil)
         } else {
-            await self.fly(key, flight, nil)
+            await self.flyWithBacking(key, flight)
         }
     }
 
     @inlinable
     @inline(never)
-    func flyByDisk(_ key: Key, _ flight: FlightID) async {
-        let (isOver, loaded) = await self.answerFromDisk(key, flight)
-        if !isOver { await self.fly(key, flight, loaded) }
+    func flyWithBacking(_ key: Key, _ flight: FlightID) async {
+        await self.fly(key, flight, after: await self.backing.lookUp(key, flight))
     }
 
-    /// Fetches, after a read of the disk or the shared store that found `loaded`.
+    /// The work of one flight after its look-up in the backing.
     @inlinable
     @inline(__always)
-    func fly(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot?) async {
-        guard let beginning = self.fetchBegins(key, flight, loaded) else { return }
+    func fly(_ key: Key, _ flight: FlightID, after found: LookUp<Value>) async {
+        if !found.isOver { await self.fetchAndLand(key, flight, found.loaded, found.claim) }
+        self.backing.flightEnded(key)
+    }
+
+    /// Fetches, and ends the flight, after a look-up that found `loaded` and got `claim`.
+    @inlinable
+    @inline(__always)
+    func fetchAndLand(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?, _ claim: FetchClaim?) async {
+        guard let beginning = self.fetchBegins(key, flight, loaded) else {
+            claim?.giveUp()
+            return
+        }
         do {
-            if let plainFetch {
+            if let plainFetch, claim == nil {
                 self.landed(try await plainFetch(key), key, flight, beginning)
             } else {
-                try await self.fetchWithFacts(key, flight, beginning)
+                try await self.fetchWithFacts(key, flight, beginning, claim)
             }
         } catch {
+            claim?.giveUp()
             self.failed(error, key, flight, beginning)
         }
     }
@@ -66,17 +62,40 @@ extension MultiplexerCore {
     /// A separate function, because this fetch needs a larger stack than the fetch of a plain value.
     @inlinable
     @inline(never)
-    func fetchWithFacts(_ key: Key, _ flight: FlightID, _ beginning: Beginning) async throws {
+    func fetchWithFacts(
+        _ key: Key,
+        _ flight: FlightID,
+        _ beginning: Beginning,
+        _ claim: FetchClaim?
+    ) async throws {
         let before = beginning.former?.slot.fetchedBefore(at: beginning.moment)
         let fetched = try await self.fetched(key, before)
-        self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
+        guard let claim, case .sharedStore(let shared) = self.backing else {
+            return self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
+        }
+        await self.share(fetched, key, flight, beginning, claim, shared)
+    }
+
+    /// Puts a fetched value in the shared store, then ends the flight.
+    @usableFromInline
+    func share(
+        _ fetched: Fetched<Value>,
+        _ key: Key,
+        _ flight: FlightID,
+        _ beginning: Beginning,
+        _ claim: FetchClaim,
+        _ shared: SharedStoreBacking<Slots>
+    ) async {
+        let entry = self.entry(of: fetched)
+        let outcome = await shared.share(entry, isKept: fetched.isKept, key, with: claim, since: beginning.moment)
+        self.landed(fetched, entry, key, flight, beginning, outcome)
     }
 
     /// Begins the fetch of a flight; `nil` if the flight has ended or is cancelled.
     @inlinable
     @inline(never)
-    func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot?) -> Beginning? {
-        var former: FormerSlot?
+    func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?) -> Beginning? {
+        var former: FormerSlot<Value>?
         var isCancelled = false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
@@ -93,94 +112,8 @@ extension MultiplexerCore {
             self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
             return nil
         }
-        self.tell(.fetchStarted, key)
+        self.memory.tell(.fetchStarted, key)
         return Beginning(self.repository.time.now, former)
-    }
-
-    /// Loads an absent entry from disk into its slot, and resumes callers.
-    ///
-    /// Resumes the callers for which the entry is good enough.
-    ///
-    /// - Returns: Whether the flight has ended. If not, also the loaded slot, for which the table may have
-    ///   had no room.
-    @inlinable
-    @inline(never)
-    func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: FormerSlot?) {
-        guard let persistence else { return (false, nil) }
-        guard let look = self.look(for: key) else {
-            // Another process may have ended the session. If another task detects the end at the same time,
-            // the value is dropped later.
-            try? await self.repository.checkSession()
-            return (false, nil)
-        }
-        guard let found = await self.load(key, persistence) else { return (false, nil) }
-        return self.answer(key, flight, found, look)
-    }
-
-    /// Stores an entry from disk in its slot, and resumes callers; see ``answerFromDisk(_:_:)``.
-    @inlinable
-    @inline(never)
-    func answer(
-        _ key: Key,
-        _ flight: FlightID,
-        _ found: Loaded,
-        _ look: DiskLook
-    ) -> (isOver: Bool, loaded: FormerSlot?) {
-        self.answer(key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
-    }
-
-    /// Resumes callers with the slot that `adopt` returns; see ``answerFromDisk(_:_:)``.
-    ///
-    /// Resumes the callers for which the slot is good enough, and all callers with tickets up to `last`.
-    @inlinable
-    @inline(never)
-    func answer(
-        _ key: Key,
-        _ flight: FlightID,
-        source: MuxEntry<Value>.Source,
-        upTo last: Ticket = 0,
-        _ adopt: (inout State) -> Slot<Value>?
-    ) -> (isOver: Bool, loaded: FormerSlot?) {
-        let now = self.repository.time.now
-        var loaded: Slot<Value>?
-        var replaced: [Slot<Value>?] = []  // released outside the lock
-        var evictions: Evictions?
-        let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
-            defer { evictions = state.takeEvictions() }
-            var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
-            guard let slot = adopt(&state), let found = slot.snapshot(at: now, source: source) else { return early }
-            loaded = slot
-            let isFresh = slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
-            early.isOver = !tickets.isEmpty || isFresh
-            early.isRenewed = isFresh && source == .sharedStore
-            for ticket in tickets {
-                guard ticket > last else {
-                    early.outputs[ticket] = found
-                    continue
-                }
-                let waiter = state.waiterOptions[ticket]
-                let limits = waiter?.limits ?? self.usualLimits
-                var served = slot.served(on: .arrival, at: now, limits, source: source)
-                if served == nil, let end = waiter?.waitLimitEnds, end <= now {
-                    served = slot.served(on: .waitLimit, at: now, limits, source: source)
-                }
-                if let served {
-                    early.outputs[ticket] = served.entry
-                    if served.renews { early.isOver = false }
-                } else if waiter != nil {
-                    replaced.append(waiter?.loaded)
-                    state.waiterOptions[ticket]?.loaded = slot
-                }
-            }
-            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty {
-                state.found(in: source, isOver: early.isOver)
-            }
-            return early
-        }
-        withExtendedLifetime(replaced) {}
-        self.watchers.send((), to: key)
-        self.release(evictions)
-        return (isOver, isOver ? nil : loaded.map(FormerSlot.init))
     }
 
     @inlinable
@@ -214,10 +147,10 @@ extension MultiplexerCore {
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
-        var evictions: Evictions?
+        var evictions: State.Evictions?
         self.engine.land(flight, of: key, failed: false) { state, hasNoFence in
             var mayKeep = hasNoFence
-            state.sweep(at: entry.fetchedAt, self.usualLimits)
+            state.sweep(at: entry.fetchedAt, self.memory.usualLimits)
             if hasNoFence, case .superseded(let newer, let digest) = outcome {
                 (mayKeep, isSuperseded) = (false, true)
                 let newer = state.adopted(newer, of: key, renewing: nil)
@@ -254,9 +187,9 @@ extension MultiplexerCore {
         }
         withExtendedLifetime(replaced) {}
         if isKept || isSuperseded { self.changed(key) }
-        self.tell(.fetched, key, duration)
-        self.release(evictions)
-        if !isKept { self.tell(.fenceDropped, key) }
+        self.memory.tell(.fetched, key, duration)
+        self.memory.release(evictions)
+        if !isKept { self.memory.tell(.fenceDropped, key) }
     }
 
     @usableFromInline
@@ -269,20 +202,20 @@ extension MultiplexerCore {
         let error = error.ofUncancelledWork  // a flight without callers keeps no error
         let fallback = beginning.former?.slot
         let isForAnother =
-            self.isForAnother(key) || !(self.selection?.includes(key, fallback?.entry?.validator) ?? true)
+            self.memory.isForAnother(key) || !(self.memory.selection?.includes(key, fallback?.entry?.validator) ?? true)
         let isSilenceable = self.policy.isSilenceable(error) && !isForAnother
         let memory = self.policy.memory(of: error)
         let retryAfter = RetryAdvice.retryAfter(of: error)
         let now = self.repository.time.now
         let duration = now.duration(since: beginning.moment)
-        var evictions: Evictions?
+        var evictions: State.Evictions?
         let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
             var current = state.slots.slot(of: key)
             if isKept {
                 let hold = max(max(self.policy.errorBackoff, memory), FailurePause.obeyed(retryAfter))
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 let number = state.nextRevision()
-                let isSaved = !state.cannotWrite && !(fallback?.entry?.isExpendable ?? false)
+                let isSaved = !state.disk.cannotWrite && !(fallback?.entry?.isExpendable ?? false)
                 current = state.withSlot(of: key) { slot in
                     if slot.entry == nil, let fallback { slot.restored(fallback, isSaved: isSaved) }
                     slot.failed(
@@ -297,7 +230,7 @@ extension MultiplexerCore {
                     return slot
                 }
             }
-            guard isSilenceable, let served = current?.served(on: .failure, at: now, self.usualLimits) else {
+            guard isSilenceable, let served = current?.served(on: .failure, at: now, self.memory.usualLimits) else {
                 return .failure(error)
             }
             return .success(served.entry)
@@ -308,14 +241,14 @@ extension MultiplexerCore {
         }
         if hasTimedOut { self.pauseAfterTimeout(key, fallback?.entry?.revision) }
         // A fetch that took too long was cancelled, so its own error is a cancellation.
-        self.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
-        self.release(evictions)
+        self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
+        self.memory.release(evictions)
     }
 
     /// Pauses renewals of `key` behind requests, after a fetch took too long.
     private func pauseAfterTimeout(_ key: Key, _ revision: UInt64?) {
         let now = self.repository.time.now
-        self.withSlots { state in
+        self.memory.withSlots { state in
             // A value that arrived after the timeout ends the pause.
             guard let entry = state.slots.slot(of: key)?.entry, entry.revision == revision else { return }
             let number = state.nextRevision()
@@ -344,7 +277,7 @@ extension MultiplexerCore {
         return try await loop.runPlainly { _ in
             if let last {
                 self.engine.withState { $0.statistics.retries += 1 }
-                self.tell(.fetchRetried, key, nil, because: last)
+                self.memory.tell(.fetchRetried, key, nil, because: last)
             }
             do {
                 return try await self.fetch(key, before)
@@ -354,5 +287,76 @@ extension MultiplexerCore {
                 throw failure
             }
         }
+    }
+}
+
+extension MultiplexerCore {
+    @usableFromInline typealias Launch = FlightEngine<Key, MuxEntry<Value>, State>.Launch
+    /// A flight to start, with its key.
+    @usableFromInline typealias KeyedLaunch = (key: Key, launch: Launch)
+
+    /// Starts flights in portions; each portion reads the disk in one call.
+    @inlinable
+    func launch(_ launches: [KeyedLaunch]) {
+        guard case .disk(let disk) = self.backing, launches.count > 1 else {
+            for (key, launch) in launches { self.engine.launch(launch, of: key) }
+            return
+        }
+        let size = SlotMemory<Slots>.portion
+        for start in stride(from: 0, to: launches.count, by: size) {
+            let portion = Array(launches[start..<min(start + size, launches.count)])
+            self.startLoading(portion) { await self.begin(portion, disk) }
+        }
+    }
+
+    /// Starts the common task of a portion of flights.
+    ///
+    /// An escalation of any flight escalates the task. A cancellation of a flight does not cancel the task.
+    @usableFromInline
+    func startLoading(_ portion: [KeyedLaunch], _ work: @escaping @Sendable @concurrent () async -> Void) {
+        let task = self.repository.spawn(
+            name: "mux.load",
+            priority: portion.first?.launch.priority,
+            otherwiseOn: FlightExecutor.shared,
+            work
+        )
+        self.engine.setSharedTask(task, of: portion.map(\.launch.flight))
+    }
+
+    /// Reads the entries of flights from disk and resumes callers; starts each other flight in a separate
+    /// task.
+    @inlinable
+    func begin(_ portion: [KeyedLaunch], _ disk: DiskBacking<Slots>) async {
+        let looks = disk.looks(for: portion.map(\.key))
+        // Flights with an entry in memory or a pending removal do not need the disk.
+        for ((key, launch), look) in zip(portion, looks) where look == nil { self.engine.launch(launch, of: key) }
+        let others = zip(portion, looks).compactMap { flight, look in look.map { (flight, $0) } }
+        let keys = others.map { (key: $0.0.key, look: $0.1) }
+        guard let reads = await disk.read(keys, for: portion.map(\.launch.flight)) else {
+            for ((key, launch), _) in others { self.engine.launch(launch, of: key) }
+            return
+        }
+        for (((key, launch), _), read) in zip(others, reads) where !read.isSmall {
+            self.launch(launch, of: key) { await disk.lookUp(key, $0, after: read) }
+        }
+        for (((key, launch), _), read) in zip(others, reads) where read.isSmall {
+            let found = await disk.lookUp(key, launch.flight, after: read)
+            if !found.isOver { self.launch(launch, of: key) { _ in found } }
+        }
+    }
+
+    /// Starts a flight with a separate look-up.
+    @inlinable
+    func launch(
+        _ launch: Launch,
+        of key: Key,
+        after lookUp: @escaping @Sendable @concurrent (FlightID) async -> LookUp<Value>
+    ) {
+        var launch = launch
+        launch.work = { [weak self] key, flight in
+            let found = await lookUp(flight)
+            await self?.fly(key, flight, after: found)
+        }
+        self.engine.launch(launch, of: key)
     }
 }

@@ -54,11 +54,11 @@ extension MultiplexerCore {
             isAlone: Bool = true,
             gather: ((Launch) -> Void)? = nil
         ) {
-            if self.core.selection != nil, self.core.isForAnother(self.key) { self.takeNothingStored() }
+            if self.core.hasSelection, self.core.memory.isForAnother(self.key) { self.takeNothingStored() }
             self.core.specialiseFlights()
             let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
             let now = core.repository.time.now
-            let limits = options?.limits(core.policy) ?? core.usualLimits
+            let limits = options?.limits(core.policy) ?? core.memory.usualLimits
             var met: MuxEvent.Kind?
             self.cleanup = core.engine.arrive(
                 waiter,
@@ -81,7 +81,7 @@ extension MultiplexerCore {
                 joined: { state, isRunning in
                     if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                     if let options {
-                        state.waiterOptions[ticket] = WaiterOptions(
+                        state.waiterOptions[ticket] = WaiterOptions<Value>(
                             limits: limits,
                             waitLimitEnds: options.waitLimit.map(now.advanced)
                         )
@@ -92,7 +92,7 @@ extension MultiplexerCore {
                     state.statistics.misses += 1
                     met = .missed
                 },
-                arrived: { if let met { core.tell(met, key) } }
+                arrived: { if let met { core.memory.tell(met, key) } }
             )
         }
 
@@ -124,7 +124,7 @@ extension MultiplexerCore {
             }
             if entry.staleReason != nil {
                 core.engine.withState { $0.statistics.staleServed += 1 }
-                core.tell(.servedStale, self.key)
+                core.memory.tell(.servedStale, self.key)
             }
             return entry
         }
@@ -151,7 +151,7 @@ extension MultiplexerCore {
         let limit = options.waitLimit == nil ? self.flightsAtOnce : keys.count
         var timer: Task<Void, Never>?
         var launches: [KeyedLaunch] = []
-        let looksAtDisk = self.persistence != nil
+        let looksAtDisk = self.isOnDisk
         let answers = await FlightGathering.answers(first: first, count: keys.count, atOnce: limit) { index, waiter in
             let call = calls[index]
             call.arrive(waiter, isAlone: false, gather: looksAtDisk ? { launches.append((keys[index], $0)) } : nil)

@@ -1,50 +1,42 @@
-import Foundation
 public import Synchronization
 
-/// The implementation of ``Multiplexer`` and ``MultiplexerMap``: slots, flights and the disk.
+/// The implementation of ``Multiplexer`` and ``MultiplexerMap``: requests, flights, and changes by callers.
 ///
-/// Members without a wait are synchronous. Changes of the disk run in the repository's lane.
+/// Members without a wait are synchronous.
 @usableFromInline
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
     @usableFromInline package typealias Value = Slots.Value
+    @usableFromInline typealias State = SlotState<Slots>
 
+    /// The slots, the waiters and the statistics.
+    @usableFromInline let memory: SlotMemory<Slots>
+    @usableFromInline let backing: Backing<Slots>
+    /// The engine of ``memory``.
     @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
+    /// The state of ``engine``; a separate reference saves indirections for each hit.
+    @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
+    /// The watchers of ``memory``.
+    @usableFromInline let watchers: Broadcast<Key, Void>
     @usableFromInline let policy: MuxPolicy
     @usableFromInline let repository: MuxRepository
-    @usableFromInline let persistence: Persistence<Key, Value>?
-    /// The shared store of several machines; `nil` without a shared store.
-    let sharing: Sharing<Key, Value>?
-    @usableFromInline let isShared: Bool
-    /// Notifies watchers of changes without the entry: a watcher then reads the newest entry.
-    @usableFromInline let watchers = Broadcast<Key, Void>()
     @usableFromInline let fetch: FetchFunction<Key, Value>
     /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
     @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
-    @usableFromInline let selection: EntrySelection<Key>?
+    /// Whether entries are selected by more than their keys.
+    @usableFromInline let hasSelection: Bool
     /// The users of the keys; `nil` if the keys belong to no users of a ``MuxSessions``.
     let users: UsersOfKeys<Key>?
     package let handsOutTokens: Bool
-    /// The multiplexer's `cacheKey`, for events.
-    private let cacheKey: String?
-    /// The multiplexer's name, for events; `nil` without an observer.
-    private let name: String?
-    private let keyText: @Sendable (Key) -> String?
     /// The multiplexer's number in the repository.
     ///
     /// The repository includes the multiplexer in sign-outs from the initialiser to the `deinit`.
     private let order = Atomic<UInt64>(0)
-    /// The limits of a request without options.
-    @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let coarseClock: CoarseClock
-    /// The state of ``engine``; a separate reference saves an indirection for each hit.
-    @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
     /// The maximum number of simultaneous flights of a request for many keys, which limits the memory.
     @usableFromInline let flightsAtOnce: Int
     /// Whether flights run code that is specialised for the type of the value.
     @usableFromInline let hasSpecialisedFlights = Atomic(false)
-    /// Whether the repository has an observer.
-    @usableFromInline let isObserved: Bool
     /// Whether the observer receives hits.
     @usableFromInline let tellsHits: Bool
 
@@ -60,33 +52,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         keyText: @escaping @Sendable (Key) -> String?,
         fetch: FetchFunction<Key, Value>
     ) {
-        self.policy = policy
-        self.usualLimits = RequestOptions().limits(policy)
-        self.repository = repository
-        self.coarseClock = CoarseClock(repository.time)
-        self.isObserved = repository.observer != nil
-        self.tellsHits = repository.observer?.observesHits ?? false
-        self.cacheKey = persistence?.domain
-        self.name = self.isObserved ? policy.name ?? persistence?.domain ?? "\(Value.self)" : nil
-        // The entries of one user could not be found on disk, so values of users are not on disk.
-        self.persistence = repository.store is NoStore || users != nil ? nil : persistence
-        if let client = repository.sharedStore, let persistence, persistence.isShared, selection == nil {
-            self.sharing = Sharing(client: client, persistence: persistence)
-        } else {
-            self.sharing = nil
-        }
-        self.isShared = self.sharing != nil
-        self.keyText = keyText
-        self.fetch = fetch
-        if case .value(let plainFetch) = fetch, policy.retry == nil {
-            self.plainFetch = plainFetch
-        } else {
-            self.plainFetch = nil
-        }
-        self.selection = selection
-        self.users = users
-        self.handsOutTokens = handsOutTokens
-        self.flightsAtOnce = flightsAtOnce
         let linger: Duration? =
             switch policy.whenAbandoned {
             case .finish: nil
@@ -99,9 +64,42 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
             wouldDeadlock: MuxError.wouldDeadlock
         )
-        self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
+        self.memory = SlotMemory(
+            engine: FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn),
+            policy: policy,
+            usualLimits: RequestOptions().limits(policy),
+            repository: repository,
+            selection: selection,
+            cacheKey: persistence?.domain,
+            keyText: keyText
+        )
+        if let client = repository.sharedStore, let persistence, persistence.isShared, selection == nil {
+            self.backing = .sharedStore(SharedStoreBacking(self.memory, persistence, client))
+        } else if let persistence, !(repository.store is NoStore), users == nil {
+            self.backing = .disk(DiskBacking(self.memory, persistence))
+        } else {
+            // Also for values of users: the entries of one user could not be found on disk.
+            self.backing = .none
+        }
+        self.engine = self.memory.engine
         self.engineState = self.engine.engineState
+        self.watchers = self.memory.watchers
+        self.policy = policy
+        self.repository = repository
+        self.fetch = fetch
+        if case .value(let plainFetch) = fetch, policy.retry == nil {
+            self.plainFetch = plainFetch
+        } else {
+            self.plainFetch = nil
+        }
+        self.hasSelection = selection != nil
+        self.users = users
+        self.handsOutTokens = handsOutTokens
+        self.coarseClock = CoarseClock(repository.time)
+        self.flightsAtOnce = flightsAtOnce
+        self.tellsHits = self.memory.tellsHits
         self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
+        self.memory.participant = self
         self.order.store(repository.attach(self), ordering: .relaxed)
     }
 
@@ -132,7 +130,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// As ``hit(_:)``, for a request with options; also `nil` if `options` need a closer examination.
     @inlinable
     func hit(_ key: Key, _ options: RequestOptions) -> Value? {
-        guard options.mode == .usual, options.takesStored, self.selection == nil else { return nil }
+        guard options.mode == .usual, options.takesStored, !self.hasSelection else { return nil }
         if let now = self.coarseClock.now {
             // The coarse clock may be late, so the value may be older than it seems.
             let limit = options.maximumNanoseconds.map { $0 - CoarseClock.latenessNanoseconds }
@@ -149,7 +147,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             engineState.state.statistics.hits += 1
             return value
         }
-        if self.tellsHits, value != nil { self.told(.hit, key) }
+        if self.tellsHits, value != nil { self.memory.told(.hit, key) }
         return value
     }
 
@@ -158,7 +156,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     @inline(never)
     func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
-        guard options.mode == .usual, self.selection == nil || !self.isForAnother(key) else { return nil }
+        guard options.mode == .usual, !self.hasSelection || !self.memory.isForAnother(key) else { return nil }
         let now = self.engine.time.now
         let limits = options.limits(self.policy)
         let entry = self.engineState.withLock { engineState -> MuxEntry<Value>? in
@@ -168,9 +166,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             engineState.state.statistics.hit(isStale: entry.staleReason != nil)
             return entry
         }
-        if self.isObserved, let entry {
-            self.told(.hit, key)
-            if entry.staleReason != nil { self.told(.servedStale, key) }
+        if self.memory.isObserved, let entry {
+            self.memory.told(.hit, key)
+            if entry.staleReason != nil { self.memory.told(.servedStale, key) }
         }
         return entry
     }
@@ -229,19 +227,26 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         Value
     > {
         guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest,
-            !self.isForAnother(key)
+            !self.memory.isForAnother(key)
         else {
             self.engine.withState { $0.statistics.misses += 1 }
-            self.tell(.missed, key)
+            self.memory.tell(.missed, key)
             throw MuxError.notCached
         }
         self.engine.withState { state in
             state.statistics.hit(isStale: entry.isStale)
             _ = state.slots.requestedSlot(of: key)
         }
-        self.tell(.hit, key)
-        if entry.isStale { self.tell(.servedStale, key) }
+        self.memory.tell(.hit, key)
+        if entry.isStale { self.memory.tell(.servedStale, key) }
         return entry.isStale ? entry.served(because: .cacheOnly) : entry
+    }
+
+    /// The entry in memory, or otherwise in the backing, fresh or stale.
+    func loadCachedEntry(_ key: Key) async -> MuxEntry<Value>? {
+        guard key == key else { return nil }
+        if let entry = self.cachedEntry(key) { return entry }
+        return await self.backing.loadEntry(key)
     }
 
     // MARK: - Changes by callers
@@ -263,38 +268,38 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Makes the entry of `key` stale, and fences its flight.
     func refresh(_ key: Key) {
         guard key == key else { return }
-        let marksAbsent = self.persistence != nil
-        let name = self.sharing?.name(of: key)
+        let shared = self.backing.sharedStore
+        let name = shared?.name(of: key)
         self.engine.fence(key) { state in
             if let name {
-                // In the critical section of the fence: results of earlier calls of the store are dropped,
-                // and later calls first send the invalidation.
-                self.sharing?.client.owe([.entry(name.key)])
+                shared?.changed(name)
                 state.shared.refreshed(key, state.nextRevision())
             }
-            guard marksAbsent || state.slots.slot(of: key) != nil else { return }
+            // The disk may have an entry that is not in memory.
+            guard self.isOnDisk || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }
         }
-        self.releaseEvicted()
-        self.sharing?.client.settleLater()
+        self.memory.releaseEvicted()
+        shared?.client.settleLater()
     }
 
-    /// Makes every entry stale, in memory and on disk.
+    /// Makes every entry stale, in memory and in the backing.
     func refreshAll() {
-        let date = self.persistence == nil ? nil : self.repository.wallTime()
+        let date = self.isOnDisk ? self.repository.wallTime() : nil
+        let shared = self.backing.sharedStore
         let removed = self.engine.fenceAll { state in
-            if let sharing { sharing.client.owe([.domain(sharing.persistence.domain)]) }
+            if let shared { shared.client.owe([.domain(shared.persistence.domain)]) }
             var removed: [any Sendable] = []
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             state.shared.refreshedAll(number)
             // One record replaces the marks of all absent entries.
-            if let date { state.diskRefresh.refreshed(at: date, upTo: number) }
+            if let date { state.disk.refresh.refreshed(at: date, upTo: number) }
             return removed
         }
         withExtendedLifetime(removed) {}  // released outside the lock
-        self.releaseEvicted()
-        self.sharing?.client.settleLater()
+        self.memory.releaseEvicted()
+        shared?.client.settleLater()
     }
 
     /// Replaces the entry of `key`, and fences its flight.
@@ -305,15 +310,16 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
         var replaced: Slot<Value>.Entry?
-        let name = self.sharing?.name(of: key)
+        let shared = self.backing.sharedStore
+        let name = shared?.name(of: key)
         let isStored = self.engine.fenceIf(key) { state in
             let former = state.slots.slot(of: key)
             if let revision, former?.entry?.revision != revision { return false }
             // The disk may have an entry of a later version of the program.
-            if entry.isPersistent, former?.entry == nil { state.unseenOnDisk.insert(key) }
+            if entry.isPersistent, former?.entry == nil { state.disk.unseen.insert(key) }
             let entry = state.adopted(entry, of: key)
             if let name {
-                self.sharing?.client.owe([.entry(name.key)])
+                shared?.changed(name)
                 state.shared.begins(key, name)
             }
             replaced = state.withSlot(of: key) { $0.committed(entry) }
@@ -322,19 +328,41 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         withExtendedLifetime(replaced) {}
         guard isStored else { return false }
-        if let name { self.share(key, name) }
-        self.releaseEvicted()
+        if let name { shared?.share(key, name) }
+        self.memory.releaseEvicted()
         self.changed(key)
         return true
     }
 
+    /// Changes the entry of `key`; a remembered failure stays, and a running flight continues.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - change: Changes the entry under the lock; returns whether the entry has changed.
+    /// - Returns: The result of `change`; `false` without an entry.
+    func amend(_ key: Key, _ change: (inout Slot<Value>.Entry) -> Bool) -> Bool {
+        let former = self.memory.withSlots { state -> Value? in
+            guard var entry = state.slots.slot(of: key)?.entry else { return nil }
+            let former = entry.value
+            guard change(&entry) else { return nil }
+            state.withSlot(of: key) { $0.amended(entry) }
+            return former
+        }
+        return former != nil  // released outside the lock
+    }
+
     // MARK: - Helpers
+
+    /// Whether entries are saved on disk.
+    @inlinable var isOnDisk: Bool {
+        if case .disk = self.backing { true } else { false }
+    }
 
     /// Notifies watchers of a new value, and schedules a save if the repository's save policy requires one.
     @inlinable
     func changed(_ key: Key) {
         self.watchers.send((), to: key)
-        if self.persistence != nil { self.scheduleSave() }
+        if self.isOnDisk { self.scheduleSave() }
     }
 
     @usableFromInline
@@ -349,38 +377,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             value: fetched.value,
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
-            renewalAge: self.renewalAge(timeToLive, fetched.validator),
+            renewalAge: self.memory.renewalAge(timeToLive, fetched.validator),
             stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
             validator: fetched.validator,
             revision: 0,
-            isDirty: self.persistence != nil,
-            isPersistent: self.persistence != nil
+            isDirty: self.isOnDisk,
+            isPersistent: self.isOnDisk
         )
-    }
-
-    /// Reports an event to the repository's observer; does nothing without an observer.
-    @inlinable
-    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
-        if self.isObserved { self.told(kind, key, duration) }
-    }
-
-    @usableFromInline
-    func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration? = nil, because reason: MuxEvent.Reason? = nil) {
-        guard kind != .hit || self.tellsHits, let observer = self.repository.observer else { return }
-        let event = MuxEvent(
-            kind,
-            name: self.name,
-            cacheKey: self.cacheKey,
-            key: key.flatMap(self.keyText),
-            duration: duration,
-            reason: reason
-        )
-        observer.tell(event)
-    }
-
-    /// Reports a failure.
-    @usableFromInline
-    func tell(_ kind: MuxEvent.Kind, _ key: Key, _ duration: Duration?, because error: any Error) {
-        if self.isObserved { self.told(kind, key, duration, because: MuxEvent.Reason(of: error)) }
     }
 }

@@ -57,6 +57,27 @@ struct FolderRuleTests {
         #expect(unused.sorted() == [], "an exception that is none")
     }
 
+    @Test func `HS-04 the core of multiplexers has at most 1,000 lines of code in four files`() {
+        let lines = SourceLines.sources.filter { $0.file.hasPrefix("MuxKit/Multiplexer/MultiplexerCore") }
+        #expect(Set(lines.map(\.file)).count == 4)
+        #expect((1...1_000).contains(lines.count { !$0.code.allSatisfy(\.isWhitespace) }))
+    }
+
+    @Test func `HS-04 no file of a memory hit mentions tags or schema versions`() {
+        let files: Set = [
+            "Multiplexer/Multiplexer.swift", "Multiplexer/MultiplexerMap.swift", "Multiplexer/MultiplexerCore.swift",
+            "Backing/SlotState.swift", "Entries/SlotStorage.swift", "Entries/SlotTable.swift",
+            "Entries/PackedSlot.swift", "MemoryCache/BoundedTable.swift", "MemoryCache/EvictionOrder.swift",
+            "MemoryCache/FlatIndex.swift", "Internal/Locked.swift",
+        ]
+        let lines = SourceLines.sources.filter { line in files.contains { line.file == "MuxKit/\($0)" } }
+        #expect(Set(lines.map(\.file)).count == files.count)
+        let mentions = lines.filter { line in
+            line.words.contains { ["tags", "tagged", "schemaVersion"].contains($0) }
+        }
+        #expect(mentions.map(\.place) == [])
+    }
+
     @Test func `Q-18 a folder of tests mentions nothing of another one, so that it can be built alone`() {
         let declarations = Self.declarations(SourceLines.tests)
         var violations: Set<String> = []

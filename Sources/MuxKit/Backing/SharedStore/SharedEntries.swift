@@ -1,11 +1,25 @@
-/// The shared store of a multiplexer, with the names of the entries.
-struct Sharing<Key: Sendable, Value: Sendable>: Sendable {
-    let client: SharedStoreClient
-    let persistence: Persistence<Key, Value>
+/// A claim of this machine: the right to fetch for all machines.
+///
+/// An object, because few flights have a claim.
+@usableFromInline
+final class FetchClaim: Sendable {
+    private let client: SharedStoreClient
+    let ticket: MuxShared.Ticket
+    /// Whether the store has an older entry.
+    let replaces: Bool
+    /// The remaining time that the flight may wait for the store.
+    let budget: Duration
 
-    func name(of key: Key) -> MuxShared.Name {
-        MuxShared.Name(self.persistence.name(of: key), tags: self.persistence.tags?(key) ?? [])
+    init(_ client: SharedStoreClient, _ ticket: MuxShared.Ticket, replaces: Bool, budget: Duration) {
+        self.client = client
+        self.ticket = ticket
+        self.replaces = replaces
+        self.budget = budget
     }
+
+    /// Ends the claim without an entry.
+    @usableFromInline
+    func giveUp() { self.client.giveUp(self.ticket) }
 }
 
 /// The outcome of a fetched value in the shared store.
@@ -182,5 +196,21 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
             return "a fact about a shared entry that is not in memory"
         }
         return nil
+    }
+}
+
+extension SlotState {
+    /// The entry of `key` was evicted; a new entry may have replaced it since.
+    @usableFromInline
+    mutating func evictedShared(_ key: Key) { if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) } }
+
+    /// The entry of `key` has left memory.
+    @usableFromInline
+    mutating func lostShared(_ key: Key) { for known in self.shared.lost(key) { self.release(known) } }
+
+    /// A flight of an entry that other machines share has ended.
+    mutating func sharedFlightEnded(_ key: Key) {
+        let hasEntry = self.slots.slot(of: key)?.entry != nil
+        for known in self.shared.ended(key, hasEntry: hasEntry) { self.release(known) }
     }
 }

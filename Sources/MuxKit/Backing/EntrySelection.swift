@@ -22,22 +22,3 @@ package struct EntrySelection<Key: Sendable>: Sendable {
         return self.selects(key, validator)
     }
 }
-
-extension MultiplexerCore {
-    /// Whether a present request of `key` must not use the entry in memory.
-    @usableFromInline
-    func isForAnother(_ key: Key) -> Bool {
-        guard let selection else { return false }
-        // Outside the lock, because the selection runs code of the app.
-        let validator = self.engine.withState { $0.slots.slot(of: key)?.entry?.validator }
-        return !selection.includes(key, validator)
-    }
-
-    /// The age of an early renewal of an entry; `nil` for no early renewal, which permits the fastest hits.
-    @usableFromInline
-    func renewalAge(_ timeToLive: Duration, _ validator: String?) -> Duration? {
-        if let age = self.policy.renewalAge(timeToLive, random: self.repository.random()) { return age }
-        // Not `nil`, so that each hit is examined.
-        return validator.flatMap { self.selection?.concerns($0) } ?? false ? .longest : nil
-    }
-}

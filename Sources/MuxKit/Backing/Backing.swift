@@ -1,0 +1,192 @@
+/// The storage behind the entries of a multiplexer in memory.
+///
+/// A flight looks up an absent entry in the backing before a fetch. The state of the backing is part of
+/// ``SlotState``, under the lock of the multiplexer.
+@usableFromInline
+enum Backing<Slots: SlotStorage>: Sendable {
+    /// Entries are in memory only.
+    case none
+    /// Entries are saved on disk.
+    case disk(DiskBacking<Slots>)
+    /// Entries are shared with other machines.
+    case sharedStore(SharedStoreBacking<Slots>)
+
+    @usableFromInline typealias Key = Slots.Key
+    @usableFromInline typealias Value = Slots.Value
+
+    @inlinable
+    var disk: DiskBacking<Slots>? {
+        guard case .disk(let disk) = self else { return nil }
+        return disk
+    }
+
+    var sharedStore: SharedStoreBacking<Slots>? {
+        guard case .sharedStore(let shared) = self else { return nil }
+        return shared
+    }
+
+    private var persistence: Persistence<Key, Value>? {
+        switch self {
+        case .none: nil
+        case .disk(let disk): disk.persistence
+        case .sharedStore(let shared): shared.persistence
+        }
+    }
+
+    /// The `cacheKey` of the entries.
+    var domain: String? { self.persistence?.domain }
+
+    /// The text of a key in the backing; `nil` for the key of a ``Multiplexer``.
+    func text(of key: Key) -> String? { self.persistence?.text(key) }
+
+    /// Looks up an absent entry, and resumes callers for which the entry is good enough.
+    ///
+    /// A call of ``flightEnded(_:)`` must follow at the end of the flight.
+    @inlinable
+    func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
+        switch self {
+        case .none: LookUp()
+        case .disk(let disk): await disk.lookUp(key, flight)
+        case .sharedStore(let shared): await shared.lookUp(key, flight)
+        }
+    }
+
+    /// Ends a flight after ``lookUp(_:_:)``.
+    @inlinable
+    func flightEnded(_ key: Key) {
+        if case .sharedStore(let shared) = self { shared.flightEnded(key) }
+    }
+
+    /// The entry in the backing, fresh or stale, for a read without a fetch.
+    func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
+        switch self {
+        case .none: nil
+        case .disk(let disk): await disk.loadEntry(key)
+        case .sharedStore(let shared): await shared.loadEntry(key)
+        }
+    }
+
+    /// Removes the entry of `key`, after `forget` has removed the entry from memory.
+    ///
+    /// - Returns: The failures.
+    func clear(_ key: Key, after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
+        switch self {
+        case .none: break
+        case .disk(let disk): return await disk.memory.repository.clearing(forget) { await disk.remove([key]) }
+        case .sharedStore(let shared):
+            return await shared.client.invalidate([.entry(shared.persistence.name(of: key))], after: forget)
+        }
+        forget()
+        return MuxRepository.ClearReport()
+    }
+
+    /// Removes all entries of the domain, after `forget` has removed the entries from memory.
+    ///
+    /// - Returns: The failures.
+    func clearAll(after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
+        switch self {
+        case .none: break
+        case .disk(let disk): return await disk.memory.repository.clearing(forget) { await disk.removeDomain() }
+        case .sharedStore(let shared):
+            return await shared.client.invalidate([.domain(shared.persistence.domain)], after: forget)
+        }
+        forget()
+        return MuxRepository.ClearReport()
+    }
+}
+
+/// The result of a flight's look-up in the backing.
+@usableFromInline
+struct LookUp<Value: Sendable>: Sendable {
+    /// Whether the flight has ended.
+    @usableFromInline let isOver: Bool
+    /// The found slot, for which the table may have had no room.
+    @usableFromInline let loaded: FormerSlot<Value>?
+    /// The right to fetch for all machines; `nil` to fetch for this machine only.
+    @usableFromInline let claim: FetchClaim?
+
+    @inlinable
+    init(isOver: Bool = false, loaded: FormerSlot<Value>? = nil, claim: FetchClaim? = nil) {
+        self.isOver = isOver
+        self.loaded = loaded
+        self.claim = claim
+    }
+}
+
+/// The slot of a flight's key before the fetch.
+///
+/// The flight retains the slot, because the table may evict the slot during the fetch.
+///
+/// An object, not a struct: flights of new keys have no former slot, and the stack of the asynchronous
+/// function takes memory during the whole fetch.
+@usableFromInline
+final class FormerSlot<Value: Sendable>: Sendable {
+    @usableFromInline let slot: Slot<Value>
+
+    @inlinable
+    init(_ slot: Slot<Value>) { self.slot = slot }
+}
+
+extension SlotMemory {
+    /// Stores a looked up entry in its slot, and resumes callers of the flight.
+    ///
+    /// Resumes the callers for which the slot is good enough, and all callers with tickets up to `last`.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - flight: The flight.
+    ///   - source: The source of the entry.
+    ///   - last: The last ticket of the callers to resume in any case.
+    ///   - adopt: Stores the entry under the lock; returns the slot, `nil` without a usable entry.
+    /// - Returns: Whether the flight has ended. If not, also the slot; `nil` after a fence.
+    @inlinable
+    @inline(never)
+    func answer(
+        _ key: Key,
+        _ flight: FlightID,
+        source: MuxEntry<Value>.Source,
+        upTo last: Ticket = 0,
+        _ adopt: (inout State) -> Slot<Value>?
+    ) -> LookUp<Value> {
+        let now = self.repository.time.now
+        var loaded: Slot<Value>?
+        var replaced: [Slot<Value>?] = []  // released outside the lock
+        var evictions: State.Evictions?
+        let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
+            defer { evictions = state.takeEvictions() }
+            var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
+            guard let slot = adopt(&state), let found = slot.snapshot(at: now, source: source) else { return early }
+            loaded = slot
+            let isFresh = slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
+            early.isOver = !tickets.isEmpty || isFresh
+            early.isRenewed = isFresh && source == .sharedStore
+            for ticket in tickets {
+                guard ticket > last else {
+                    early.outputs[ticket] = found
+                    continue
+                }
+                let waiter = state.waiterOptions[ticket]
+                let limits = waiter?.limits ?? self.usualLimits
+                var served = slot.served(on: .arrival, at: now, limits, source: source)
+                if served == nil, let end = waiter?.waitLimitEnds, end <= now {
+                    served = slot.served(on: .waitLimit, at: now, limits, source: source)
+                }
+                if let served {
+                    early.outputs[ticket] = served.entry
+                    if served.renews { early.isOver = false }
+                } else if waiter != nil {
+                    replaced.append(waiter?.loaded)
+                    state.waiterOptions[ticket]?.loaded = slot
+                }
+            }
+            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty {
+                state.found(in: source, isOver: early.isOver)
+            }
+            return early
+        }
+        withExtendedLifetime(replaced) {}
+        self.watchers.send((), to: key)
+        self.release(evictions)
+        return LookUp(isOver: isOver, loaded: isOver ? nil : loaded.map(FormerSlot.init))
+    }
+}

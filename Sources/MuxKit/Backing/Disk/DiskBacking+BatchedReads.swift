@@ -1,0 +1,57 @@
+/// Reads of the entries of many flights in common calls.
+extension DiskBacking {
+    /// The result of a common read for one flight.
+    @usableFromInline
+    struct BatchedRead: Sendable {
+        /// The entry on disk; `nil` without an entry.
+        @usableFromInline let entry: MuxStoredEntry?
+        @usableFromInline let look: DiskLook
+        /// The begin of the read.
+        @usableFromInline let start: Moment
+
+        @usableFromInline
+        init(entry: MuxStoredEntry?, look: DiskLook, start: Moment) {
+            self.entry = entry
+            self.look = look
+            self.start = start
+        }
+
+        /// Whether the entry is decoded without a change of threads.
+        @usableFromInline var isSmall: Bool {
+            self.entry.map { $0.payload.count <= SlotMemory<Slots>.smallPayload } ?? false
+        }
+    }
+
+    /// The states of slots before a common read; see ``look(for:)``.
+    @usableFromInline
+    func looks(for keys: [Key]) -> [DiskLook?] {
+        self.memory.engine.withState { state in keys.map { Self.look(for: $0, in: state) } }
+    }
+
+    /// Reads entries in one call, in the order of `keys`; `nil` if the store fails.
+    @usableFromInline
+    func read(_ keys: [(key: Key, look: DiskLook)], for flights: [FlightID]) async -> [BatchedRead]? {
+        guard !keys.isEmpty else { return [] }
+        let start = self.memory.repository.time.now
+        let names = keys.map { self.persistence.name(of: $0.key) }
+        let stored = await WaitForGraph.loading(for: flights.map(self.memory.engine.node)) { () -> [MuxStoredEntry?]? in
+            guard let stored = try? await self.memory.repository.load(names), stored.count == names.count,
+                (try? await self.readRefresh(for: stored)) != nil
+            else { return nil }
+            return stored
+        }
+        guard let stored else { return nil }
+        return zip(keys, zip(names, stored)).map { key, found in
+            BatchedRead(entry: found.1?.name == found.0 ? found.1 : nil, look: key.look, start: start)
+        }
+    }
+
+    /// Continues the look-up of a flight after a common read; see ``Backing/lookUp(_:_:)``.
+    @inlinable
+    func lookUp(_ key: Key, _ flight: FlightID, after read: BatchedRead) async -> LookUp<Value> {
+        guard let entry = read.entry,
+            let found = await self.memory.loaded(entry, key, self.persistence, isSaved: true, since: read.start)
+        else { return LookUp() }
+        return self.answer(key, flight, found, read.look)
+    }
+}

@@ -1,0 +1,261 @@
+import Foundation
+
+extension DiskBacking {
+    // MARK: - Saving
+
+    func unsaved() -> UnsavedEntries {
+        let now = self.memory.repository.time.now
+        let wallTime = self.memory.repository.wallTime()
+        let unsaved = self.collect()
+        let refresh = self.memory.engine.withState { $0.disk.refresh }
+        var entries = UnsavedEntries()
+        entries.dirty = unsaved.dirty.map { key, entry, isRefreshed in
+            let written = (entry.timeOfDay(wallTime, at: now), refresh.number(ofArrival: entry.sequence))
+            return self.unsaved(entry, key, isRefreshed: isRefreshed, written)
+        }
+        entries.unseen = unsaved.unseen.map(self.persistence.name(of:))
+        entries.unchanged = max(0, self.memory.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
+        return entries
+    }
+
+    /// The number of unsaved entries in memory.
+    var unsavedCount: Int { self.collect().dirtyCount }
+
+    /// Changes that are not saved.
+    private struct Unsaved {
+        var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
+        /// The number of dirty entries, including the entries of ``unseen``.
+        var dirtyCount = 0
+        /// Dirty entries that must not be written before a read of the disk.
+        var unseen: [Key] = []
+        var removals: [Key] = []
+        var refreshes: [Key] = []
+    }
+
+    /// Collects the unsaved changes, in several critical sections.
+    private func collect() -> Unsaved {
+        var unsaved = Unsaved()
+        var seen: Set<Key> = []
+        var place: Int?
+        repeat {
+            let (slots, next) = self.memory.engine.withState { state in
+                let (keys, next) = state.slots.unsavedKeys(before: place, atMost: SlotMemory<Slots>.portion)
+                let slots = keys.compactMap { key in
+                    state.slots.slot(of: key).map { (key, $0, isSeen: !state.disk.unseen.contains(key)) }
+                }
+                return (slots, next)
+            }
+            for (key, slot, isSeen) in slots where seen.insert(key).inserted {
+                if slot.isRemovalPending { unsaved.removals.append(key) }
+                if slot.isRefreshOwed { unsaved.refreshes.append(key) }
+                guard let entry = slot.entry, entry.isDirty else { continue }
+                unsaved.dirtyCount += 1
+                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) } else { unsaved.unseen.append(key) }
+            }
+            place = next
+        } while place != nil
+        return unsaved
+    }
+
+    private func unsaved(
+        _ entry: Slot<Value>.Entry,
+        _ key: Key,
+        isRefreshed: Bool,
+        _ written: (fetchedAt: Date, refreshNumber: UInt64?)
+    ) -> UnsavedEntry {
+        let (memory, persistence) = (self.memory, self.persistence)
+        let name = persistence.name(of: key)
+        let (schemaVersion, staleIfError) = (memory.policy.schemaVersion, memory.policy.staleIfError)
+        let usableTime = self.usableTime(of: entry)
+        return UnsavedEntry(
+            name: name,
+            fetchedAt: entry.fetchedAt,
+            encode: { sessionEpoch in
+                let stored = MuxStoredEntry(
+                    name: name,
+                    schemaVersion: schemaVersion,
+                    sessionEpoch: sessionEpoch,
+                    fetchedAt: written.fetchedAt,
+                    timeToLive: max(entry.timeToLive, .zero),
+                    validator: entry.validator,
+                    staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
+                    staleIfError: entry.stale.ifError.map { max($0, .zero) },
+                    refreshNumber: written.refreshNumber,
+                    usableUntil: usableTime.map { written.fetchedAt.addingTimeInterval($0.secondsValue) },
+                    payload: try persistence.encode(entry.value)
+                )
+                // A refreshed entry must be stale after a relaunch, too.
+                return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
+            },
+            isCurrent: { memory.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
+            markSaved: {
+                memory.withSlots { state in
+                    guard state.slots.slot(of: key) != nil else { return }
+                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
+                    state.disk.cannotWrite = false
+                    if state.disk.isDomainRemovalPending { state.disk.savedDuringRemoval.insert(key) }
+                }
+            },
+            markFailed: {
+                memory.withSlots { state in
+                    guard state.slots.slot(of: key) != nil else { return }
+                    state.withSlot(of: key) { $0.notSaved(entry) }
+                }
+            },
+            markSuperseded: { _ = self.supersede(entry, of: key) }
+        )
+    }
+
+    /// The lifetime of `entry` including the longer stale window; `nil` if unlimited.
+    private func usableTime(of entry: Slot<Value>.Entry) -> Duration? {
+        let staleTime = max(
+            entry.stale.ifError ?? self.memory.policy.staleIfError,
+            entry.stale.whileRevalidate ?? self.memory.policy.staleWhileRevalidate,
+            .zero
+        )
+        let time = Duration.sum(max(entry.timeToLive, .zero), staleTime)
+        // The server can revalidate an older value by its validator.
+        let usable = entry.validator == nil ? time : .sum(time, .seconds(30 * 24 * 60 * 60))
+        return usable < .seconds(1 << 32) ? usable : nil
+    }
+
+    /// Removes `entry` from memory, so that the next request reads the newer value on disk.
+    ///
+    /// - Returns: Whether memory still had `entry`.
+    private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
+        let former = self.memory.engine.withState { state -> Slot<Value>.Entry? in
+            guard state.slots.slot(of: key)?.entry != nil else { return nil }
+            return state.withSlot(of: key) { $0.superseded(entry) }
+        }
+        guard former != nil else { return false }
+        self.memory.watchers.send((), to: key)
+        self.memory.releaseEvicted()
+        return true
+    }
+
+    /// Marks the entries in memory as dirty, because the disk has lost all entries.
+    func lostOnDisk() {
+        self.memory.inPortions(self.memory.keys) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
+    }
+
+    // MARK: - Before a save
+
+    /// Repairs the disk before a save; in the lane.
+    func makeGood() async -> MadeGood {
+        let unsaved = self.collect()
+        var made = MadeGood()
+        if self.memory.engine.withState({ $0.disk.isDomainRemovalPending }) {
+            made.failures += await self.removeDomain().failures
+        } else if !unsaved.removals.isEmpty {
+            made.failures += await self.remove(unsaved.removals).failures
+        }
+        // No entry is read from disk while a removal of the domain is pending.
+        guard !self.memory.engine.withState({ $0.disk.isDomainRemovalPending }) else { return made }
+        await self.lookForNewer(&made)
+        do {
+            made.refreshed += try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0)
+            try await self.saveRefreshes(unsaved.refreshes, &made)
+        } catch {
+            made.failures.append(error)
+        }
+        return made
+    }
+
+    /// Saves the mark of the last refresh of all entries, and detects a refresh by another process.
+    ///
+    /// Each save of entries writes the mark again, so that a store which evicts the least recently used
+    /// entries keeps the mark.
+    ///
+    /// - Returns: 1 if the refresh was unsaved, otherwise 0.
+    private func saveRefresh(hasWork: Bool) async throws -> Int {
+        let (engine, repository) = (self.memory.engine, self.memory.repository)
+        let (isSaved, session) = engine.withState { ($0.disk.refresh.isSaved, $0.session) }
+        guard Slots.hasManyKeys, hasWork || !isSaved else { return 0 }
+        let found = try await repository.load(self.persistence.refreshName)
+        let refresh = engine.withState { state -> DiskRefresh? in
+            guard state.session == session else { return nil }
+            state.disk.refresh.read(found, at: state.lastRevision)
+            return state.disk.refresh
+        }
+        let epoch = try await repository.settledEpoch()
+        guard let refresh, let mark = refresh.mark(self.persistence.refreshName, epoch) else { return 0 }
+        try await repository.write([mark])
+        engine.withState { if $0.session == session { $0.disk.refresh.saved(mark) } }
+        return refresh.isSaved ? 0 : 1
+    }
+
+    /// Marks the entries of `keys`, which are not in memory, as refreshed on disk.
+    private func saveRefreshes(_ keys: [Key], _ made: inout MadeGood) async throws {
+        let repository = self.memory.repository
+        let size = SlotMemory<Slots>.portion
+        var rest = keys[...]
+        while !rest.isEmpty {
+            let portion = Array(rest.prefix(size))
+            var entries: [MuxStoredEntry] = []
+            let found = try await repository.load(portion.map(self.persistence.name(of:))).compactMap(\.self)
+            for stored in found where !stored.isRefreshed {
+                entries.append(stored.refreshed(staleIfError: self.memory.policy.staleIfError))
+            }
+            if !entries.isEmpty { try await repository.write(entries) }
+            made.refreshed += entries.count
+            self.memory.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
+            rest = rest.dropFirst(size)
+        }
+    }
+
+    /// Reads the entries on disk that stored values would replace.
+    ///
+    /// A value of ``MultiplexerCore/store(_:_:ifRevision:)`` does not replace an entry of a later version of
+    /// the program, and does not replace a newer value of another process. After this read, the store would
+    /// permit this process to overwrite the newer value, so the value in memory is removed.
+    ///
+    /// - Parameter made: Receives the removed entries and the failures.
+    private func lookForNewer(_ made: inout MadeGood) async {
+        let (engine, repository) = (self.memory.engine, self.memory.repository)
+        let unseen = engine.withState { $0.disk.unseen }
+        guard !unseen.isEmpty else { return }
+        let latest = self.memory.policy.schemaVersion
+        var newer: [Key] = []
+        var found: [(key: Key, fetchedAt: Date)] = []
+        var seen: [Key] = []
+        var failuresInARow = 0
+        for key in unseen where failuresInARow < Self.mostFailuresInARow {
+            do {
+                let stored = try await repository.load(self.persistence.name(of: key))
+                seen.append(key)
+                failuresInARow = 0
+                guard let stored else { continue }
+                if stored.schemaVersion > latest { newer.append(key) } else { found.append((key, stored.fetchedAt)) }
+            } catch {
+                made.failures.append(error)
+                failuresInARow += 1
+            }
+        }
+        self.memory.inPortions(newer) { state, key in
+            state.disk.newer.insert(key)
+            state.withSlot(of: key) { $0.excludeFromSaves() }
+        }
+        let now = repository.time.now
+        let wallTime = repository.wallTime()
+        // A date in the future was written before the clock was set back, and does not prove a newer value.
+        for (key, fetchedAt) in found where fetchedAt <= wallTime {
+            // An entry with a pending removal is never newer.
+            guard let slot = engine.withState({ $0.slots.slot(of: key) }), !slot.isRemovalPending,
+                let entry = slot.entry, entry.isDirty, fetchedAt > entry.timeOfDay(wallTime, at: now),
+                self.supersede(entry, of: key)
+            else { continue }
+            made.superseded.append(self.persistence.name(of: key))
+        }
+        self.memory.inPortions(seen) { state, key in state.release(state.disk.unseen.remove(key)) }
+    }
+
+    /// The number of consecutive failures after which the reads stop.
+    private static var mostFailuresInARow: Int { 8 }
+}
+
+extension Slot.Entry {
+    /// The wall-clock time of the fetch; `wallTime` is the wall-clock time at `now`.
+    fileprivate func timeOfDay(_ wallTime: Date, at now: Moment) -> Date {
+        wallTime.addingTimeInterval(-now.duration(since: self.fetchedAt).secondsValue)
+    }
+}

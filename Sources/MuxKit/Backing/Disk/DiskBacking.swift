@@ -1,0 +1,196 @@
+/// The entries of a multiplexer on disk.
+///
+/// Changes of the disk run in the repository's lane.
+@usableFromInline
+final class DiskBacking<Slots: SlotStorage>: Sendable {
+    @usableFromInline typealias Key = Slots.Key
+    @usableFromInline typealias Value = Slots.Value
+    @usableFromInline typealias State = SlotState<Slots>
+
+    @usableFromInline let memory: SlotMemory<Slots>
+    @usableFromInline let persistence: Persistence<Key, Value>
+
+    init(_ memory: SlotMemory<Slots>, _ persistence: Persistence<Key, Value>) {
+        self.memory = memory
+        self.persistence = persistence
+    }
+
+    // MARK: - Loading
+
+    /// The state of a slot before a read of its entry from disk.
+    @usableFromInline
+    struct DiskLook: Sendable {
+        /// Whether the entry was refreshed; the refresh may be unsaved.
+        @usableFromInline let isRefreshed: Bool
+        /// See ``SlotState/clears`` and ``SlotState/session``.
+        @usableFromInline let clears: UInt64
+        @usableFromInline let session: UInt64
+
+        @inlinable
+        init(isRefreshed: Bool, clears: UInt64, session: UInt64) {
+            self.isRefreshed = isRefreshed
+            self.clears = clears
+            self.session = session
+        }
+    }
+
+    /// The state of the slot before a read from disk; `nil` if memory has an entry, or a removal is pending.
+    @inlinable
+    func look(for key: Key) -> DiskLook? { self.memory.engine.withState { Self.look(for: key, in: $0) } }
+
+    @inlinable
+    static func look(for key: Key, in state: State) -> DiskLook? {
+        let slot = state.slots.slot(of: key)
+        guard !state.disk.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else {
+            return nil
+        }
+        return DiskLook(isRefreshed: slot?.isRefreshed ?? false, clears: state.clears, session: state.session)
+    }
+
+    /// Loads an absent entry into its slot, and resumes callers; see ``Backing/lookUp(_:_:)``.
+    @inlinable
+    @inline(never)
+    func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
+        guard let look = self.look(for: key) else {
+            // Another process may have ended the session. If another task detects the end at the same time,
+            // the value is dropped later.
+            try? await self.memory.repository.checkSession()
+            return LookUp()
+        }
+        guard let found = await self.load(key) else { return LookUp() }
+        return self.answer(key, flight, found, look)
+    }
+
+    /// Stores an entry from disk in its slot, and resumes callers.
+    @inlinable
+    @inline(never)
+    func answer(
+        _ key: Key,
+        _ flight: FlightID,
+        _ found: LoadedEntry<Value>,
+        _ look: DiskLook
+    ) -> LookUp<Value> {
+        self.memory.answer(key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
+    }
+
+    /// Reads the entry of `key` from disk, without changing the entry in memory.
+    ///
+    /// - Returns: The entry; `nil` without a usable entry.
+    @usableFromInline
+    @concurrent
+    func load(_ key: Key) async -> LoadedEntry<Value>? {
+        let repository = self.memory.repository
+        let start = repository.time.now
+        do {
+            guard let found = try await repository.load(self.persistence.name(of: key)) else { return nil }
+            try await self.readRefresh(for: [found])
+            return await self.memory.loaded(found, key, self.persistence, isSaved: true, since: start)
+        } catch {
+            self.memory.tell(.loadFailed, key, repository.time.now.duration(since: start), because: error)
+            return nil
+        }
+    }
+
+    /// Reads the mark of the last refresh of all entries.
+    ///
+    /// The mark is read before the first entry from disk is used, and again if another process may have
+    /// refreshed since.
+    ///
+    /// - Parameter entries: The entries from disk, whose freshness depends on the mark.
+    /// - Throws: The store's error.
+    @usableFromInline
+    func readRefresh(for entries: [MuxStoredEntry?]) async throws {
+        guard Slots.hasManyKeys else { return }
+        let session = self.memory.engine.withState { state in
+            entries.contains(where: state.disk.refresh.needsMark) ? state.session : nil
+        }
+        guard let session else { return }
+        let mark = try await self.memory.repository.load(self.persistence.refreshName)
+        let numbers = entries.compactMap { $0?.refreshNumber }
+        self.memory.engine.withState { state in
+            guard state.session == session else { return }
+            state.disk.refresh.read(mark, besides: numbers, at: state.lastRevision)
+        }
+    }
+
+    /// Stores an entry from disk in its slot, unless memory has a newer state.
+    ///
+    /// - Returns: The slot, for which the table may have had no room; `nil` during a removal of the domain.
+    @inlinable
+    func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
+        guard !state.disk.isDomainRemovalPending else { return nil }
+        var entry = loaded.entry
+        entry.sequence = state.nextRevision()
+        entry.revision = entry.sequence
+        // A refresh may have been saved, and its mark removed, since the disk was read.
+        let isFromBefore = look.isRefreshed || state.disk.isFromBeforeRefresh(loaded)
+        return state.withSlot(of: key) { slot in
+            slot.loaded(entry, fromBeforeRefresh: isFromBefore)
+            return slot
+        }
+    }
+
+    /// The entry on disk, for a read without a fetch; see ``Backing/loadEntry(_:)``.
+    func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
+        guard let look = self.look(for: key) else { return nil }
+        let loaded = await self.load(key)
+        let now = self.memory.repository.time.now
+        let (entry, isAdopted) = self.memory.engine.withState { state -> (MuxEntry<Value>?, Bool) in
+            let slot = state.slots.slot(of: key)
+            // An entry that arrived during the read is newer than the read entry. The read entry may have
+            // been cleared.
+            guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
+                return (slot?.snapshot(at: now, source: .memory), false)
+            }
+            return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
+        }
+        if isAdopted {
+            self.memory.watchers.send((), to: key)
+            self.memory.releaseEvicted()
+        }
+        return entry
+    }
+
+    // MARK: - Removing
+
+    /// Removes the entries of `keys` on disk; in the lane.
+    func remove(_ keys: [Key]) async -> MuxRepository.ClearReport {
+        do {
+            let failures = try await self.memory.repository.remove(keys.map(self.persistence.name(of:)))
+            let owed = Set(failures.lazy.filter { !$0.isFinal }.map(\.name))
+            let removed = owed.isEmpty ? keys : keys.filter { !owed.contains(self.persistence.name(of: $0)) }
+            self.memory.inPortions(removed) { state, key in
+                state.withSlot(of: key) { $0.removedFromDisk() }
+                state.release(state.disk.newer.remove(key))
+            }
+            return MuxRepository.ClearReport(failures: failures.map(\.error))
+        } catch {
+            return MuxRepository.ClearReport(failures: [error])
+        }
+    }
+
+    /// Removes all entries of the domain on disk; in the lane.
+    func removeDomain() async -> MuxRepository.ClearReport {
+        let engine = self.memory.engine
+        do {
+            let failure = try await self.memory.repository.removeAll(domain: self.persistence.domain)
+            // The removal includes entries that were saved after an earlier failed removal: they are unsaved
+            // again.
+            let saved = engine.withState { state in
+                defer { state.disk.savedDuringRemoval = [] }
+                return state.disk.savedDuringRemoval
+            }
+            self.memory.inPortions(Array(saved)) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
+            let former = engine.withState { state in
+                state.disk.isDomainRemovalPending = false
+                state.disk.refresh.removed()
+                defer { state.disk.newer = [] }
+                return state.disk.newer
+            }
+            withExtendedLifetime(former) {}
+            return MuxRepository.ClearReport(failures: failure.map { [$0] } ?? [])
+        } catch {
+            return MuxRepository.ClearReport(failures: [error])
+        }
+    }
+}

@@ -1,0 +1,95 @@
+/// The state of a ``DiskBacking``, under the lock of the multiplexer.
+@usableFromInline
+struct DiskState<Key: Hashable & Sendable>: Sendable {
+    /// The last refresh of all entries, for the next save.
+    var refresh = DiskRefresh()
+    /// Keys whose entry on disk was written by a later version of the program.
+    @usableFromInline var newer: Set<Key> = []
+    /// Keys of values that were stored before the disk was read.
+    var unseen: Set<Key> = []
+    /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
+    @usableFromInline var isDomainRemovalPending = false
+    /// Keys of entries that were saved before the pending removal of the domain, which removes these entries.
+    var savedDuringRemoval: Set<Key> = []
+    /// Whether a write-back is running: a save that makes entries evictable.
+    @usableFromInline var isWritingBack = false
+    /// The number of entries at which the next write-back is due, after a write-back without success.
+    @usableFromInline var writeBackCount = 0
+    /// Whether the disk cannot be written, so that entries may be evicted unsaved.
+    ///
+    /// Set by a write-back with failures and without a saved entry; reset by a saved entry.
+    @usableFromInline var cannotWrite = false
+    /// The number of entries evicted unsaved since the last report.
+    @usableFromInline var lostCount = 0
+    /// The number of entries evicted unsaved since the begin of the last write-back.
+    @usableFromInline var lostSinceTry = 0
+    /// The ``lostSinceTry`` at which the next write-back is due, while the disk cannot be written.
+    @usableFromInline var lossesBeforeTry = Self.firstLossesBeforeTry
+
+    @usableFromInline static var firstLossesBeforeTry: Int { 64 }
+
+    @usableFromInline
+    init() {}
+
+    /// Whether an entry from disk was fetched before the last refresh, which may be unsaved.
+    @usableFromInline
+    func isFromBeforeRefresh(_ loaded: LoadedEntry<some Sendable>) -> Bool {
+        loaded.isRefreshed || self.refresh.isLater(than: (loaded.refreshNumber, loaded.fetchedAt))
+    }
+
+    /// The session has ended.
+    ///
+    /// - Returns: The former keys, to be released outside the lock.
+    mutating func sessionEnded() -> any Sendable {
+        let former = (self.newer, self.unseen, self.savedDuringRemoval)
+        self.refresh = DiskRefresh()
+        self.isDomainRemovalPending = false
+        (self.newer, self.unseen, self.savedDuringRemoval) = ([], [], [])
+        self.lostCount = 0
+        return former
+    }
+
+    /// Counts entries that were evicted unsaved.
+    @inlinable
+    mutating func lost(_ count: Int) {
+        self.lostCount += count
+        self.lostSinceTry += count
+    }
+
+    /// Takes the number of entries evicted unsaved since the last report.
+    mutating func takeLosses() -> Int {
+        defer { self.lostCount = 0 }
+        return self.lostCount
+    }
+
+    /// Begins a due write-back; then a call of ``wroteBack(_:failed:of:)`` must follow.
+    ///
+    /// A write-back is due if the table exceeds its bound. If the last write-back could not write, the next
+    /// write-back is due when enough entries were evicted unsaved.
+    ///
+    /// - Parameters:
+    ///   - count: The number of entries in memory.
+    ///   - isOverBound: Whether the table exceeds its bound.
+    /// - Returns: Whether a write-back was due.
+    @inlinable
+    mutating func writeBackBegins(_ count: Int, isOverBound: Bool) -> Bool {
+        if !isOverBound { self.writeBackCount = 0 }
+        let isDue =
+            isOverBound ? count >= self.writeBackCount : self.cannotWrite && self.lostSinceTry >= self.lossesBeforeTry
+        guard isDue, !self.isWritingBack else { return false }
+        self.isWritingBack = true
+        self.lostSinceTry = 0
+        return true
+    }
+
+    /// A write-back wrote `count` of `entries`, and failed to write `failed` entries.
+    ///
+    /// If `count` is zero, the next write-back is due at a quarter more entries. After a failure it is due at
+    /// twice as many entries evicted unsaved as before, at most 65,536.
+    mutating func wroteBack(_ count: Int, failed: Int, of entries: Int) {
+        self.isWritingBack = false
+        self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
+        self.cannotWrite = count == 0 && failed > 0
+        self.lossesBeforeTry = self.cannotWrite ? min(self.lossesBeforeTry * 2, 65_536) : Self.firstLossesBeforeTry
+    }
+}

@@ -1,0 +1,113 @@
+public import Foundation
+
+/// An entry from the backing.
+@usableFromInline
+struct LoadedEntry<Value: Sendable>: Sendable {
+    @usableFromInline var entry: Slot<Value>.Entry
+    /// The wall-clock time of the fetch.
+    @usableFromInline let fetchedAt: Date
+    /// Whether the entry was saved as refreshed.
+    @usableFromInline let isRefreshed: Bool
+    /// See ``MuxStoredEntry/refreshNumber``.
+    @usableFromInline let refreshNumber: UInt64?
+
+    @inlinable
+    init(entry: Slot<Value>.Entry, fetchedAt: Date, isRefreshed: Bool, refreshNumber: UInt64?) {
+        self.entry = entry
+        self.fetchedAt = fetchedAt
+        self.isRefreshed = isRefreshed
+        self.refreshNumber = refreshNumber
+    }
+}
+
+extension SlotMemory {
+    /// Decodes a stored entry.
+    ///
+    /// - Parameters:
+    ///   - stored: The stored entry.
+    ///   - key: The key.
+    ///   - persistence: Decodes the value.
+    ///   - isSaved: Whether saves include the entry.
+    ///   - start: The begin of the read.
+    ///   - known: The age of the entry at `start`; if `nil`, the wall-clock time determines the age.
+    /// - Returns: The entry; `nil` if the entry cannot be used.
+    @usableFromInline
+    func loaded(
+        _ stored: MuxStoredEntry,
+        _ key: Key,
+        _ persistence: Persistence<Key, Value>,
+        isSaved: Bool,
+        since start: Moment,
+        age known: Duration? = nil
+    ) async -> LoadedEntry<Value>? {
+        func failed(because reason: MuxEvent.Reason) -> LoadedEntry<Value>? {
+            guard self.isObserved else { return nil }
+            self.told(.loadFailed, key, self.repository.time.now.duration(since: start), because: reason)
+            return nil
+        }
+        guard stored.schemaVersion <= self.policy.schemaVersion else {
+            // Written by a later version of the program: neither read nor overwritten.
+            self.engine.withState { _ = $0.disk.newer.insert(key) }
+            return failed(because: .other("of a later version"))
+        }
+        let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
+        if let selection {
+            // A migrated value has no validator, which would identify the requests that may use the value.
+            let isMigrated = stored.schemaVersion < target && stored.validator.map { selection.concerns($0) } ?? false
+            guard !isMigrated, selection.includes(key, stored.validator) else { return nil }
+        }
+        let decoded = await Self.decoded(stored.payload.count) { () -> Value? in
+            let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
+            return payload.flatMap { try? persistence.decode($0) }
+        }
+        guard let value = decoded else {
+            self.repository.misuseLog?.write(.undecodable(persistence.domain, type: "\(Value.self)"))
+            return failed(because: .decoding)
+        }
+        let now = self.repository.time.now
+        self.tell(.loaded, key, now.duration(since: start))
+        let age: Duration
+        if let known {
+            age = .sum(known, now.duration(since: start))
+        } else {
+            let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
+            // If the clock was set back, the age is unknown. The entry counts as just expired; otherwise it
+            // would never expire.
+            age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
+        }
+        var entry = Slot<Value>.Entry(
+            value: value,
+            fetchedAt: now.advanced(by: .zero - age),
+            timeToLive: stored.timeToLive,
+            renewalAge: self.renewalAge(stored.timeToLive, stored.validator),
+            stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
+            // A migrated value differs from the server's value, so a validator must not revalidate it.
+            validator: stored.schemaVersion < target ? nil : stored.validator,
+            revision: 0,
+            isDirty: stored.schemaVersion < target && isSaved,
+            isPersistent: isSaved
+        )
+        if let changed = persistence.changedAt?(key), entry.fetchedAt <= changed {
+            entry.timeToLive = .zero
+            entry.stale.whileRevalidate = .zero
+            entry.isDirty = isSaved
+        }
+        return LoadedEntry(
+            entry: entry,
+            fetchedAt: stored.fetchedAt,
+            isRefreshed: stored.isRefreshed,
+            refreshNumber: stored.refreshNumber
+        )
+    }
+
+    /// The maximum size in bytes of a small payload.
+    ///
+    /// A small payload is decoded without a change of threads, which would take longer than the decoding.
+    @inlinable static var smallPayload: Int { 1 << 14 }
+
+    /// Decodes a payload of `count` bytes, never in the caller's isolation.
+    @concurrent
+    private static func decoded(_ count: Int, _ decode: @escaping @Sendable () -> Value?) async -> Value? {
+        count <= Self.smallPayload ? decode() : await BlockingWork.run(decode)
+    }
+}

@@ -1,0 +1,142 @@
+import Foundation
+
+/// Puts of entries in the shared store.
+extension SharedStoreBacking {
+    /// Puts a fetched entry in the store, and ends the claim.
+    ///
+    /// - Parameters:
+    ///   - entry: The entry.
+    ///   - isKept: Whether the entry is cached.
+    ///   - key: The key.
+    ///   - claim: The claim.
+    ///   - began: The begin of the fetch.
+    /// - Returns: The outcome.
+    @usableFromInline
+    func share(
+        _ entry: Slot<Value>.Entry,
+        isKept: Bool,
+        _ key: Key,
+        with claim: FetchClaim,
+        since began: Moment
+    ) async -> SharedOutcome<Value> {
+        if isKept, entry.timeToLive > .zero {
+            return await self.put(entry, key, claim.ticket, since: began, within: claim.budget)
+        }
+        claim.giveUp()
+        // The fetch has replaced the store's entry, which no later request may get.
+        if claim.replaces {
+            self.client.owe([.entry(claim.ticket.name.key)])
+            self.client.settleLater()
+        }
+        return .notShared
+    }
+
+    /// Puts an entry.
+    func put(
+        _ entry: Slot<Value>.Entry,
+        _ key: Key,
+        _ ticket: MuxShared.Ticket,
+        since began: Moment,
+        within limit: Duration
+    ) async -> SharedOutcome<Value> {
+        guard let shared = self.shared(entry) else {
+            self.client.giveUp(ticket)
+            return .notShared
+        }
+        let start = self.memory.repository.time.now
+        switch await self.client.put(shared, with: ticket, within: limit) {
+        // After an unknown outcome, memory keeps the value: the store reports each later change, or a gap in
+        // its reports.
+        case .stored, .unknown: return .stored(digest: shared.digest)
+        case .refused(let reason):
+            self.tellNotShared(key, reason)
+            return .refused
+        case .claimLost:
+            let left = limit - self.memory.repository.time.now.duration(since: start)
+            return await self.newerEntry(since: began, key, ticket.name, within: left)
+        }
+    }
+
+    /// Loads a newer entry: another machine has fetched the entry since the fetch of this machine began.
+    ///
+    /// Without a newer entry, the claim was invalidated, evicted, or too short. The store reports an
+    /// invalidation to this machine, and the report fences the flight or removes the value. Until then the
+    /// value is as current as any value in memory.
+    private func newerEntry(
+        since began: Moment,
+        _ key: Key,
+        _ name: MuxShared.Name,
+        within limit: Duration
+    ) async -> SharedOutcome<Value> {
+        let asked = self.memory.repository.time.now
+        let found = await self.client.load([name], within: limit)?.first ?? nil
+        guard let found, found.schemaVersion <= self.memory.policy.schemaVersion, found.isFresh(nil),
+            found.age < asked.duration(since: began),
+            let newer = await self.loaded(found, at: asked, key)
+        else { return .notShared }
+        return .superseded(by: newer.entry, digest: found.digest)
+    }
+
+    /// Reports the refusal of an entry by the store.
+    func tellNotShared(_ key: Key, _ reason: MuxEvent.Reason) {
+        if self.memory.isObserved { self.memory.told(.notShared, key, because: reason) }
+    }
+
+    /// Encodes an entry in memory for the shared store; `nil` if the value cannot be encoded.
+    private func shared(_ entry: Slot<Value>.Entry) -> MuxShared.Entry? {
+        guard let payload = try? self.persistence.encode(entry.value) else { return nil }
+        return MuxShared.Entry(
+            payload: payload,
+            digest: SHA256.text(Array(SHA256.hash(payload).prefix(16))),
+            timeToLive: entry.timeToLive,
+            age: max(self.memory.repository.time.now.duration(since: entry.fetchedAt), .zero),
+            schemaVersion: self.memory.policy.schemaVersion,
+            validator: entry.validator,
+            staleWhileRevalidate: entry.stale.whileRevalidate,
+            staleIfError: entry.stale.ifError
+        )
+    }
+
+    /// The entry in memory if it can replace an entry that the store has lost.
+    func offered(_ key: Key, _ known: Known) -> Slot<Value>.Entry? {
+        let now = self.memory.repository.time.now
+        return self.memory.engine.withState { state in
+            // The entry may have been cleared since the claim.
+            guard let slot = state.slots.slot(of: key), let entry = slot.entry, entry.revision == known.entry?.revision,
+                state.shared.isUnverified(slot, key), state.shared.mayBeOffered(entry),
+                now.duration(since: entry.fetchedAt) < min(known.maximumAge ?? entry.timeToLive, entry.timeToLive)
+            else { return nil }
+            return entry
+        }
+    }
+
+    /// Puts a value of `store` in the shared store, after an invalidation of the entry on other machines.
+    func share(_ key: Key, _ name: MuxShared.Name) {
+        let (client, memory) = (self.client, self.memory)
+        client.settleLater()
+        ReentrantAsyncMutex.outside {
+            _ = memory.repository.spawn(name: "mux.share") { [weak self] in
+                let budget = client.policy.budget
+                let duration = Duration.sum(budget, budget)
+                // No caller waits.
+                let claim = await client.claim(
+                    name,
+                    maximumAge: .zero,
+                    digest: nil,
+                    for: duration,
+                    within: duration
+                ) { self?.tellNotShared(key, $0) }
+                guard case .granted(let ticket, _) = claim else { return }
+                // Read after the claim was granted: a later invalidation ends the claim, so no outdated value
+                // is put.
+                let entry = self?.memory.engine.withState { state in
+                    state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : $0.entry }
+                }
+                guard let self, let entry, entry.timeToLive > .zero else { return client.giveUp(ticket) }
+                let outcome = await self.put(entry, key, ticket, since: entry.fetchedAt, within: budget)
+                guard case .stored(let digest) = outcome else { return }
+                self.memory.engine.withState { $0.shared.keeps(key, digest: digest, revision: entry.revision) }
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+import Foundation
+
+/// The entries of a multiplexer in a shared store of several machines: as a rule, one machine fetches an
+/// entry for all machines.
+@usableFromInline
+final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
+    @usableFromInline typealias Key = Slots.Key
+    @usableFromInline typealias Value = Slots.Value
+    @usableFromInline typealias State = SlotState<Slots>
+
+    let memory: SlotMemory<Slots>
+    let persistence: Persistence<Key, Value>
+    let client: SharedStoreClient
+
+    init(_ memory: SlotMemory<Slots>, _ persistence: Persistence<Key, Value>, _ client: SharedStoreClient) {
+        self.memory = memory
+        self.persistence = persistence
+        self.client = client
+    }
+
+    func name(of key: Key) -> MuxShared.Name {
+        MuxShared.Name(self.persistence.name(of: key), tags: self.persistence.tags?(key) ?? [])
+    }
+
+    // MARK: - Flights
+
+    /// Reads the shared store, or waits for another machine's fetch; see ``Backing/lookUp(_:_:)``.
+    @usableFromInline
+    func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
+        let name = self.name(of: key)
+        self.memory.engine.withState { $0.shared.begins(key, name) }
+        return await self.look(key, flight, name)
+    }
+
+    /// A flight has ended.
+    @usableFromInline
+    func flightEnded(_ key: Key) { self.memory.withSlots { $0.sharedFlightEnded(key) } }
+
+    /// Claims the entry, resumes callers with the store's entry, and waits for another machine's fetch.
+    private func look(_ key: Key, _ flight: FlightID, _ name: MuxShared.Name) async -> LookUp<Value> {
+        let (client, engine, policy) = (self.client, self.memory.engine, self.memory.policy)
+        let time = self.memory.repository.time
+        let start = time.now
+        let duration = Duration.sum(min(policy.fetchTimeout, Self.longestClaim), client.policy.budget)
+        let patience = min(client.policy.patience, policy.fetchTimeout / 2)
+        var loaded: FormerSlot<Value>?
+        // The remaining time for waits for the store, apart from the wait for another machine's fetch.
+        var budget = client.policy.budget
+        // Whether the store's entry is not fresh enough for all callers.
+        var wantsNewer = false
+        // The begin of the wait for another machine's fetch, and the last ticket at that time.
+        var waits: (since: Moment, last: Ticket)?
+        let wait = client.wait(for: name.key)
+        while true {
+            let (isOn, known) = self.known(key, flight)
+            guard isOn else { return LookUp(isOver: true) }
+            guard let known else { return LookUp(loaded: loaded) }  // a cancelled flight ends at the begin of the fetch
+            // The fence may have removed the entry that was found before the fence.
+            if known.wasFenced { (loaded, wantsNewer, waits) = (nil, false, nil) }
+            let asked = time.now
+            var maximumAge = wantsNewer ? .zero : known.maximumAge
+            // An entry that another machine fetched during the wait is as new as an entry that this flight
+            // would fetch.
+            if let waits, let age = maximumAge { maximumAge = max(age, asked.duration(since: waits.since)) }
+            wait.begins()
+            let limit = waits == nil ? budget : client.policy.budget
+            let claim = await client.claim(
+                name,
+                maximumAge: maximumAge,
+                digest: known.digest,
+                for: duration,
+                within: limit
+            ) { self.tellNotShared(key, $0) }
+            if waits == nil { budget -= time.now.duration(since: asked) }
+            switch claim {
+            case nil:
+                guard known.isUnverified else { return LookUp(loaded: loaded) }
+                let found = self.answerUnverified(key, flight)
+                return LookUp(isOver: found.isOver, loaded: found.loaded ?? loaded)
+            case .entry(let entry):
+                let isJoined = waits.map { entry.age <= time.now.duration(since: $0.since) } ?? false
+                guard entry.schemaVersion <= policy.schemaVersion, isJoined || !wantsNewer else {
+                    return LookUp(loaded: loaded)
+                }
+                let last = isJoined ? waits?.last ?? 0 : 0
+                let found = await self.adopt(entry, at: asked, key, flight, known, upTo: last)
+                if found?.isOver ?? false { return LookUp(isOver: true) }
+                loaded = found?.loaded ?? loaded
+                // After a fence (`found` without a slot), the claim is repeated.
+                if found == nil || found?.loaded != nil { (wantsNewer, waits) = (true, nil) }
+            case .granted(let ticket, let entry):
+                guard entry?.schemaVersion ?? 0 <= policy.schemaVersion else {
+                    // A later version of the program wrote the entry, which must not be overwritten.
+                    client.giveUp(ticket)
+                    return LookUp(loaded: loaded)
+                }
+                if entry == nil, known.mayBeOffered, !wantsNewer, let offered = self.offered(key, known) {
+                    (wantsNewer, waits) = (true, nil)
+                    let began = time.now
+                    let outcome = await self.put(offered, key, ticket, since: offered.fetchedAt, within: budget)
+                    budget -= time.now.duration(since: began)
+                    let digest: String?
+                    switch outcome {
+                    case .stored(let stored): digest = stored
+                    // The store has no entry, and refuses the entry: the value in memory is the newest.
+                    case .refused: digest = nil
+                    case .notShared, .superseded: continue
+                    }
+                    let found = self.answer(key, flight, keeping: offered, digest)
+                    if found.isOver { return LookUp(isOver: true) }
+                    loaded = found.loaded ?? loaded
+                    continue
+                }
+                let claim = FetchClaim(client, ticket, replaces: entry != nil, budget: budget)
+                let fallback = await self.fallback(entry, at: asked, key, flight, known)
+                return LookUp(loaded: fallback ?? loaded, claim: claim)
+            case .taken(let rest, let entry):
+                loaded = await self.fallback(entry, at: asked, key, flight, known) ?? loaded
+                let left = patience - time.now.duration(since: start)
+                let end = time.now.advanced(by: rest)
+                // Another claim would end later. The delay of replies shifts the computed end of a claim.
+                let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
+                // After failed fetches of two machines, all waiting machines fetch at the same time.
+                guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {
+                    if left <= .zero { engine.withState { $0.shared.waitedInVain(key, until: end) } }
+                    return LookUp(loaded: loaded)
+                }
+                waits = waits ?? (asked, engine.nextID())
+                // The store's report of a change may be lost: each wait is limited, and the claim is
+                // repeated.
+                let limit = min(max(rest, .milliseconds(1)), min(client.policy.budget, left))
+                await wait.next(within: limit, time, self.memory.repository.spawn)
+            }
+        }
+    }
+
+    /// The limit of a claim's duration, without the budget.
+    ///
+    /// A machine that has ended may keep its claim that long.
+    private static var longestClaim: Duration { .seconds(600) }
+
+    /// The facts of a flight before a claim.
+    struct Known {
+        /// Whether a fence came since the last claim of the flight.
+        var wasFenced: Bool
+        /// The maximum age of an entry for all callers; `nil` for the entry's time to live.
+        var maximumAge: Duration?
+        var entry: Slot<Value>.Entry?
+        /// The digest of the entry in memory.
+        var digest: String?
+        /// Whether ``entry`` is stale only because this machine may have missed changes.
+        var isUnverified = false
+        /// Whether the store has lost ``entry``.
+        var mayBeOffered = false
+        /// The end of the last claim that a flight stopped waiting for.
+        var vainClaimEnd: Moment?
+    }
+
+    /// The facts of a flight, `nil` for a cancelled flight, and whether the flight continues.
+    private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
+        var known: Known?
+        // A fence during the last claim invalidates the result of the claim, not the flight.
+        let isOn = self.memory.engine.workBegins(flight, of: key, withTickets: true) {
+            state,
+            wasFenced,
+            isCancelled,
+            tickets in
+            guard !isCancelled else { return }
+            var facts = Known(wasFenced: wasFenced)
+            facts.vainClaimEnd = state.shared.vainClaimEnd(key)
+            if let slot = state.slots.slot(of: key), let entry = slot.entry {
+                facts.entry = entry
+                facts.digest = state.shared.digest(key, of: entry.revision)
+                facts.isUnverified = state.shared.isUnverified(slot, key)
+                facts.mayBeOffered = facts.isUnverified && state.shared.mayBeOffered(entry)
+                facts.maximumAge = entry.renewalAge
+            }
+            for ticket in tickets {
+                let limits = state.waiterOptions[ticket]?.limits ?? self.memory.usualLimits
+                let age = limits.isReload || !limits.takesStored ? .zero : limits.maximumAge
+                if let age { facts.maximumAge = min(facts.maximumAge ?? age, age) }
+            }
+            known = facts
+        }
+        return (isOn, known)
+    }
+
+    /// Stores an entry of the shared store in memory, and resumes callers with the entry.
+    ///
+    /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
+    ///
+    /// - Returns: Whether the flight has ended. If not, also the slot, which is `nil` after a fence. `nil` if
+    ///   the entry cannot be used.
+    private func adopt(
+        _ entry: MuxShared.Entry,
+        at asked: Moment,
+        _ key: Key,
+        _ flight: FlightID,
+        _ known: Known,
+        upTo last: Ticket = 0
+    ) async -> LookUp<Value>? {
+        if entry.payload != nil {
+            guard let loaded = await self.loaded(entry, at: asked, key) else { return nil }
+            return self.answer(key, flight, keeping: loaded.entry, entry.digest, upTo: last)
+        }
+        // The store's entry has the payload of the entry in memory.
+        guard let own = known.entry, known.digest == entry.digest else { return nil }
+        let timeToLive = max(entry.timeToLive, .zero)
+        let renewed = Slot<Value>.Entry(
+            value: own.value,
+            fetchedAt: asked.advanced(by: .zero - max(entry.age, .zero)),
+            timeToLive: timeToLive,
+            renewalAge: self.memory.renewalAge(timeToLive, entry.validator),
+            stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
+            // A migrated value differs from the server's value, so a validator must not revalidate it.
+            validator: entry.schemaVersion < self.memory.policy.schemaVersion ? nil : entry.validator,
+            revision: own.revision
+        )
+        return self.answer(key, flight, keeping: renewed, entry.digest, upTo: last)
+    }
+
+    /// Stores an entry that is too old, for callers that accept stale entries and for a failed fetch.
+    private func fallback(
+        _ entry: MuxShared.Entry?,
+        at asked: Moment,
+        _ key: Key,
+        _ flight: FlightID,
+        _ known: Known
+    ) async -> FormerSlot<Value>? {
+        guard let entry, entry.schemaVersion <= self.memory.policy.schemaVersion else { return nil }
+        if let own = known.entry, asked.duration(since: own.fetchedAt) <= entry.age { return nil }
+        return await self.adopt(entry, at: asked, key, flight, known)?.loaded
+    }
+
+    /// Decodes an entry of the shared store; `nil` if the entry cannot be used.
+    func loaded(_ entry: MuxShared.Entry, at asked: Moment, _ key: Key) async -> LoadedEntry<Value>? {
+        guard let payload = entry.payload else { return nil }
+        let stored = MuxStoredEntry(
+            name: self.persistence.name(of: key),
+            schemaVersion: entry.schemaVersion,
+            sessionEpoch: 0,
+            fetchedAt: Date(timeIntervalSinceReferenceDate: 0),
+            timeToLive: max(entry.timeToLive, .zero),
+            validator: entry.validator,
+            staleWhileRevalidate: entry.staleWhileRevalidate,
+            staleIfError: entry.staleIfError,
+            payload: payload
+        )
+        return await self.memory.loaded(
+            stored,
+            key,
+            self.persistence,
+            isSaved: false,
+            since: asked,
+            age: max(entry.age, .zero)
+        )
+    }
+
+    /// Stores `entry` in its slot, and resumes callers with the entry.
+    ///
+    /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
+    private func answer(
+        _ key: Key,
+        _ flight: FlightID,
+        keeping entry: Slot<Value>.Entry,
+        _ digest: String?,
+        upTo last: Ticket = 0
+    ) -> LookUp<Value> {
+        var replaced: Slot<Value>.Entry?
+        defer { withExtendedLifetime(replaced) {} }  // released outside the lock
+        return self.memory.answer(key, flight, source: .sharedStore, upTo: last) { state in
+            let entry = state.adopted(entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
+            let slot = state.withSlot(of: key) { slot in
+                replaced = slot.committed(entry)
+                return slot
+            }
+            if let digest { state.shared.keeps(key, digest: digest, revision: entry.revision) }
+            return slot
+        }
+    }
+
+    /// Resumes callers with an unverified entry while the store is unavailable; the entry stays unverified.
+    private func answerUnverified(_ key: Key, _ flight: FlightID) -> LookUp<Value> {
+        self.memory.answer(key, flight, source: .memory) { state in
+            guard let slot = state.slots.slot(of: key), state.shared.isUnverified(slot, key) else { return nil }
+            return Slot(
+                entry: slot.entry,
+                isRefreshed: false,
+                failureRecord: slot.failureRecord,
+                isRemovalPending: slot.isRemovalPending
+            )
+        }
+    }
+
+    // MARK: - Reading without a fetch
+
+    /// Reads the value from the shared store, without storing it in memory; see ``Backing/loadEntry(_:)``.
+    func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
+        let asked = self.memory.repository.time.now
+        let before = self.memory.engine.withState { ($0.session, $0.clears) }
+        guard let entry = await self.client.load([self.name(of: key)])?.first ?? nil,
+            entry.schemaVersion <= self.memory.policy.schemaVersion,
+            let loaded = await self.loaded(entry, at: asked, key),
+            self.memory.engine.withState({ ($0.session, $0.clears) }) == before
+        else { return nil }
+        let slot = Slot(entry: loaded.entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
+        return slot.snapshot(at: self.memory.repository.time.now, source: .sharedStore)
+    }
+
+    // MARK: - Changes
+
+    /// The entry of `key` was refreshed, or replaced by a value of `store`; in the critical section of the
+    /// fence.
+    ///
+    /// Results of earlier calls of the store are dropped, and later calls first send the invalidation.
+    func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
+
+    /// The keys in memory that an invalidation concerns; `nil` for all keys.
+    func keys(of scope: MuxShared.Scope) -> [Key]? {
+        switch scope {
+        case .entry(let name): self.memory.engine.withState { $0.shared.key(of: name) }.map { [$0] } ?? []
+        case .tag(let tag): Array(self.memory.engine.withState { $0.shared.keys(tagged: tag) })
+        case .domain, .everything: [.domain(self.persistence.domain), .everything].contains(scope) ? nil : []
+        }
+    }
+
+    /// Marks all entries as unverified: before its next use, each entry is verified with the store.
+    func missedChanges(isEmptied: Bool) {
+        let removed = self.memory.engine.fenceAll { state in
+            var removed: [any Sendable] = []
+            let number = state.nextRevision()
+            state.slots.refreshAll(number) { removed.append($0) }
+            state.shared.missedChanges(number, isEmptied: isEmptied)
+            return removed
+        }
+        withExtendedLifetime(removed) {}
+        self.memory.releaseEvicted()
+    }
+}

@@ -1,0 +1,167 @@
+/// The entries of a multiplexer in memory: slots and flights under one lock, with watchers and events.
+///
+/// The multiplexer and its backing share the object. The object does not retain the multiplexer.
+@usableFromInline
+final class SlotMemory<Slots: SlotStorage>: Sendable {
+    @usableFromInline typealias Key = Slots.Key
+    @usableFromInline typealias Value = Slots.Value
+    @usableFromInline typealias State = SlotState<Slots>
+
+    @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
+    @usableFromInline let policy: MuxPolicy
+    /// The limits of a request without options.
+    @usableFromInline let usualLimits: Freshness.Limits
+    @usableFromInline let repository: MuxRepository
+    @usableFromInline let selection: EntrySelection<Key>?
+    /// Notifies watchers of changes without the entry: a watcher then reads the newest entry.
+    @usableFromInline let watchers = Broadcast<Key, Void>()
+    /// Whether the repository has an observer.
+    @usableFromInline let isObserved: Bool
+    /// Whether the observer receives hits.
+    @usableFromInline let tellsHits: Bool
+    /// The multiplexer's `cacheKey`, for events.
+    private let cacheKey: String?
+    /// The multiplexer's name, for events; `nil` without an observer.
+    private let name: String?
+    private let keyText: @Sendable (Key) -> String?
+
+    private struct Owner: Sendable {
+        weak var participant: (any SessionParticipant)?
+    }
+
+    private let owner = Locked(Owner())
+
+    init(
+        engine: FlightEngine<Key, MuxEntry<Value>, State>,
+        policy: MuxPolicy,
+        usualLimits: Freshness.Limits,
+        repository: MuxRepository,
+        selection: EntrySelection<Key>?,
+        cacheKey: String?,
+        keyText: @escaping @Sendable (Key) -> String?
+    ) {
+        self.engine = engine
+        self.policy = policy
+        self.usualLimits = usualLimits
+        self.repository = repository
+        self.selection = selection
+        self.isObserved = repository.observer != nil
+        self.tellsHits = repository.observer?.observesHits ?? false
+        self.cacheKey = cacheKey
+        self.name = self.isObserved ? policy.name ?? cacheKey ?? "\(Value.self)" : nil
+        self.keyText = keyText
+    }
+
+    /// The multiplexer, for saves; `nil` in its `deinit`.
+    var participant: (any SessionParticipant)? {
+        get { self.owner.withLock { $0.participant } }
+        set { self.owner.withLock { $0.participant = newValue } }
+    }
+
+    // MARK: - Changes of slots
+
+    /// The maximum number of entries in one critical section, which limits the wait of a request.
+    @inlinable static var portion: Int { 128 }
+
+    /// Changes slots, then releases evicted slots outside the lock.
+    @inlinable
+    func withSlots<R>(_ body: (inout State) -> sending R) -> sending R {
+        let (result, evictions) = self.engine.withState { (body(&$0), $0.takeEvictions()) }
+        self.release(evictions)
+        return result
+    }
+
+    /// Calls `body` for each key, in several critical sections.
+    func inPortions(_ keys: some Collection<Key>, _ body: (inout State, Key) -> Void) {
+        var rest = keys[...]
+        while !rest.isEmpty {
+            self.withSlots { state in for key in rest.prefix(Self.portion) { body(&state, key) } }
+            rest = rest.dropFirst(Self.portion)
+        }
+    }
+
+    /// The keys with an entry or a failure, read in several critical sections.
+    var keys: [Key] {
+        var keys: [Key] = []
+        self.visitKeys { portion in
+            keys += portion
+            return true
+        }
+        return keys
+    }
+
+    /// Calls `body` with portions of ``keys``, each read in a separate critical section, until `body` returns
+    /// `false`.
+    func visitKeys(_ body: ([Key]) -> Bool) {
+        var place: Int?
+        repeat {
+            let (keys, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
+            guard body(keys) else { return }
+            place = next
+        } while place != nil
+    }
+
+    /// Releases evicted slots after a change of slots without ``withSlots(_:)``; not under the lock.
+    @inlinable
+    func releaseEvicted() { self.release(self.engine.withState { $0.takeEvictions() }) }
+
+    /// Releases and reports evicted slots, and starts the due work of ``SlotState/takeEvictions()``.
+    @inlinable
+    func release(_ evictions: State.Evictions?) {
+        guard let evictions else { return }
+        if evictions.hasTooManyMarks { self.foldMarks() }
+        if evictions.writesBack { self.writeBack() }
+        for (key, slot) in evictions.slots {
+            guard let entry = slot.entry else { continue }
+            self.tell(.evicted, key)
+            if entry.isDirty { self.tell(.evictedUnsaved, key) }
+        }
+    }
+
+    // MARK: - Entries
+
+    /// Whether a present request of `key` must not use the entry in memory.
+    @usableFromInline
+    func isForAnother(_ key: Key) -> Bool {
+        guard let selection else { return false }
+        // Outside the lock, because the selection runs code of the app.
+        let validator = self.engine.withState { $0.slots.slot(of: key)?.entry?.validator }
+        return !selection.includes(key, validator)
+    }
+
+    /// The age of an early renewal of an entry; `nil` for no early renewal, which permits the fastest hits.
+    @usableFromInline
+    func renewalAge(_ timeToLive: Duration, _ validator: String?) -> Duration? {
+        if let age = self.policy.renewalAge(timeToLive, random: self.repository.random()) { return age }
+        // Not `nil`, so that each hit is examined.
+        return validator.flatMap { self.selection?.concerns($0) } ?? false ? .longest : nil
+    }
+
+    // MARK: - Events
+
+    /// Reports an event to the repository's observer; does nothing without an observer.
+    @inlinable
+    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
+        if self.isObserved { self.told(kind, key, duration) }
+    }
+
+    @usableFromInline
+    func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration? = nil, because reason: MuxEvent.Reason? = nil) {
+        guard kind != .hit || self.tellsHits, let observer = self.repository.observer else { return }
+        let event = MuxEvent(
+            kind,
+            name: self.name,
+            cacheKey: self.cacheKey,
+            key: key.flatMap(self.keyText),
+            duration: duration,
+            reason: reason
+        )
+        observer.tell(event)
+    }
+
+    /// Reports a failure.
+    @usableFromInline
+    func tell(_ kind: MuxEvent.Kind, _ key: Key, _ duration: Duration?, because error: any Error) {
+        if self.isObserved { self.told(kind, key, duration, because: MuxEvent.Reason(of: error)) }
+    }
+}

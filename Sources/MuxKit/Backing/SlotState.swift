@@ -1,0 +1,170 @@
+/// The options of a waiting caller, if not the default options.
+@usableFromInline
+struct WaiterOptions<Value: Sendable>: Sendable {
+    @usableFromInline let limits: Freshness.Limits
+    /// The end of the wait limit; `nil` without a limit.
+    @usableFromInline let waitLimitEnds: Moment?
+    /// A slot from disk or from the shared store, for which the table may have had no room.
+    @usableFromInline var loaded: Slot<Value>?
+
+    @usableFromInline
+    init(limits: Freshness.Limits, waitLimitEnds: Moment?) {
+        self.limits = limits
+        self.waitLimitEnds = waitLimitEnds
+    }
+}
+
+/// The state of a multiplexer under the lock of its flight engine: slots, waiters' options, statistics, and
+/// the state of the backing.
+@usableFromInline
+struct SlotState<Slots: SlotStorage>: Sendable {
+    @usableFromInline typealias Key = Slots.Key
+    @usableFromInline typealias Value = Slots.Value
+
+    /// The work to do outside the lock after a change of slots.
+    @usableFromInline
+    struct Evictions: Sendable {
+        @usableFromInline let slots: [(Key, Slot<Value>)]
+        /// Whether dirty entries must be saved to become evictable.
+        @usableFromInline let writesBack: Bool
+        /// See ``SlotStorage/hasTooManyMarks``.
+        @usableFromInline let hasTooManyMarks: Bool
+
+        @inlinable
+        init(slots: [(Key, Slot<Value>)], writesBack: Bool, hasTooManyMarks: Bool) {
+            self.slots = slots
+            self.writesBack = writesBack
+            self.hasTooManyMarks = hasTooManyMarks
+        }
+    }
+
+    @usableFromInline var slots: Slots
+    @usableFromInline var statistics = MuxRepository.Statistics()
+    /// The number of ended sessions.
+    @usableFromInline var session: UInt64 = 0
+    /// The options of waiting callers, by ticket; each caller removes its options.
+    @usableFromInline var waiterOptions: [Ticket: WaiterOptions<Value>] = [:]
+    /// The number of clears, by which a load detects a clear during the load.
+    @usableFromInline var clears: UInt64 = 0
+    /// Evicted slots, to be reported and released outside the lock.
+    @usableFromInline var evicted: [(Key, Slot<Value>)] = []
+    /// The place at which ``sweep(at:_:)`` continues.
+    @usableFromInline var sweepPlace: Int?
+    @usableFromInline var lastRevision: UInt64 = 0
+    /// The state of a ``DiskBacking``.
+    @usableFromInline var disk = DiskState<Key>()
+    /// The state of a ``SharedStoreBacking``.
+    @usableFromInline var shared = SharedEntries<Key>()
+
+    init(slots: Slots) { self.slots = slots }
+
+    /// Changes the slot of `key`, and counts evictions; a call of ``takeEvictions()`` must follow.
+    @inlinable
+    mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
+        var (evictions, lost) = (0, 0)
+        var evicted: [(Key, Slot<Value>)] = []
+        swap(&evicted, &self.evicted)
+        let result = self.slots.withSlot(of: key) {
+            evicted.append(($0, $1))
+            if $1.entry != nil { evictions += 1 }
+            if $1.entry?.isDirty ?? false { lost += 1 }
+        } _: {
+            body(&$0)
+        }
+        swap(&evicted, &self.evicted)
+        self.statistics.evictions += evictions
+        self.disk.lost(lost)
+        return result
+    }
+
+    /// Checks two entries, and removes useless entries; a call of ``takeEvictions()`` must follow.
+    @inlinable
+    mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
+        var useless: [(Key, Slot<Value>)] = []
+        self.sweepPlace = self.slots.removeClean(before: self.sweepPlace, atMost: 2) {
+            $0.isBeyondUse(at: now, limits)
+        } removed: {
+            useless.append(($0, $1))
+        }
+        guard !useless.isEmpty else { return }
+        self.statistics.evictions += useless.count
+        self.evicted += useless
+    }
+
+    /// Schedules the release of `key` outside the lock; no table contains `key` any more.
+    mutating func release(_ key: Key?) {
+        if let key { self.evicted.append((key, Slot())) }
+    }
+
+    /// Prepares an entry for the table.
+    ///
+    /// - Parameters:
+    ///   - entry: The entry.
+    ///   - key: The key.
+    ///   - revision: The revision of the renewed entry; `nil` for a new revision.
+    /// - Returns: The entry with its revision; excluded from saves if the disk has an entry in a newer
+    ///   format.
+    @inlinable
+    mutating func adopted(
+        _ entry: Slot<Value>.Entry,
+        of key: Key,
+        renewing revision: UInt64? = nil
+    ) -> Slot<Value>.Entry {
+        var entry = entry
+        entry.sequence = self.nextRevision()
+        entry.revision = revision ?? entry.sequence
+        if entry.isDirty { entry.isExpendable = self.disk.cannotWrite || self.slots.isFarOverBound }
+        guard !self.disk.newer.isEmpty, self.disk.newer.contains(key) else { return entry }
+        entry.isDirty = false
+        entry.isPersistent = false
+        return entry
+    }
+
+    /// Takes the work of ``SlotMemory/release(_:)`` outside the lock after a change of slots.
+    @inlinable
+    mutating func takeEvictions() -> Evictions? {
+        if self.shared.hasFacts {
+            for (key, slot) in self.evicted where slot.entry != nil { self.evictedShared(key) }
+        }
+        let evicted = self.evicted
+        if !evicted.isEmpty { self.evicted = [] }
+        let writesBack = self.disk.writeBackBegins(self.slots.entryCount, isOverBound: self.slots.isOverBound)
+        let hasTooManyMarks = self.slots.hasTooManyMarks
+        guard writesBack || hasTooManyMarks || !evicted.isEmpty else { return nil }
+        return Evictions(slots: evicted, writesBack: writesBack, hasTooManyMarks: hasTooManyMarks)
+    }
+
+    /// Removes all slots.
+    ///
+    /// - Returns: The slots and facts, to be released outside the lock.
+    mutating func removeAll() -> any Sendable { (self.slots.removeAll(), self.shared.lostAll()) }
+
+    package func leftover() -> String? {
+        if !self.waiterOptions.isEmpty { return "the options of \(self.waiterOptions.count) callers are left" }
+        return self.evicted.isEmpty ? nil : "evicted slots are held"
+    }
+
+    package func violation() -> String? {
+        if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }
+        return self.shared.violation { self.slots.slot(of: $0)?.entry != nil }
+            ?? (self.slots as? any SelfChecking)?.violation()
+    }
+
+    /// Counts a flight with callers that got a stored entry; `isOver` is whether the flight has ended.
+    @inlinable
+    mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
+        switch source {
+        case .disk: self.statistics.diskHits += 1
+        case .sharedStore: if isOver { self.statistics.sharedHits += 1 }
+        case .memory, .fetch: break
+        }
+    }
+
+    @inlinable
+    mutating func nextRevision() -> UInt64 {
+        self.lastRevision &+= 1
+        return self.lastRevision
+    }
+}
+
+extension SlotState: SelfChecking {}

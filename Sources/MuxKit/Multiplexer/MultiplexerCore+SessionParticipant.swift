@@ -1,0 +1,204 @@
+extension MultiplexerCore: SessionParticipant {
+    package var domain: String? { self.backing.domain }
+
+    package var detachesItself: Bool { true }
+
+    package var isPlain: Bool { self.domain == nil && self.users == nil && !self.handsOutTokens }
+
+    package var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
+
+    package var gauges: MuxRepository.Gauges {
+        var gauges = MuxRepository.Gauges(self.engine)
+        gauges.entries = self.engine.withState { $0.slots.entryCount }
+        gauges.unsaved = self.backing.disk?.unsavedCount ?? 0
+        return gauges
+    }
+
+    // MARK: - Sign-out
+
+    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+        let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
+            state.session &+= 1
+            let former = state.disk.sessionEnded()
+            return (.failure(MuxError.sessionEnded), (state.removeAll(), former))
+        }
+        withExtendedLifetime(former) {}
+        return {
+            answerWaiters()
+            self.watchers.sendToAll(())
+            if isTold { self.memory.tell(.sessionEnded) }
+        }
+    }
+
+    package func signOutCompleted() {
+        // A caller that was resumed at the end of the session may have signed in again, and its new token
+        // must stay.
+        if !self.handsOutTokens { self.forgetAll() }
+    }
+
+    /// Ends the session of `user` in memory.
+    ///
+    /// - Returns: A closure that resumes the user's waiting callers, to be called once; `nil` if the keys do
+    ///   not belong to users of the user's group.
+    /// - Complexity: O(*n*) in the number of the user's entries and of all running fetches.
+    package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
+        guard let users, users.include(user) else { return nil }
+        let ((keys, former, evictions), answerWaiters) = self.engine.dismissed(cancelling: true) {
+            users.key($0, isOf: user)
+        } _: { state in
+            let keys = users.keys(of: user, in: state.slots.users)
+            state.clears &+= 1
+            let former = keys.compactMap { key in
+                defer { state.lostShared(key) }
+                return state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) }
+            }
+            return (.failure(MuxError.sessionEnded), (keys, former, state.takeEvictions()))
+        }
+        withExtendedLifetime(former) {}  // released outside the lock
+        self.memory.release(evictions)
+        return {
+            answerWaiters()
+            for key in keys { self.watchers.send((), to: key) }
+        }
+    }
+
+    package func user(of group: UserGroup, withText text: String) -> EndedUser? {
+        guard let users, users.are(of: group) else { return nil }
+        var user = users.user(of: self.engine.keysInFlight, withText: text)
+        guard user == nil else { return user }
+        self.memory.visitKeys { keys in
+            user = users.user(of: keys, withText: text)
+            return user == nil
+        }
+        return user
+    }
+
+    // MARK: - Saving
+
+    package func makeGood() async -> MadeGood { await self.backing.disk?.makeGood() ?? MadeGood() }
+
+    package func unsaved() -> UnsavedEntries { self.backing.disk?.unsaved() ?? UnsavedEntries() }
+
+    package func takeLosses() -> Int { self.engine.withState { $0.disk.takeLosses() } }
+
+    package func lostOnDisk() { self.backing.disk?.lostOnDisk() }
+
+    // MARK: - Clearing
+
+    /// Removes the entry of `key`, in memory and in the backing.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - endsRequests: Whether waiting callers get ``MuxError/cleared`` instead of the outcome of their
+    ///     fetch.
+    /// - Returns: The failures of the removal in the backing.
+    func clear(_ key: Key, endsRequests: Bool) async -> MuxRepository.ClearReport {
+        guard key == key else { return MuxRepository.ClearReport() }
+        let text = self.backing.text(of: key)
+        return await self.backing.clear(key) {
+            if let domain = self.domain {
+                let cleared = ClearedEntries(domain: domain, keys: [text], endsRequests: endsRequests)
+                self.repository.tellOthers(cleared, but: self)
+            }
+            self.forget(key, alsoOnDisk: self.isOnDisk, endsRequests: endsRequests)
+        }
+    }
+
+    /// Removes all entries, in memory and in the backing; see ``clear(_:endsRequests:)``.
+    func clearAll(endsRequests: Bool) async -> MuxRepository.ClearReport {
+        await self.backing.clearAll {
+            if let domain = self.domain {
+                self.repository.tellOthers(ClearedEntries(domain: domain, endsRequests: endsRequests), but: self)
+            }
+            self.forgetAll(answering: endsRequests ? MuxError.cleared : nil, onDisk: self.isOnDisk)
+        }
+    }
+
+    /// Removes the entry of `key` in memory.
+    func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
+        let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
+            state.clears &+= 1
+            defer { state.lostShared(key) }
+            return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
+        }
+        withExtendedLifetime(former) {}
+        self.watchers.send((), to: key)
+        self.memory.releaseEvicted()
+    }
+
+    /// Removes all entries from memory; values of running fetches are not kept.
+    ///
+    /// - Parameters:
+    ///   - error: The error for waiting callers; `nil` if the callers wait for the value of their fetch.
+    ///   - isRemovalPending: Whether a removal of all entries on disk follows.
+    func forgetAll(answering error: (any Error)? = nil, onDisk isRemovalPending: Bool = false) {
+        let former = self.engine.fenceAll(answering: error) { state in
+            if isRemovalPending { state.disk.isDomainRemovalPending = true }
+            state.clears &+= 1
+            return state.removeAll()
+        }
+        withExtendedLifetime(former) {}
+        self.watchers.sendToAll(())
+    }
+
+    /// Removes all saved entries, without a fence.
+    package func clearMemory() {
+        let size = SlotMemory<Slots>.portion
+        let former = self.engine.withState { state in
+            state.slots.removeClean(keeping: size).map { ($0, state.shared.lostAll()) }
+        }
+        guard former == nil else { return withExtendedLifetime(former) {} }  // released outside the lock
+        var place: Int?
+        repeat {
+            let (gone, next) = self.engine.withState { state in
+                var gone: [(Key, Slot<Value>)] = []
+                let next = state.slots.removeClean(before: place, atMost: size) { _ in
+                    true
+                } removed: {
+                    gone.append(($0, $1))
+                }
+                for (key, _) in gone { state.lostShared(key) }
+                return (gone, next)
+            }
+            withExtendedLifetime(gone) {}
+            place = next
+        } while place != nil
+    }
+
+    /// The keys with an entry or a failure, read in several critical sections.
+    func keysInMemory() -> [Key] { self.memory.keys }
+
+    // MARK: - Changes elsewhere
+
+    package func cleared(_ cleared: ClearedEntries) {
+        guard self.domain != nil else { return }
+        guard let keys = cleared.keys else {
+            return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
+        }
+        let gone = Set(keys)
+        var concerned = Set(self.engine.keysInFlight.filter { gone.contains(self.backing.text(of: $0)) })
+        self.memory.visitKeys { keys in
+            concerned.formUnion(keys.filter { gone.contains(self.backing.text(of: $0)) })
+            return true
+        }
+        for key in concerned { self.forget(key, alsoOnDisk: false, endsRequests: cleared.endsRequests) }
+    }
+
+    package func sharedStoreChanged(_ change: MuxShared.Change) {
+        // The missed changes may be sign-outs of users: values of signed-out users must not serve as a
+        // fallback, and must not be put in the store again.
+        if self.users != nil, [.unknown, .emptied, .invalidated(.everything)].contains(change) {
+            // ``MuxSessions`` removes its tokens after the same change.
+            return self.handsOutTokens ? () : self.forgetAll()
+        }
+        guard let shared = self.backing.sharedStore else { return }
+        switch change {
+        case .invalidated(let scope):
+            guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
+            for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false) }
+        case .unknown: shared.missedChanges(isEmptied: false)
+        case .emptied: shared.missedChanges(isEmptied: true)
+        case .stored, .released: break
+        }
+    }
+}
