@@ -52,7 +52,7 @@ let tests: [Target] = ["MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "Doc
     .map { name in
         .testTarget(
             name: name,
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxTestSupport"],
             sources: folder.count > 1 ? ["Support", folder[1]] : nil,
             resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
             swiftSettings: testSettings
@@ -66,6 +66,7 @@ let package = Package(
         .library(name: "MuxKit", targets: ["MuxKit"]),
         .library(name: "MuxNetwork", targets: ["MuxNetwork"]),
         .library(name: "MuxTesting", targets: ["MuxTesting"]),
+        .library(name: "MuxConformance", targets: ["MuxConformance"]),
     ],
     targets: [
         .target(
@@ -86,6 +87,14 @@ let package = Package(
         .target(
             name: "MuxTesting",
             dependencies: ["MuxKit", "MuxNetwork"],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
+        // The suites for authors of stores, leases and transports: an app's tests need MuxTesting only.
+        .target(
+            name: "MuxConformance",
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

@@ -136,6 +136,7 @@ let package = Package(
             dependencies: [
                 "MuxValkey", "Engines", "Valkey",
                 .product(name: "MuxTesting", package: "MuxKit"),
+                .product(name: "MuxConformance", package: "MuxKit"),
             ],
             swiftSettings: settings
         ),
@@ -145,6 +146,7 @@ let package = Package(
                 "MuxServices", "MuxAsyncHTTPClient", "MuxValkey", "Engines", "places", "fleet",
                 .product(name: "MuxNetwork", package: "MuxKit"),
                 .product(name: "MuxTesting", package: "MuxKit"),
+                .product(name: "MuxConformance", package: "MuxKit"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "InMemoryTracing", package: "swift-distributed-tracing"),

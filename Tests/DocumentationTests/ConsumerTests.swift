@@ -42,7 +42,7 @@ struct ConsumerTests {
         // What is about this repository, or is the demo's.
         let excused = [
             "ProductTests", "SampleTests", "ConsumerTests", "DemoKillsTests", "RepeatKillsTests",
-            "SharedRepositoryTests", "Repository",
+            "SharedRepositoryTests", "SurfaceTests", "Repository",
         ]
         for file in Repository.files("Tests/DocumentationTests", ".swift") {
             let name = URL(filePath: file).deletingPathExtension().lastPathComponent

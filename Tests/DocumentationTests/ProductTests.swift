@@ -10,7 +10,7 @@ struct ProductTests {
     @Test func `P-02 nothing is needed but what comes with Swift`() throws {
         #expect(!(try Repository.text("Package.swift").contains(".package(")))
 
-        let ours: Set = ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport", "CMuxCurl"]
+        let ours: Set = ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxTestSupport", "CMuxCurl"]
         let toolchain: Set = [
             "Foundation", "FoundationNetworking", "Dispatch", "Synchronization", "Testing", "SwiftOverlayShims",
             "Glibc", "Musl", "Darwin", "CryptoKit", "Network", "Security", "UIKit", "AppKit", "WatchKit", "SwiftUI",

@@ -1,4 +1,5 @@
 import Foundation
+import MuxConformance
 import MuxKit
 import MuxNetwork
 import MuxTestSupport
@@ -33,6 +34,15 @@ func testingLandingPage() {
     let repository = MuxRepository(store: MemoryStore(), clock: clock)
     let name = Multiplexer<String>(repository: repository) { try await gate.pass() }
     _ = name
+}
+
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct OurStoreTests {
+    typealias OurStore = MemoryStore
+
+    @Test func `our store obeys the rules`() async throws {
+        try await MuxStoreConformance.run { OurStore() }
+    }
 }
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns)

@@ -1,3 +1,4 @@
+import MuxConformance
 import MuxKit
 import MuxTestSupport
 import MuxTesting

@@ -14,7 +14,7 @@
 /// }
 /// ```
 ///
-/// `MuxLeaseConformance` in `MuxTesting` tests a custom lease against the rules.
+/// `MuxLeaseConformance` of `MuxConformance` tests a custom lease against the rules.
 public protocol MuxLease: Sendable {
     /// Takes the lease if the lease is free or has ended; extends the lease if `owner` is the holder.
     ///

@@ -14,7 +14,8 @@ struct FolderRuleTests {
             "Dependency", "Entries", "Backing", "Multiplexer", "Users", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Interceptors", "Caching", "Client", "OAuth", "Media"],
-        "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback", "Conformance"],
+        "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback"],
+        "MuxConformance": ["Server", "Suites"],
     ]
 
     /// What a folder may mention of one above it, and why.

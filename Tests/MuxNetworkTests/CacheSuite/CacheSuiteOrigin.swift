@@ -1,4 +1,5 @@
 import Foundation
+import MuxConformance
 import MuxKit
 import MuxTesting
 

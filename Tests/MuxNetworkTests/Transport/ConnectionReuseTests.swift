@@ -1,6 +1,7 @@
 #if os(Linux)
 import Dispatch
 import Foundation
+import MuxConformance
 import MuxKit
 import MuxNetwork
 import MuxTestSupport

@@ -1,5 +1,6 @@
 #if os(Linux)
 import Foundation
+import MuxConformance
 import MuxKit
 import MuxNetwork
 import MuxTestSupport

@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 import Foundation
 import MuxAsyncHTTPClient
+import MuxConformance
 import MuxNetwork
 import MuxTesting
 import Testing

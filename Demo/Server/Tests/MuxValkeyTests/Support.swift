@@ -1,4 +1,5 @@
 import Engines
+import MuxConformance
 import MuxKit
 import MuxTesting
 import MuxValkey

@@ -1,5 +1,6 @@
 import Foundation
 public import MuxKit
+import MuxTesting
 
 /// Checks the rules of `MuxSharedStore` on a custom store.
 ///

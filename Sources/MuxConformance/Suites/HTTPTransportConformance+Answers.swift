@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTesting
 
 /// Rules of responses: a response arrives unchanged.
 extension HTTPTransportConformance {

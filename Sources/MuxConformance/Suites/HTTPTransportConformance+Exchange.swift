@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 
 /// Helpers of the rules for transports and servers.
 extension HTTPTransportConformance {

@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 
 /// Rules of a caller's control of a running call: cancellation, errors of the sink, and its pace.
 extension HTTPTransportConformance {

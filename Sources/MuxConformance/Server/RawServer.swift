@@ -1,6 +1,7 @@
 import Dispatch
 package import Foundation
 import MuxKit
+package import MuxTesting
 
 /// A server with a script for the bytes and the end (FIN or RST) of each connection.
 ///

@@ -1,4 +1,5 @@
 public import MuxNetwork
+import MuxTesting
 
 /// Checks the rules of `HTTPTransport` on a custom transport.
 ///

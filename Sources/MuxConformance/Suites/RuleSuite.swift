@@ -1,5 +1,6 @@
 public import Foundation
 import MuxKit
+import MuxTesting
 
 /// A conformance suite: the check of each rule must end in time without an error.
 protocol RuleSuite {}

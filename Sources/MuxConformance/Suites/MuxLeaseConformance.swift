@@ -1,4 +1,5 @@
 public import MuxKit
+import MuxTesting
 
 /// Checks the rules of `MuxLease` on a custom lease.
 ///

@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 
 /// Rules of redirections, as in `HTTPRedirects`.
 extension HTTPTransportConformance {

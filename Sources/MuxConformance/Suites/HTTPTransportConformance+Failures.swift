@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 
 /// Rules of failures: distinct, in time, and never mistaken for a response.
 extension HTTPTransportConformance {

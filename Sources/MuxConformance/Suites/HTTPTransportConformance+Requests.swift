@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 
 /// Rules of requests: sent as given, complete, and not twice.
 extension HTTPTransportConformance {

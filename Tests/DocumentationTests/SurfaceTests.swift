@@ -1,0 +1,30 @@
+import Foundation
+import MuxTestSupport
+import Testing
+
+/// The products of the package, and the public names in each product.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct SurfaceTests {
+    /// The targets in the order of the manifest, with the names of their dependencies.
+    private static func dependencies() throws -> [String: Set<String>] {
+        let manifest = try Repository.text("Package.swift")
+        let targets = manifest.matches(of: /\.target\(\n +name: "(\w+)",\n(?: +dependencies: \[([^\]]*)\])?/)
+        return targets.reduce(into: [:]) { found, target in
+            let names = (target.2 ?? "").split(separator: ",").map { $0.filter { $0.isLetter } }
+            found[String(target.1)] = Set(names.map { String($0) })
+        }
+    }
+
+    @Test func `HS-06 the tests of an app do not build the conformance suites`() throws {
+        let manifest = try Repository.text("Package.swift")
+        #expect(manifest.contains(".library(name: \"MuxConformance\", targets: [\"MuxConformance\"])"))
+        let dependencies = try Self.dependencies()
+        #expect(dependencies["MuxConformance"] == ["MuxKit", "MuxNetwork", "MuxTesting"])
+        for (target, names) in dependencies { #expect(!names.contains("MuxConformance"), "\(target)") }
+
+        let suites = try Regex("(?:struct|class|enum|protocol) \\w*(?:Conformance|RuleSuite|RawServer)\\b")
+        let files = Repository.files("Sources", ".swift").filter { !$0.hasPrefix("Sources/MuxConformance/") }
+        #expect(files.count > 200)
+        for file in files { #expect(try Repository.text(file).firstMatch(of: suites) == nil, "\(file)") }
+    }
+}
