@@ -52,7 +52,10 @@ let tests: [Target] = ["MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "Doc
     .map { name in
         .testTarget(
             name: name,
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxTestSupport"],
+            dependencies: [
+                "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxTestSupport",
+                "MuxTestNeighbours",
+            ],
             sources: folder.count > 1 ? ["Support", folder[1]] : nil,
             resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
             swiftSettings: testSettings
@@ -67,6 +70,7 @@ let package = Package(
         .library(name: "MuxNetwork", targets: ["MuxNetwork"]),
         .library(name: "MuxTesting", targets: ["MuxTesting"]),
         .library(name: "MuxConformance", targets: ["MuxConformance"]),
+        .library(name: "MuxCompatibility", targets: ["MuxCompatibility"]),
     ],
     targets: [
         .target(
@@ -99,6 +103,14 @@ let package = Package(
             resources: privacyManifest,
             swiftSettings: settings
         ),
+        // Names of older systems: a name in MuxKit would be ambiguous next to the same name of another package.
+        .target(
+            name: "MuxCompatibility",
+            dependencies: ["MuxKit", "MuxNetwork"],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
         // What tests of several targets use. No product depends on it: it imports Testing.
         .target(
             name: "MuxTestSupport",
@@ -106,6 +118,8 @@ let package = Package(
             path: "Tests/Support",
             swiftSettings: settings
         ),
+        // Names of other packages, which no library of this package takes.
+        .target(name: "MuxTestNeighbours", path: "Tests/Neighbours", swiftSettings: settings),
     ] + programs + tests,
     swiftLanguageModes: [.v6]
 )

@@ -108,3 +108,9 @@ struct GetReport: HTTPRequest {
         .init(output: { $0.body }, serverError: { String(decoding: $0.body, as: UTF8.self) })
     }
 }
+
+struct GetAccount: MuxNetwork.HTTPRequest {
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/me") }
+    var method: HTTPMethod { .get }
+    typealias Output = Profile
+}

@@ -15,6 +15,17 @@ struct SurfaceTests {
         }
     }
 
+    @Test func `CS-04 old names are in MuxCompatibility only, and migration articles show the import`() throws {
+        #expect(try Self.dependencies()["MuxCompatibility"] == ["MuxKit", "MuxNetwork"])
+        let files = Repository.files("Sources", ".swift").filter { !$0.hasPrefix("Sources/MuxCompatibility/") }
+        #expect(files.count > 200)
+        for file in files { #expect(try !Repository.text(file).contains("@available(*, deprecated"), "\(file)") }
+        for page in [
+            "MuxKit/MuxKit.docc/MigratingFromAsyncMuxAndJunction.md",
+            "MuxNetwork/MuxNetwork.docc/MigratingFromATypedHTTPLayer.md",
+        ] { #expect(try Repository.text("Sources/\(page)").contains("\nimport MuxCompatibility\n"), "\(page)") }
+    }
+
     @Test func `HS-06 the tests of an app do not build the conformance suites`() throws {
         let manifest = try Repository.text("Package.swift")
         #expect(manifest.contains(".library(name: \"MuxConformance\", targets: [\"MuxConformance\"])"))

@@ -298,14 +298,6 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         try await self.core.renewed().value
     }
 
-    /// The same as ``renew()``.
-    ///
-    /// - Returns: The new dependency.
-    /// - Throws: The errors of ``renew()``.
-    @available(*, deprecated, renamed: "renew()")
-    @discardableResult
-    public nonisolated(nonsending) func refresh() async throws -> Dependency { try await self.renew() }
-
     /// The future events, for a single listener; the stream ends with the runner.
     ///
     /// The stream buffers the newest 256 events for a slow listener.

@@ -177,14 +177,6 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         try await self.session.lower.renewed().value
     }
 
-    /// The same as ``renew()``.
-    ///
-    /// - Returns: The new access token.
-    /// - Throws: The errors of ``renew()``.
-    @available(*, deprecated, renamed: "renew()")
-    @discardableResult
-    public nonisolated(nonsending) func refresh() async throws -> AccessToken { try await self.renew() }
-
     /// Whether a session exists: tokens in memory or in the store, not refused by the server.
     ///
     /// Sends no request and starts no sign-in. Reads the store, so the status is correct after a launch and

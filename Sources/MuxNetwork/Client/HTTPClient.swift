@@ -328,13 +328,6 @@ extension HTTPClient {
         /// with each request.
         public var transport: HTTPTransportOptions
 
-        /// Without effect: a runner renews a token before its expiry, by `RunnerPolicy/leeway`.
-        @available(*, deprecated, message: "Set the leeway of the runner's RunnerPolicy.")
-        public var tokenLeeway: Duration {
-            get { .seconds(30) }
-            set { _ = newValue }
-        }
-
         /// Identifies the account, if several accounts are used at the same time; `nil` for the account of
         /// the session.
         ///

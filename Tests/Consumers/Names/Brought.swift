@@ -1,3 +1,4 @@
+import MuxCompatibility
 import MuxKit
 import MuxNetwork
 

@@ -1,5 +1,6 @@
 // swift-format-ignore-file: AlwaysUseLowerCamelCase
 
+import MuxCompatibility
 import MuxKit
 import MuxNetwork
 

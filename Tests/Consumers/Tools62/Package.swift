@@ -2,7 +2,8 @@
 import PackageDescription
 
 let libraries: [Target.Dependency] =
-    ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance"].map { .product(name: $0, package: "MuxKit") }
+    ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility"]
+    .map { .product(name: $0, package: "MuxKit") }
 
 /// What `SWIFT_APPROACHABLE_CONCURRENCY` and the other settings of a new app project in Xcode 26 switch on.
 let app: [SwiftSetting] = [

@@ -1,4 +1,5 @@
 import Foundation
+import MuxCompatibility
 import MuxKit
 import MuxTestSupport
 import MuxTesting

@@ -1,0 +1,287 @@
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+public import MuxKit
+public import MuxNetwork
+
+// Names of the packages AsyncMux, Junction and RetryingOperation, and of Moose and similar HTTP layers.
+// A declaration with the same name in a client's module takes precedence; for this reason, functions are
+// `@_disfavoredOverload`. Common names, such as `NetworkManager` and `ObjectMapper`, are not declared here,
+// and stay free for clients.
+
+// MARK: - Values, dependencies and retries
+
+/// Junction's name of `DependentRunner`.
+@available(*, deprecated, renamed: "DependentRunner")
+public typealias Dependency<Value: Sendable> = DependentRunner<Value>
+
+/// The name of `MultiplexerMap` with `onFetchMany:` in the callback-based predecessor of AsyncMux.
+@available(*, deprecated, renamed: "MultiplexerMap", message: "Use MultiplexerMap(onFetchMany:)")
+public typealias MultiRequester<Key: Hashable & Sendable, Value: Sendable> = MultiplexerMap<Key, Value>
+
+/// AsyncMux's spelling of `SilenceableError`.
+@available(*, deprecated, renamed: "SilenceableError")
+public typealias SilencableError = SilenceableError
+
+extension RunResult {
+    /// Junction's name of `output(_:)`.
+    @available(*, deprecated, renamed: "output(_:)")
+    public static func success(_ output: Output) -> RunResult { .output(output) }
+
+    /// Junction's name of `badDependency`.
+    @available(*, deprecated, renamed: "badDependency")
+    public static var dependencyRequiresRefresh: RunResult { .badDependency }
+}
+
+extension RunnerPolicy {
+    /// Junction's name of the default policy of a runner.
+    @available(*, deprecated, renamed: "init()")
+    public static var `default`: RunnerPolicy { .init() }
+}
+
+extension DependentRunner {
+    /// Junction's label of `policy`.
+    @available(*, deprecated, renamed: "init(policy:)")
+    public init(configuration: RunnerPolicy) { self.init(policy: configuration) }
+}
+
+extension Task where Success == Never, Failure == Never {
+    /// `inject(dependency:_:refresh:)` with closures of two arguments, as in Junction, and a refresh
+    /// without refusals.
+    ///
+    /// - Parameters:
+    ///   - dependency: The runner of the dependency.
+    ///   - operation: Does the work, on the caller's executor.
+    ///   - refresh: Makes a dependency if this call starts the update; receives the dependency to replace,
+    ///     `nil` if absent.
+    /// - Returns: The output of the operation.
+    /// - Throws: The error of the operation or the refresh, `RunnerError`, or `CancellationError`.
+    @_disfavoredOverload
+    @available(*, deprecated, message: "Use inject(dependency:_:refresh:) with closures of one argument")
+    public static nonisolated(nonsending) func inject<Value: Sendable, Output: Sendable>(
+        dependency: DependentRunner<Value>,
+        _ operation: (Value, RunContext) async throws -> RunResult<Output>,
+        refresh: (Value?, RunContext) async throws -> Value
+    ) async throws -> Output {
+        try await dependency.run(operation) { refused, context in
+            .updatedDependency(try await refresh(refused, context))
+        }
+    }
+
+    /// `retry(_:on:wakingOn:providers:while:log:clock:operation:)` as a function of `Task`.
+    ///
+    /// - Parameters:
+    ///   - policy: The number of attempts and the delays.
+    ///   - operation: The work, on the caller's executor.
+    /// - Returns: The output of the operation.
+    /// - Throws: `RetryError`, or `CancellationError`.
+    @_disfavoredOverload
+    @available(*, deprecated, message: "Use the function retry(_:operation:)")
+    public static nonisolated(nonsending) func retry<Output>(
+        _ policy: RetryPolicy = .web,
+        operation: () async throws -> Output
+    ) async throws -> Output {
+        try await MuxKit.retry(policy) { _ in try await operation() }
+    }
+}
+
+// MARK: - Typed HTTP layers
+
+extension HTTPMethod {
+    /// Moose's spelling of `get`.
+    @available(*, deprecated, renamed: "get")
+    public static var GET: HTTPMethod { .get }
+
+    /// Moose's spelling of `head`.
+    @available(*, deprecated, renamed: "head")
+    public static var HEAD: HTTPMethod { .head }
+
+    /// Moose's spelling of `post`.
+    @available(*, deprecated, renamed: "post")
+    public static var POST: HTTPMethod { .post }
+
+    /// Moose's spelling of `put`.
+    @available(*, deprecated, renamed: "put")
+    public static var PUT: HTTPMethod { .put }
+
+    /// Moose's spelling of `patch`.
+    @available(*, deprecated, renamed: "patch")
+    public static var PATCH: HTTPMethod { .patch }
+
+    /// Moose's spelling of `delete`.
+    @available(*, deprecated, renamed: "delete")
+    public static var DELETE: HTTPMethod { .delete }
+
+    /// Moose's spelling of `options`.
+    @available(*, deprecated, renamed: "options")
+    public static var OPTIONS: HTTPMethod { .options }
+}
+
+extension HTTPHost {
+    /// Moose's spelling of `HTTPHost/init(_:)`.
+    @available(*, deprecated, renamed: "init(_:)")
+    public static func specific(_ text: String) -> HTTPHost { HTTPHost(text) }
+}
+
+/// Moose's name of `HTTPHeaders/Name`.
+@available(*, deprecated, renamed: "HTTPHeaders.Name")
+public typealias HTTPHeaderKey = HTTPHeaders.Name
+
+/// Moose's name of `HTTPMediaType`.
+@available(*, deprecated, renamed: "HTTPMediaType")
+public typealias HTTPMimeType = HTTPMediaType
+
+/// Moose's name of `HTTPStatus`.
+@available(*, deprecated, renamed: "HTTPStatus")
+public typealias HTTPStatusCode = HTTPStatus
+
+/// Moose's name of `HTTPMultipart`.
+@available(*, deprecated, renamed: "HTTPMultipart")
+public typealias HTTPMultipartData = HTTPMultipart
+
+/// Moose's name of `HTTPToken`.
+@available(*, deprecated, renamed: "HTTPToken")
+public typealias TokenRepresentable = HTTPToken
+
+/// Moose's name of `HTTPAuthenticator`.
+@available(*, deprecated, renamed: "HTTPAuthenticator")
+public typealias NetworkAuthentificator = HTTPAuthenticator
+
+/// Moose's name of `HTTPClient/Configuration`.
+@available(*, deprecated, renamed: "HTTPClient.Configuration")
+public typealias NetworkSessionConfiguration = HTTPClient.Configuration
+
+/// Moose's name of `HTTPError`.
+@available(*, deprecated, renamed: "HTTPError")
+public typealias NetworkSessionFailure = HTTPError
+
+// MARK: - An authorization server as a single value
+
+/// The operations of an authorization server, for use by an ``OAuthAccount``.
+public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
+    /// The token that authorizes requests.
+    associatedtype AccessToken: Codable & Sendable
+    /// The token that obtains access tokens.
+    associatedtype RefreshToken: Codable & Sendable
+
+    /// Asks the user to sign in.
+    ///
+    /// - Returns: The tokens of a new session.
+    /// - Throws: A `BadDependencyError` if the sign-in was refused, or any other error.
+    func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Asks the user to sign in, for a reason that the app can show.
+    ///
+    /// The default implementation calls ``authorize()``.
+    ///
+    /// - Parameter reason: The reason of the sign-in.
+    /// - Returns: The tokens of a new session.
+    /// - Throws: A `BadDependencyError` if the sign-in was refused, or any other error.
+    func authorize(because reason: OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Lets the user edit their profile at the server, which issues new tokens for the new profile.
+    ///
+    /// - Returns: The new tokens.
+    /// - Throws: Any error.
+    func editProfile() async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Makes an access token with a refresh token.
+    ///
+    /// - Throws: A `BadDependencyError` if the server refuses the token, any other error if a retry may
+    ///   succeed.
+    func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
+
+    /// Ends the session at the server, such as by a revocation of the tokens (RFC 7009).
+    ///
+    /// - Throws: Any error; the local session has ended in any case.
+    func logout() async throws
+}
+
+extension OAuthService {
+    /// The same as ``authorize()``.
+    public func authorize(
+        because reason: OAuthStatus.SignInReason
+    ) async throws -> OAuthSignIn<AccessToken, RefreshToken> {
+        try await self.authorize()
+    }
+}
+
+/// A user's account at a server: sign-in, profile, refresh and sign-out.
+///
+/// ```swift
+/// let account = OAuthAccount(MyService(), store: .protectedFile(named: "session"))
+/// try await account.authorize()
+/// let page = try await account.runner.run { access in … }
+/// await account.logout()
+/// ```
+///
+/// **Concurrent calls** share sign-ins and refreshes, as calls of ``runner`` do.
+public struct OAuthAccount<Service: OAuthService>: Sendable {
+    /// Runs tasks with the account's access token.
+    public let runner: OAuthDependentRunner<Service.AccessToken, Service.RefreshToken>
+
+    private let service: Service
+
+    /// Makes an account.
+    ///
+    /// - Parameters:
+    ///   - service: The server.
+    ///   - store: Keeps the tokens between launches.
+    ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
+    ///     the store.
+    ///   - repository: The repository of the tokens' session.
+    ///   - policy: The limits of one call.
+    public init(
+        _ service: Service,
+        store: any TokenStore = .inMemory,
+        lease: (any MuxLease)? = nil,
+        repository: MuxRepository = .shared,
+        policy: RunnerPolicy = .onePerCall
+    ) {
+        self.service = service
+        self.runner = OAuthDependentRunner(
+            store: store,
+            lease: lease,
+            repository: repository,
+            policy: policy,
+            refreshAccess: { try await service.refresh($0) },
+            signIn: { reason in try await service.authorize(because: reason) }
+        )
+    }
+
+    /// Whether a session exists, without a request or a sign-in: see `OAuthDependentRunner/status`.
+    public var status: OAuthStatus {
+        get async { await self.runner.status }
+    }
+
+    /// The ``status`` over time; ends with the ``runner``.
+    public var statuses: OAuthStatus.Changes { self.runner.statuses }
+
+    /// Asks the user to sign in, unless tokens are already present.
+    ///
+    /// - Throws: `RunnerError`, such as `RunnerError/signInFailed(underlying:)` with the error of the
+    ///   service, or `CancellationError`.
+    public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
+
+    /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
+    ///
+    /// - Throws: The error of the service, or `RunnerError/tokensNotStored(underlying:)`.
+    public func editProfile() async throws {
+        let tokens = try await self.service.editProfile()
+        try await self.runner.set(refresh: tokens.refresh, access: tokens.access)
+    }
+
+    /// Renews the access token, even if the present token is good.
+    ///
+    /// - Throws: The error of the service, `RunnerError`, or `CancellationError`.
+    public func refresh() async throws { try await self.runner.renew() }
+
+    /// Ends the session, first locally, then at the server.
+    ///
+    /// - Returns: The failed removals from disk.
+    /// - Throws: The error of the service; the local session has ended in any case.
+    @discardableResult
+    public func logout() async throws -> MuxRepository.ClearReport {
+        let report = await self.runner.signOut()
+        try await self.service.logout()
+        return report
+    }
+}
