@@ -1,4 +1,5 @@
 // swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 public import MuxKit
 public import MuxNetwork
 
@@ -58,8 +59,8 @@ extension Task where Success == Never, Failure == Never {
     @available(*, deprecated, message: "Use inject(dependency:_:refresh:) with closures of one argument")
     public static nonisolated(nonsending) func inject<Value: Sendable, Output: Sendable>(
         dependency: DependentRunner<Value>,
-        _ operation: (Value, RunContext) async throws -> RunResult<Output>,
-        refresh: (Value?, RunContext) async throws -> Value
+        _ operation: (Value, RunnerPolicy.Call) async throws -> RunResult<Output>,
+        refresh: (Value?, RunnerPolicy.Call) async throws -> Value
     ) async throws -> Output {
         try await dependency.run(operation) { refused, context in
             .updatedDependency(try await refresh(refused, context))
@@ -152,6 +153,67 @@ public typealias NetworkSessionConfiguration = HTTPClient.Configuration
 /// Moose's name of `HTTPError`.
 @available(*, deprecated, renamed: "HTTPError")
 public typealias NetworkSessionFailure = HTTPError
+
+// MARK: - A task and its update as a single value
+
+/// A task with a dependency, and the update of the dependency, as a single value.
+///
+/// ```swift
+/// struct LoadPage: DependentOperation {
+///     func run(_ token: Token, _ call: RunnerPolicy.Call) async throws -> RunResult<Page> { … }
+///     func refresh(_ refused: Token?, _ call: RunnerPolicy.Call) async throws -> UpdateResult<Token> { … }
+/// }
+/// let page = try await runner.run(LoadPage())
+/// ```
+public protocol DependentOperation<Dependency, Output> {
+    /// The type of the dependency.
+    associatedtype Dependency: Sendable
+    /// The type of the output.
+    associatedtype Output: Sendable
+
+    /// The time-out of the call; see the method `run(timeout:_:update:)` of `DependentRunner`.
+    var timeout: Duration? { get }
+
+    /// Does the work.
+    ///
+    /// - Returns: The output, or a refusal of the dependency.
+    /// - Throws: An error for the caller; a `BadDependencyError` is a refusal.
+    nonisolated(nonsending) func run(
+        _ dependency: Dependency,
+        _ call: RunnerPolicy.Call
+    ) async throws -> RunResult<Output>
+
+    /// Makes a dependency if this call starts the update.
+    ///
+    /// - Returns: The dependency, or the refusal of the update.
+    /// - Throws: Any other error.
+    nonisolated(nonsending) func refresh(
+        _ refused: Dependency?,
+        _ call: RunnerPolicy.Call
+    ) async throws -> UpdateResult<Dependency>
+}
+
+extension DependentOperation {
+    /// No limit.
+    public var timeout: Duration? { nil }
+}
+
+extension DependentRunner {
+    /// Runs an operation with the dependency; runs the operation's update if this call starts the update.
+    ///
+    /// - Parameter operation: The task, the update and the time-out of the call.
+    /// - Returns: The output of the operation.
+    /// - Throws: The error of the operation, `RunnerError`, or `CancellationError`.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        _ operation: some DependentOperation<Dependency, Output>
+    ) async throws -> Output {
+        try await self.run(timeout: operation.timeout) { dependency, context in
+            try await operation.run(dependency, context)
+        } update: { refused, context in
+            try await operation.refresh(refused, context)
+        }
+    }
+}
 
 // MARK: - An authorization server as a single value
 

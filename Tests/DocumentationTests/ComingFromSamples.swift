@@ -196,7 +196,7 @@ func retriedAsynchronously() async throws {
 }
 
 func retriedWithProviders() async throws {
-    let onceAtOnce = RetryProvider { failure in failure.attempt == 0 ? .after(.zero) : .pass }
+    let onceAtOnce = RetryProvider { failure in failure.index == 0 ? .after(.zero) : .pass }
     let onlyBusy = RetryProvider.when { $0 is Busy }
     let page = try await retry(.web, providers: [onceAtOnce, onlyBusy]) { _ in try await fetchPage() }
     _ = page
@@ -329,7 +329,7 @@ struct ComingFromSamplesTests {
 
     @Test func `CO-28 a provider decides before the error and the policy do`() async throws {
         let clock = VirtualClock()
-        let onceAtOnce = RetryProvider { failure in failure.attempt == 0 ? .after(.zero) : .pass }
+        let onceAtOnce = RetryProvider { failure in failure.index == 0 ? .after(.zero) : .pass }
         let onlyBusy = RetryProvider.when { $0 is Busy }
         let fetch = ScriptedFetch<Int>([.failure(SocketClosed()), .failure(SocketClosed())])
         let error = await #expect(throws: RetryError.self) {

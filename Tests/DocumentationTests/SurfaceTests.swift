@@ -26,6 +26,35 @@ struct SurfaceTests {
         ] { #expect(try Repository.text("Sources/\(page)").contains("\nimport MuxCompatibility\n"), "\(page)") }
     }
 
+    /// The public types at top level of a library.
+    private static func publicTypes(_ library: String) throws -> [String] {
+        let kinds = "struct|class|enum|actor|protocol|typealias"
+        let pattern = try Regex(
+            "(?m)^(?:@[\\w()]+ )*public (?:(?:final|nonisolated|indirect) )*(?:\(kinds)) (\\w+)",
+            as: (Substring, Substring).self
+        )
+        return try Repository.files("Sources/\(library)", ".swift").flatMap { file in
+            try Repository.text(file).matches(of: pattern).map { String($0.1) }
+        }
+    }
+
+    @Test func `HS-06 the three libraries have at most 118 public types at top level`() throws {
+        let limits = ["MuxKit": 65, "MuxNetwork": 43, "MuxTesting": 10]
+        var names: [String] = []
+        for (library, limit) in limits {
+            let types = try Self.publicTypes(library)
+            #expect(types.count > limit / 2 && types.count <= limit, "\(library): \(types.count)")
+            names += types
+        }
+        #expect(names.count <= 118)
+        let hidden: Set = [
+            "ReachabilityMonitor", "SystemReachability", "RetryHelper", "RetryOperationError", "DependentOperation",
+            "RunContext", "PerishableDependency", "MuxStoreStatistics", "OAuthAccount", "OAuthService", "ScriptEnded",
+        ]
+        #expect(hidden.isDisjoint(with: names))
+        #expect(try Self.publicTypes("MuxConformance").count == 5)
+    }
+
     @Test func `HS-06 the tests of an app do not build the conformance suites`() throws {
         let manifest = try Repository.text("Package.swift")
         #expect(manifest.contains(".library(name: \"MuxConformance\", targets: [\"MuxConformance\"])"))

@@ -188,5 +188,5 @@ actor FaultyStore: MuxStore {
         self.loads = self.loads.filter { !isMeant($0.key) }
     }
 
-    func statistics() -> MuxStoreStatistics { MuxStoreStatistics() }
+    func statistics() -> JournalStore.Statistics { JournalStore.Statistics() }
 }

@@ -104,5 +104,5 @@ private struct ForgetfulStore: MuxStore {
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) {}
     func removeAll(domain: String, durability: MuxDurability) {}
     func removeEverything() {}
-    func statistics() -> MuxStoreStatistics { MuxStoreStatistics() }
+    func statistics() -> JournalStore.Statistics { JournalStore.Statistics() }
 }

@@ -11,7 +11,7 @@ enum SessionsGroup {
 
     private static func users(_ count: Int) -> [String] { (0..<count).map { "user \($0)" } }
 
-    private struct Token: PerishableDependency {
+    private struct Token: ExpiringDependency {
         var number = 1
         var expiry: Date? = Date(timeIntervalSinceNow: 3_600)
     }

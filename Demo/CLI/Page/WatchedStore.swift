@@ -83,5 +83,5 @@ final class WatchedStore: MuxStore {
         self.note { $0.sizes = [:] }
     }
 
-    func statistics() async -> MuxStoreStatistics { await self.journal.statistics() }
+    func statistics() async -> JournalStore.Statistics { await self.journal.statistics() }
 }

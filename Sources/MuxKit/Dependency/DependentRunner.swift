@@ -242,13 +242,13 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
-        _ task: (Dependency, RunContext) async throws -> RunResult<Output>,
-        update: (Dependency?, RunContext) async throws -> UpdateResult<Dependency>
+        _ task: (Dependency, RunnerPolicy.Call) async throws -> RunResult<Output>,
+        update: (Dependency?, RunnerPolicy.Call) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.core.run(from: self.core.begun(timeout)) { held, call in
-            try await task(held.value, RunContext(call.state, at: self.core.time.now))
+            try await task(held.value, RunnerPolicy.Call(call.state, at: self.core.time.now))
         } update: { refused, call in
-            try await update(refused, RunContext(call.state, at: self.core.time.now))
+            try await update(refused, RunnerPolicy.Call(call.state, at: self.core.time.now))
         }
     }
 
@@ -264,25 +264,10 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
-        _ task: (Dependency, RunContext) async throws -> RunResult<Output>
+        _ task: (Dependency, RunnerPolicy.Call) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.core.run(timeout: timeout) { held, call in
-            try await task(held.value, RunContext(call.state, at: self.core.time.now))
-        }
-    }
-
-    /// Runs an operation with the dependency; runs the operation's update if this call starts the update.
-    ///
-    /// - Parameter operation: The task, the update and the time-out of the call.
-    /// - Returns: The output of the operation.
-    /// - Throws: The error of the operation, ``RunnerError``, or `CancellationError`.
-    public nonisolated(nonsending) func run<Output: Sendable>(
-        _ operation: some DependentOperation<Dependency, Output>
-    ) async throws -> Output {
-        try await self.run(timeout: operation.timeout) { dependency, context in
-            try await operation.run(dependency, context)
-        } update: { refused, context in
-            try await operation.refresh(refused, context)
+            try await task(held.value, RunnerPolicy.Call(call.state, at: self.core.time.now))
         }
     }
 

@@ -1,17 +1,9 @@
 public import Foundation
 
-/// A dependency with a known end.
+/// A dependency with an end, which may be unknown, such as a token of a server without lifetimes.
 ///
 /// A runner renews the dependency before its end: see ``RunnerPolicy/leeway``.
 public protocol ExpiringDependency: Sendable {
-    /// The end of the dependency, by the time of day.
-    var expiry: Date { get }
-}
-
-/// A dependency with an optional end, such as a token of a server that does not always send a lifetime.
-///
-/// A runner renews the dependency like an ``ExpiringDependency``.
-public protocol PerishableDependency: Sendable {
     /// The end of the dependency, by the time of day; `nil` for an unknown end.
     var expiry: Date? { get }
 }
@@ -92,8 +84,7 @@ package struct UpdatePauses: Sendable {
 extension Date {
     /// The end of `value`; `nil` if unknown.
     init?(expiryOf value: some Sendable) {
-        let date = (value as? any ExpiringDependency)?.expiry ?? (value as? any PerishableDependency)?.expiry
-        guard let date else { return nil }
+        guard let date = (value as? any ExpiringDependency)?.expiry else { return nil }
         self = date
     }
 }

@@ -108,21 +108,3 @@ extension Error {
         return nil
     }
 }
-
-/// The history of one call of a runner.
-public struct RunContext: Sendable {
-    /// The number of updates after refusals by the task of this call.
-    public let updates: Int
-
-    /// The time since the call began.
-    public let elapsed: Duration
-
-    /// The error of the last refusal; `nil` without a thrown error.
-    public let lastError: (any Error)?
-
-    init<Dependency: Sendable>(_ call: DependencyStateMachine<Dependency>.Call, at now: Moment) {
-        self.updates = call.updates
-        self.elapsed = now.duration(since: call.startedAt)
-        self.lastError = call.lastError
-    }
-}

@@ -15,7 +15,7 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// The retries of a throwing update; `nil`, the default, for no retry.
     ///
-    /// All attempts count as a single update. Refusals, sign-ins, and update closures with a ``RunContext``
+    /// All attempts count as a single update. Refusals, sign-ins, and update closures with a ``Call``
     /// are not retried. The refresh of a token is retried, unless a repetition may cause damage: see
     /// ``RetryAdvice/isRepeatable``.
     public var retry: RetryPolicy?
@@ -49,8 +49,7 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// The time between the early renewal and the end of a dependency with a known end.
     ///
-    /// The end is known from ``ExpiringDependency``, ``PerishableDependency`` or
-    /// ``OAuthRenewal/accessLifetime``. The leeway of a new dependency is at most half its lifetime. A call
+    /// The end is known from ``ExpiringDependency`` or ``OAuthRenewal/accessLifetime``. The leeway of a new dependency is at most half its lifetime. A call
     /// uses the old dependency until its end if the renewal fails, takes longer than half of the remaining
     /// lifetime, or takes longer than the call may wait.
     ///
@@ -119,6 +118,26 @@ extension RunnerPolicy {
             } catch {
                 throw Task.isCancelled ? error : error.ofUncancelledWork
             }
+        }
+    }
+}
+
+extension RunnerPolicy {
+    /// The history of one call of a runner.
+    public struct Call: Sendable {
+        /// The number of updates after refusals by the task of this call.
+        public let updates: Int
+
+        /// The time since the call began.
+        public let elapsed: Duration
+
+        /// The error of the last refusal; `nil` without a thrown error.
+        public let lastError: (any Error)?
+
+        init<Dependency: Sendable>(_ call: DependencyStateMachine<Dependency>.Call, at now: Moment) {
+            self.updates = call.updates
+            self.elapsed = now.duration(since: call.startedAt)
+            self.lastError = call.lastError
         }
     }
 }

@@ -220,7 +220,7 @@ extension MuxRepository {
         public var pendingInvalidations = 0
 
         /// The counters of the store.
-        public var store = MuxStoreStatistics()
+        public var store = JournalStore.Statistics()
 
         /// Zero gauges.
         public init() {}

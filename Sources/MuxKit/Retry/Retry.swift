@@ -118,30 +118,23 @@ public func retry<Value, Output>(
     }
 }
 
-/// Ends waits between attempts on an event of the app, such as a screen that appears.
-///
-/// **Concurrent calls.** Each wait calls ``setUp(wake:)`` once, then ``tearDown()`` once, after every kind of
-/// end: a wake-up by this helper or another wake-up, the deadline, a replacement of the wait, or a
-/// cancellation. If one instance serves several retries at a time, the instance must distinguish their calls.
-public protocol RetryHelper: Sendable {
-    /// Called at the start of a wait. A call of `wake` ends the wait, from any thread; further calls have no
-    /// effect.
-    ///
-    /// Must not block: the call runs on the thread of the start of the wait.
-    func setUp(wake: @escaping @Sendable () -> Void)
-
-    /// Called at the end of the wait. Must not block: the call runs on the thread of the end of the wait.
-    func tearDown()
-}
-
 extension RetryPolicy {
-    /// One attempt of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``.
+    /// One attempt of a retry, at the start of the attempt or after its failure.
+    ///
+    /// An operation receives the attempt at the start. A ``RetryProvider`` receives the failed attempt, and
+    /// ``RetryError/attempts`` contains all failed attempts.
     public struct Attempt: Sendable {
         /// The index of the attempt; the first is 0.
         public let index: Int
 
-        /// The time since the start of the first attempt; zero for the first attempt.
-        public let elapsed: Duration
+        /// The start, as time since the start of the first attempt.
+        public let began: Duration
+
+        /// The time since the start of the first attempt: at the start, or after the failure.
+        public private(set) var elapsed: Duration
+
+        /// The error of the attempt; `nil` at the start, and if the result requested another attempt.
+        public private(set) var error: (any Error)?
 
         /// The error of the previous attempt; `nil` for the first attempt, and after a result with a request
         /// for another attempt.
@@ -149,8 +142,17 @@ extension RetryPolicy {
 
         package init(index: Int, elapsed: Duration, previousError: (any Error)? = nil) {
             self.index = index
+            self.began = elapsed
             self.elapsed = elapsed
             self.previousError = previousError
+        }
+
+        /// The attempt after a failure.
+        func failed(_ error: (any Error)?, elapsed: Duration) -> RetryPolicy.Attempt {
+            var failed = self
+            failed.error = error
+            failed.elapsed = elapsed
+            return failed
         }
     }
 }

@@ -58,12 +58,12 @@ package final class RetryControl: Sendable {
     }
 
     /// Adds a failed attempt to the history.
-    func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryProvider.Failure {
+    func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryPolicy.Attempt {
         let now = self.loop.time.now
         let elapsed = self.state.withLock { $0.machine.elapsed(at: now) }
-        let failure = RetryProvider.Failure(error: error, attempt: attempt.index, elapsed: elapsed)
+        let failure = attempt.failed(error, elapsed: elapsed)
         var history = self.history
-        history.add(failure, began: attempt.elapsed)
+        history.add(failure)
         // The errors of the previous history are released outside the lock.
         let former = self.state.withLock { [history] state in
             defer { state.history = history }
@@ -265,14 +265,12 @@ package final class RetryRace: Sendable {
 struct RetryHistory: Sendable {
     static let limit = 100
 
-    private(set) var attempts: [RetryError.Attempt] = []
+    private(set) var attempts: [RetryPolicy.Attempt] = []
     private(set) var lastError: (any Error)?
 
-    mutating func add(_ failure: RetryProvider.Failure, began: Duration) {
+    mutating func add(_ failure: RetryPolicy.Attempt) {
         if self.attempts.count == Self.limit { self.attempts.removeFirst() }
-        self.attempts.append(
-            RetryError.Attempt(index: failure.attempt, began: began, ended: failure.elapsed, error: failure.error)
-        )
+        self.attempts.append(failure)
         self.lastError = failure.error ?? self.lastError
     }
 

@@ -31,33 +31,22 @@ public struct RetryError: Error, Sendable {
 
         /// Another attempt had no operation; ``RetryError/lastError`` is the cause.
         case noOperation
-    }
 
-    /// One failed attempt.
-    public struct Attempt: Sendable {
-        /// The index of the attempt; the first is 0.
-        public let index: Int
-
-        /// The start, as time since the start of the first attempt.
-        public let began: Duration
-
-        /// The end, as time since the start of the first attempt.
-        public let ended: Duration
-
-        /// The error; `nil` if the result requested another attempt.
-        public let error: (any Error)?
+        /// An operation of a ``RetryableOperationWrapper`` has run before, or is running: each attempt needs a
+        /// new instance.
+        case operationUsed
     }
 
     /// The reason for the end of the retry.
     public let reason: Reason
 
     /// The failed attempts, in order; only the last 100.
-    public let attempts: [Attempt]
+    public let attempts: [RetryPolicy.Attempt]
 
     /// The last error; `nil` if no attempt threw an error.
     public let lastError: (any Error)?
 
-    package init(_ reason: Reason, attempts: [Attempt], lastError: (any Error)?) {
+    package init(_ reason: Reason, attempts: [RetryPolicy.Attempt], lastError: (any Error)?) {
         self.reason = reason
         self.attempts = attempts
         self.lastError = lastError
@@ -69,7 +58,7 @@ extension RetryError: RetryableError {
     /// operations.
     public var retryAdvice: RetryAdvice {
         switch self.reason {
-        case .budgetExhausted, .hostDown, .nothingToTry, .noOperation: .permanent
+        case .budgetExhausted, .hostDown, .nothingToTry, .noOperation, .operationUsed: .permanent
         default: self.lastError.map { RetryAdvice.of($0) } ?? .permanent
         }
     }
@@ -105,6 +94,7 @@ extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugString
             case .hostDown: "\(tried): the host fails and is left alone for a while."
             case .nothingToTry: "There was nothing to try."
             case .noOperation: "\(tried), for no new operation could be made."
+            case .operationUsed: "\(tried): the operation has run before, and each attempt needs a new operation."
             }
         return why + (self.lastError.map { " The last error: \($0.sentence)" } ?? "")
     }

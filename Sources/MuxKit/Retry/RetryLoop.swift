@@ -93,8 +93,8 @@ package struct RetryLoop: Sendable {
             }
             let failure = control.failed(attempt, result.error)
             self.log(.failed(attempt.index, errorType: failure.error.map { "\(type(of: $0))" }))
-            if case .impossible = result { throw self.gaveUp(.noOperation, attempt.index + 1, control) }
-            try await self.wait(after: failure, attempt, plan, control)
+            if case .impossible(let reason, _) = result { throw self.gaveUp(reason, attempt.index + 1, control) }
+            try await self.wait(after: failure, plan, control)
         }
     }
 
@@ -107,24 +107,23 @@ package struct RetryLoop: Sendable {
 
     /// Suspends until the next attempt is due.
     private nonisolated(nonsending) func wait(
-        after failure: RetryProvider.Failure,
-        _ attempt: RetryPolicy.Attempt,
+        after failure: RetryPolicy.Attempt,
         _ plan: RetryProvider.Plan,
         _ control: RetryControl
     ) async throws {
         let (verdict, wakeUps) = self.verdict(on: failure, plan: plan)
         switch control.beginWait(verdict) {
-        case .ignore: throw self.cancelled(attempt)
-        case .stop(let reason): throw self.gaveUp(reason, attempt.index + 1, control)
+        case .ignore: throw self.cancelled(failure)
+        case .stop(let reason): throw self.gaveUp(reason, failure.index + 1, control)
         case .wait(let wait):
             // After a concurrent cancellation `end()` returns `false`, and `control.wait` below returns
             // `.cancelled`.
             if let host = self.host, !host.permitsRetry(), control.end() {
-                throw self.gaveUp(.budgetExhausted, attempt.index + 1, control)
+                throw self.gaveUp(.budgetExhausted, failure.index + 1, control)
             }
             switch await control.wait(wait, wakeUps) {
-            case .attempt: if Task.isCancelled { throw self.cancelled(attempt) }
-            case .stop(let reason): throw self.gaveUp(reason, attempt.index + 1, control)
+            case .attempt: if Task.isCancelled { throw self.cancelled(failure) }
+            case .stop(let reason): throw self.gaveUp(reason, failure.index + 1, control)
             case .cancelled: throw CancellationError()
             }
         }
@@ -141,7 +140,7 @@ package struct RetryLoop: Sendable {
     }
 
     /// Decides the next step after a failure, and the wake-ups of a wait.
-    private func verdict(on failure: RetryProvider.Failure, plan: RetryProvider.Plan) -> (
+    private func verdict(on failure: RetryPolicy.Attempt, plan: RetryProvider.Plan) -> (
         RetryStateMachine.Verdict, [RetrySignal.WakeUp]
     ) {
         let advice = RetryAdvice.of(failure.error)
@@ -158,7 +157,7 @@ package struct RetryLoop: Sendable {
 
     /// The first plan other than ``RetryProvider/Plan/pass``: first from the attempt, then from the providers
     /// in order.
-    private func decision(on failure: RetryProvider.Failure, plan: RetryProvider.Plan) -> RetryProvider.Plan {
+    private func decision(on failure: RetryPolicy.Attempt, plan: RetryProvider.Plan) -> RetryProvider.Plan {
         guard case .pass = plan else { return plan }
         for provider in self.providers {
             let plan = provider.plan(failure)
@@ -179,13 +178,14 @@ package enum RetryResult<Output> {
     /// The attempt failed.
     case failure(any Error, RetryProvider.Plan)
 
-    /// The attempt could not be made; the retry ends with ``RetryError/Reason/noOperation``.
-    case impossible(any Error)
+    /// The attempt could not be made; the retry ends with the reason.
+    case impossible(RetryError.Reason, (any Error)?)
 
     var error: (any Error)? {
         switch self {
         case .output, .retry: nil
-        case .failure(let error, _), .impossible(let error): error
+        case .failure(let error, _): error
+        case .impossible(_, let error): error
         }
     }
 }

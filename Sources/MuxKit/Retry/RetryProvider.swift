@@ -1,17 +1,3 @@
-extension RetryProvider {
-    /// A failed attempt, the argument of a ``RetryProvider``.
-    public struct Failure: Sendable {
-        /// The error; `nil` if the result requested another attempt.
-        public let error: (any Error)?
-
-        /// The index of the attempt; the first is 0.
-        public let attempt: Int
-
-        /// The time since the first attempt began.
-        public let elapsed: Duration
-    }
-}
-
 /// Decides the next step after a failed attempt, or passes the decision to the next provider.
 ///
 /// ```swift
@@ -22,11 +8,11 @@ extension RetryProvider {
 /// providers pass, the error and the policy decide. No provider is called for a cancellation, and no provider
 /// can raise the number of attempts.
 public struct RetryProvider: Sendable {
-    /// Decides about one failure; called outside of all locks, in the task of the retry.
-    public let plan: @Sendable (RetryProvider.Failure) -> RetryProvider.Plan
+    /// Decides about a failed attempt; called outside of all locks, in the task of the retry.
+    public let plan: @Sendable (RetryPolicy.Attempt) -> RetryProvider.Plan
 
     /// Makes a provider.
-    public init(_ plan: @escaping @Sendable (RetryProvider.Failure) -> RetryProvider.Plan) {
+    public init(_ plan: @escaping @Sendable (RetryPolicy.Attempt) -> RetryProvider.Plan) {
         self.plan = plan
     }
 

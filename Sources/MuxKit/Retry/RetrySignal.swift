@@ -44,7 +44,7 @@ extension RetrySignal {
     /// ```
     ///
     /// The first wake-up ends the wait, and each wake-up is torn down exactly once. A common event for many
-    /// waits (reachability, success on a host, a notification, a sequence, a helper) is followed by a short
+    /// waits (reachability, success on a host, a notification, a sequence, a custom event) is followed by a short
     /// random delay, ``RetryPolicy/wakeJitter``. Time and ``signal(_:)`` have no such delay.
     public struct WakeUp: Sendable {
         package struct Context: Sendable {
@@ -118,12 +118,28 @@ extension RetrySignal {
             }
         }
 
-        /// Wakes when the helper calls its `wake` closure.
-        public static func helper(_ helper: any RetryHelper) -> RetrySignal.WakeUp {
-            RetrySignal.WakeUp("helper", .signal) { _, wake in
-                helper.setUp(wake: wake)
-                return { helper.tearDown() }
-            }
+        /// Wakes on an event of the app, such as a screen that appears.
+        ///
+        /// ```swift
+        /// let appears = RetrySignal.WakeUp { wake in
+        ///     let observation = screen.onAppear(wake)
+        ///     return { observation.cancel() }
+        /// }
+        /// ```
+        ///
+        /// **Concurrent calls.** Each wait calls `setUp` once, then the returned closure once, after every kind
+        /// of end: this wake-up or another wake-up, the deadline, a replacement of the wait, or a cancellation.
+        /// Neither closure may block the calling thread.
+        ///
+        /// - Parameters:
+        ///   - name: The name in a log.
+        ///   - setUp: Begins to listen, and returns a closure that ends the listening. A call of `wake` ends
+        ///     the wait, from any thread; further calls have no effect.
+        public init(
+            name: String = "event",
+            setUp: @escaping @Sendable (_ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
+        ) {
+            self.init(name, .signal) { _, wake in setUp(wake) }
         }
     }
 }

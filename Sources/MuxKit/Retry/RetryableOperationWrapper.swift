@@ -1,23 +1,5 @@
 public import Foundation
 
-/// An error of a ``RetryableOperationWrapper``.
-@nonexhaustive public enum RetryOperationError: Error, Sendable {
-    /// The operation has run before, or is running: each attempt needs a new instance.
-    case alreadyUsed
-}
-
-extension RetryOperationError: LocalizedError, CustomStringConvertible {
-    /// The same as ``errorDescription``.
-    public var description: String { self.errorDescription ?? "" }
-
-    /// A sentence for the user.
-    public var errorDescription: String? {
-        switch self {
-        case .alreadyUsed: "The operation has run before; each attempt needs one of its own."
-        }
-    }
-}
-
 /// Retries operations of any class, with a new instance for each attempt.
 ///
 /// ```swift
@@ -34,7 +16,7 @@ extension RetryOperationError: LocalizedError, CustomStringConvertible {
 /// instance, the wrapper ends without another attempt.
 ///
 /// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and the
-/// thrown error.
+/// thrown error. If an instance has run before, the wrapper ends with ``RetryError/Reason/operationUsed``.
 public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -97,7 +79,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
                     let failed = instance.withLock { $0 }
                     inner = try another(failed, run.attempt)
                 } catch {
-                    return run.endAsImpossible(error)
+                    return run.endAsImpossible(.noOperation, error)
                 }
             }
             let former = instance.withLock { [inner] instance in
@@ -121,7 +103,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
         // A queue traps on an operation with a previous run.
         guard !inner.isExecuting, !inner.isFinished else {
-            return run.endAsImpossible(RetryOperationError.alreadyUsed)
+            return run.endAsImpossible(.operationUsed)
         }
         let end = BlockOperation {
             if inner.isCancelled {

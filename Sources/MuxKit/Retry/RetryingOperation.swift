@@ -147,7 +147,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     public var result: Result<Output, any Error>? { self.state.withLock { $0.result } }
 
     /// The failed attempts so far; only the last 100.
-    public var attempts: [RetryError.Attempt] { self.control.history.attempts }
+    public var attempts: [RetryPolicy.Attempt] { self.control.history.attempts }
 
     /// The number of attempts after the first; `nil` before the start and after the end of the operation.
     public var numberOfRetries: Int? {
@@ -336,8 +336,8 @@ extension RetryingOperation {
         }
 
         /// Ends the run and the retry: the attempt could not be made.
-        func endAsImpossible(_ error: any Error) {
-            self.operation.ended(self.attempt.index, .impossible(error))
+        func endAsImpossible(_ reason: RetryError.Reason, _ error: (any Error)? = nil) {
+            self.operation.ended(self.attempt.index, .impossible(reason, error))
         }
     }
 }

@@ -7,12 +7,12 @@
 ///
 /// All watches share one watch of the system, from the first watch to the end of the last. No thread is
 /// blocked.
-public final class SystemReachability: ReachabilityMonitor {
+package final class SystemReachability: ReachabilityMonitor {
     /// The monitor of the process.
-    public static let shared = SystemReachability()
+    package static let shared = SystemReachability()
 
     /// Whether this platform is supported; on other platforms no state is ever reported.
-    public static var isSupported: Bool { NetworkPath.isSupported }
+    package static var isSupported: Bool { NetworkPath.isSupported }
 
     package typealias Start = @Sendable (_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
@@ -42,7 +42,7 @@ public final class SystemReachability: ReachabilityMonitor {
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
     /// Begins to watch; `changed` is called on a system thread, or on the thread of a call of this method.
-    public func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
+    package func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
             let id = state.watchers.add(changed)
             if state.stop == nil {
@@ -99,7 +99,7 @@ public final class SystemReachability: ReachabilityMonitor {
 
 /// Reports whether the network is reachable; ``SystemReachability`` is the implementation for the system's
 /// network.
-public protocol ReachabilityMonitor: Sendable {
+package protocol ReachabilityMonitor: Sendable {
     /// Begins to watch.
     ///
     /// - Parameter changed: Called with the present state, then with each change.
@@ -110,16 +110,20 @@ public protocol ReachabilityMonitor: Sendable {
 extension RetrySignal.WakeUp {
     /// Wakes when the network becomes reachable again.
     ///
-    /// The wait ends at its deadline instead if the network stays reachable, or without support for the
-    /// platform (see ``SystemReachability/isSupported``).
+    /// The wait ends at its deadline instead if the network stays reachable. On Apple platforms the system's
+    /// network path decides, on Linux the kernel's routing table: the network is reachable with a default
+    /// route. On other platforms this wake-up never ends a wait.
     ///
-    /// - Parameters:
-    ///   - host: The host of the request, only for the log; the host is not contacted.
-    ///   - monitor: Reports the changes.
+    /// - Parameter host: The host of the request, only for the log; the host is not contacted.
     /// - Returns: The wake-up.
-    public static func reachable(
+    public static func reachable(_ host: RetryPolicy.Host) -> RetrySignal.WakeUp {
+        .reachable(host, monitor: SystemReachability.shared)
+    }
+
+    /// ``reachable(_:)`` with another source of changes.
+    package static func reachable(
         _ host: RetryPolicy.Host,
-        monitor: any ReachabilityMonitor = SystemReachability.shared
+        monitor: any ReachabilityMonitor
     ) -> RetrySignal.WakeUp {
         RetrySignal.WakeUp("network for \(host.name)", .signal) { _, wake in
             let wasReachable = Locked(true)

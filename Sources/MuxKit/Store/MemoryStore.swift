@@ -61,8 +61,8 @@ public final class MemoryStore: MuxStore {
     /// Removes every entry of every domain; the session epoch stays.
     public func removeEverything() async { self.state.withLock { $0.entries = [:] } }
 
-    /// Always `MuxStoreStatistics()`: this store does not count.
-    public func statistics() async -> MuxStoreStatistics { MuxStoreStatistics() }
+    /// Always `JournalStore.Statistics()`: this store does not count.
+    public func statistics() async -> JournalStore.Statistics { JournalStore.Statistics() }
 }
 
 /// A store without entries, for values that stay in memory.
@@ -103,8 +103,8 @@ public struct NoStore: MuxStore {
     /// Does nothing.
     public func removeEverything() async {}
 
-    /// Always `MuxStoreStatistics()`.
-    public func statistics() async -> MuxStoreStatistics { MuxStoreStatistics() }
+    /// Always `JournalStore.Statistics()`.
+    public func statistics() async -> JournalStore.Statistics { JournalStore.Statistics() }
 }
 
 extension MuxStore where Self == NoStore {

@@ -106,41 +106,6 @@ public enum MuxDurability: Sendable, Hashable {
     case relaxed
 }
 
-/// Counters of a store since its creation.
-public struct MuxStoreStatistics: Sendable, Equatable {
-    /// Damaged records, and records of another store; each such record is a miss.
-    public var damagedRecords = 0
-
-    /// Bytes of incomplete records, which were truncated from the end of the journal.
-    public var tornBytes = 0
-
-    /// Rewrites of the journal without dead records.
-    public var compactions = 0
-
-    /// Failed rewrites of the journal; no entry is lost, and the store tries again.
-    public var failedCompactions = 0
-
-    /// Entries evicted by the size limit, least recently used first.
-    public var evicted = 0
-
-    /// Index snapshots on disk without a matching journal; the index was rebuilt from the journal.
-    public var rebuiltIndexes = 0
-
-    /// Failed writes of index snapshots; only the next opening takes longer.
-    public var failedIndexes = 0
-
-    /// Entries that a ``SealedStore`` could not decrypt; each such entry is a miss.
-    public var unopened = 0
-
-    /// Losses of all entries of the store, for example with a deleted folder.
-    ///
-    /// After a loss, a repository saves the entries in memory again.
-    public var losses = 0
-
-    /// Sets all counters to 0.
-    public init() {}
-}
-
 /// Stores the entries of a repository between launches.
 ///
 /// The library calls the mutating members of a store serially, and the loading members at any time, also
@@ -233,11 +198,11 @@ public protocol MuxStore: Sendable {
     /// - Throws: The write error; entries of earlier sessions stay invisible.
     func removeEverything() async throws
 
-    /// The store's counters; `MuxStoreStatistics()` from a store that does not count.
+    /// The store's counters; `JournalStore.Statistics()` from a store that does not count.
     ///
     /// Without a default implementation: overload resolution would prefer the default to a store type's
     /// synchronous `statistics()`.
-    func statistics() async -> MuxStoreStatistics
+    func statistics() async -> JournalStore.Statistics
 }
 
 extension MuxStore {

@@ -22,7 +22,7 @@ public import Foundation
 /// **On disk.** As with the other store; a sealed value is a JSON string of base64, without a line break.
 ///
 /// **After a failure.** An entry that cannot be decrypted, because of another key or tampering, is a miss,
-/// counted in ``MuxStoreStatistics/unopened``. The entry stays until another entry with the same name is
+/// counted in ``JournalStore/Statistics/unopened``. The entry stays until another entry with the same name is
 /// saved.
 public struct SealedStore: MuxStore {
     private let base: any MuxStore
@@ -123,7 +123,7 @@ public struct SealedStore: MuxStore {
     public func removeEverything() async throws { try await self.base.removeEverything() }
 
     /// The other store's counters, and the number of failed decryptions.
-    public func statistics() async -> MuxStoreStatistics {
+    public func statistics() async -> JournalStore.Statistics {
         var statistics = await self.base.statistics()
         statistics.unopened += self.unopened.withLock { $0 }
         return statistics

@@ -126,9 +126,9 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// - Parameters:
     ///   - policy: The policy of token fetches, and the maximum number of tokens; start from
     ///     ``MuxPolicy/tokens``.
-    ///     - A token with a known end (``ExpiringDependency``, ``PerishableDependency``) is used until its
-    ///       end. A call in the last ``MuxPolicy/refreshAhead`` before the end, at most half the life of a
-    ///       new token, starts a renewal in the background.
+    ///     - A token with a known end (``ExpiringDependency``) is used until its end. A call in the last
+    ///       ``MuxPolicy/refreshAhead`` before the end, at most half the life of a new token, starts a renewal
+    ///       in the background.
     ///     - A token without a known end, or a new token that seems to have ended because the clocks
     ///       disagree, is used for ``MuxPolicy/timeToLive``.
     ///     - The policy's limits for stale values and ``MuxPolicy/isSilenceable`` have no effect.

@@ -60,7 +60,7 @@ extension OAuthDependentRunner: HTTPAuthenticator where AccessToken: HTTPToken {
 ///     var headers: HTTPHeaders { ["X-Api-Key": self.key] }
 /// }
 /// ```
-public protocol HTTPToken: PerishableDependency {
+public protocol HTTPToken: ExpiringDependency {
     /// The header fields of the token; removed on a redirection to another scheme, host or port.
     var headers: HTTPHeaders { get }
 

@@ -1,5 +1,5 @@
-public import Foundation
-public import MuxKit
+import Foundation
+import MuxKit
 
 /// A fetch with prepared outcomes and a count of its calls.
 ///
@@ -41,7 +41,8 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first calls, in order.
-    ///   - thereafter: The outcome of every later call; if `nil`, later calls throw ``ScriptEnded``.
+    ///   - thereafter: The outcome of every later call; if `nil`, later calls throw an error that names the
+    ///     call.
     public init(_ script: [Outcome] = [], thereafter: Outcome? = nil) {
         self.script = script
         self.thereafter = thereafter
@@ -62,7 +63,8 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
     /// Returns or throws the next outcome.
     ///
     /// - Returns: The outcome's value.
-    /// - Throws: The outcome's error, `CancellationError` from a gate, or ``ScriptEnded``.
+    /// - Throws: The outcome's error, `CancellationError` from a gate, or, after the end of the script, an
+    ///   error that names the call.
     public func callAsFunction() async throws -> Value {
         self.state.withLock { state in
             state.running += 1
@@ -94,21 +96,21 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
 }
 
 /// A ``ScriptedFetch`` or ``ScriptedTransport`` was called more often than its script has outcomes.
-public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
+package struct ScriptEnded: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
     /// The number of the call without an outcome, counted from 1.
-    public var call: Int
+    package var call: Int
 
     /// The script ended before call number `call`.
-    public init(call: Int) { self.call = call }
+    package init(call: Int) { self.call = call }
 
     /// A text for the test's log.
-    public var errorDescription: String? { self.description }
+    package var errorDescription: String? { self.description }
 
     /// A text for the test's log.
-    public var description: String { "The script has no outcome for call \(self.call)." }
+    package var description: String { "The script has no outcome for call \(self.call)." }
 }
 
 extension ScriptEnded: ConnectivityError {
     /// `false`, so that neither a stale value nor a retry hides the error.
-    public var isConnectivityFailure: Bool { false }
+    package var isConnectivityFailure: Bool { false }
 }

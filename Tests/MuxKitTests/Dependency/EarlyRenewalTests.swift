@@ -9,7 +9,7 @@ import Testing
 struct EarlyRenewalTests {
     private struct Pass: ExpiringDependency, Hashable {
         let number: Int
-        let expiry: Date
+        let expiry: Date?
     }
 
     private let clock = VirtualClock()

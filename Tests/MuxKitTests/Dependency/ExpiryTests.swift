@@ -9,7 +9,7 @@ import Testing
 struct ExpiryTests {
     private struct Pass: ExpiringDependency, Equatable {
         var number: Int
-        var expiry: Date
+        var expiry: Date?
     }
 
     @Test func `A18 what is over when it comes is used until it is refused, with a wrong clock`() async throws {

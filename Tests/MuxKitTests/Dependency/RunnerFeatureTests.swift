@@ -46,18 +46,20 @@ struct RunnerFeatureTests {
     private struct Counting: DependentOperation {
         var timeout: Duration? = .seconds(60)
 
-        func run(_ dependency: Int, _ context: RunContext) async throws -> RunResult<String> {
+        func run(_ dependency: Int, _ context: RunnerPolicy.Call) async throws -> RunResult<String> {
             dependency == 3 ? .output("\(dependency)") : .badDependency
         }
 
-        func refresh(_ refused: Int?, _ context: RunContext) async throws -> UpdateResult<Int> {
+        func refresh(_ refused: Int?, _ context: RunnerPolicy.Call) async throws -> UpdateResult<Int> {
             .updatedDependency((refused ?? 0) + 1)
         }
     }
 
     private struct Patient: DependentOperation {
-        func run(_ dependency: Int, _ context: RunContext) async throws -> RunResult<Int> { .output(dependency) }
-        func refresh(_ refused: Int?, _ context: RunContext) async throws -> UpdateResult<Int> { .updatedDependency(9) }
+        func run(_ dependency: Int, _ context: RunnerPolicy.Call) async throws -> RunResult<Int> { .output(dependency) }
+        func refresh(_ refused: Int?, _ context: RunnerPolicy.Call) async throws -> UpdateResult<Int> {
+            .updatedDependency(9)
+        }
     }
 
     @Test func `A13 one object with run and refresh and a time-out reaches three`() async throws {
@@ -101,7 +103,7 @@ struct RunnerFeatureTests {
 
     private struct Pass: ExpiringDependency, Equatable {
         var number: Int
-        var expiry: Date
+        var expiry: Date?
     }
 
     private var wall: @Sendable () -> Date {

@@ -276,7 +276,7 @@ private struct CallingStore: MuxStore {
         await self.memory.removeEverything()
     }
 
-    func statistics() async -> MuxStoreStatistics {
+    func statistics() async -> JournalStore.Statistics {
         await self.pass(.statistics)
         return await self.memory.statistics()
     }

@@ -295,7 +295,7 @@ private struct ForgetfulStore: MuxStore {
         await self.base.removeAll(domain: domain, durability: durability)
     }
     func removeEverything() async { await self.base.removeEverything() }
-    func statistics() async -> MuxStoreStatistics { await self.base.statistics() }
+    func statistics() async -> JournalStore.Statistics { await self.base.statistics() }
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {
         let entries = entries.map { entry in
             var entry = entry

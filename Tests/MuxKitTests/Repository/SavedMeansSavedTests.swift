@@ -336,5 +336,5 @@ private struct PickyStore: MuxStore {
 
     func removeEverything() async { await self.memory.removeEverything() }
 
-    func statistics() async -> MuxStoreStatistics { await self.memory.statistics() }
+    func statistics() async -> JournalStore.Statistics { await self.memory.statistics() }
 }

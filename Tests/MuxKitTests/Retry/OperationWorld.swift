@@ -48,7 +48,7 @@ struct OperationWorld: Sendable {
         case .task:
             // A task can only throw, so the plan comes from a provider.
             let provider = RetryProvider { failure in
-                guard case .failure(let plan) = steps[failure.attempt] else { return .pass }
+                guard case .failure(let plan) = steps[failure.index] else { return .pass }
                 return plan
             }
             loop.providers = [provider]

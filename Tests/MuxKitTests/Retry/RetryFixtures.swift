@@ -22,7 +22,7 @@ struct Advised: RetryableError {
 }
 
 /// A helper that counts what is done to it and wakes when the test says so.
-final class CountingHelper: RetryHelper {
+final class CountingHelper: Sendable {
     private struct State: Sendable {
         var setUps = 0
         var tearDowns = 0
@@ -61,6 +61,15 @@ final class CountingHelper: RetryHelper {
 
     var setUps: Int { self.state.withLock { $0.setUps } }
     var tearDowns: Int { self.state.withLock { $0.tearDowns } }
+}
+
+extension RetrySignal.WakeUp {
+    static func helper(_ helper: CountingHelper) -> RetrySignal.WakeUp {
+        RetrySignal.WakeUp(name: "helper") { wake in
+            helper.setUp(wake: wake)
+            return { helper.tearDown() }
+        }
+    }
 }
 
 /// What a test of `retry` needs: virtual time, chance of its choice, a log.

@@ -104,8 +104,9 @@ struct RetryableOperationWrapperTests {
         await self.world.run(wrapper)
 
         let error = #expect(throws: RetryError.self) { try wrapper.result?.get() }
-        #expect(error?.reason == .noOperation)
-        #expect(error?.lastError as? RetryOperationError == .alreadyUsed)
+        #expect(error?.reason == .operationUsed)
+        #expect(error?.lastError is Upload.Failure)
+        #expect(error?.description.contains("the operation has run before") == true)
     }
 
     @Test func `F18 an instance that somebody cancels ends it without a retry`() async {

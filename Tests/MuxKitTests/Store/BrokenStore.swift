@@ -80,5 +80,5 @@ struct BrokenStore: MuxStore {
         await self.base.removeEverything()
     }
 
-    func statistics() async -> MuxStoreStatistics { await self.base.statistics() }
+    func statistics() async -> JournalStore.Statistics { await self.base.statistics() }
 }

@@ -224,7 +224,7 @@ struct KeptIndexTests {
         let later = JournalStore(directory: folder.url, byteLimit: nil, fileSystem: recorder)
 
         #expect(try await later.load(name("a")) == sample("a"))
-        #expect(await later.statistics() == MuxStoreStatistics())
+        #expect(await later.statistics() == JournalStore.Statistics())
         #expect(recorder.calls.filter { $0.operation == .read && $0.name == "00000001.jsonl" }.count < 5)
     }
 

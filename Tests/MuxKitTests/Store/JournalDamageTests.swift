@@ -19,7 +19,7 @@ struct JournalDamageTests {
     }
 
     /// The numbers of the keys that a fresh store gives; any value that was never saved is recorded as an issue.
-    private func readable(_ scratch: Scratch, _ what: String) async throws -> (keys: [Int], MuxStoreStatistics) {
+    private func readable(_ scratch: Scratch, _ what: String) async throws -> (keys: [Int], JournalStore.Statistics) {
         let store = scratch.store()
         var keys: [Int] = []
         for (number, key) in Self.keys.enumerated() {

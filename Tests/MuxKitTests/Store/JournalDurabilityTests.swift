@@ -205,7 +205,7 @@ struct JournalDurabilityTests {
 
         isBroken.withLock { $0 = false }
         #expect(try await store.load(name("a")) == sample("a"))
-        #expect(await store.statistics() == MuxStoreStatistics())
+        #expect(await store.statistics() == JournalStore.Statistics())
     }
 
     @Test(arguments: [EACCES, EROFS])

@@ -114,7 +114,7 @@ struct JournalSiblingTests {
                 #expect(try await store.load(name("\(who) \(number)")) == sample("\(who) \(number)", number))
             }
         }
-        #expect(await store.statistics() == MuxStoreStatistics())
+        #expect(await store.statistics() == JournalStore.Statistics())
     }
     #endif
 
@@ -144,7 +144,7 @@ struct JournalSiblingTests {
         let fresh = scratch.store()
         #expect(try await fresh.load(name("a")) == sample("a", 1))
         #expect(try await fresh.load(name("b")) == sample("b", 2))
-        #expect(await fresh.statistics() == MuxStoreStatistics())
+        #expect(await fresh.statistics() == JournalStore.Statistics())
     }
 
     @Test func `RP-04 a sign-out by a sibling ends the session here too`() async throws {
@@ -223,6 +223,6 @@ struct JournalSiblingTests {
             }
             #expect(await store.statistics().damagedRecords == 0)
         }
-        #expect(await fresh.statistics() == MuxStoreStatistics())
+        #expect(await fresh.statistics() == JournalStore.Statistics())
     }
 }

@@ -50,7 +50,7 @@ struct ManyProcessesTests {
                 #expect(try await fresh.load(name("\(who)/\(round)")) == expected)
             }
         }
-        #expect(await fresh.statistics() == MuxStoreStatistics())
+        #expect(await fresh.statistics() == JournalStore.Statistics())
         #expect(try await fresh.brokenInvariants().isEmpty)
     }
 

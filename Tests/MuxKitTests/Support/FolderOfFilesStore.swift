@@ -97,5 +97,5 @@ actor FolderOfFilesStore: MuxStore {
         }
     }
 
-    func statistics() -> MuxStoreStatistics { MuxStoreStatistics() }
+    func statistics() -> JournalStore.Statistics { JournalStore.Statistics() }
 }

@@ -58,7 +58,7 @@ struct SteppedStore: MuxStore {
 
     func removeEverything() async throws { try await self.hook.around { try await self.base.removeEverything() } }
 
-    func statistics() async -> MuxStoreStatistics { await self.base.statistics() }
+    func statistics() async -> JournalStore.Statistics { await self.base.statistics() }
 }
 
 /// A token store with a step before and after each call.

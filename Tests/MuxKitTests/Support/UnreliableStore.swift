@@ -75,5 +75,5 @@ struct UnreliableStore: MuxStore {
         try await self.memory.removeEverything()
     }
 
-    func statistics() async -> MuxStoreStatistics { await self.memory.statistics() }
+    func statistics() async -> JournalStore.Statistics { await self.memory.statistics() }
 }

@@ -7,7 +7,7 @@ import Testing
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct MuxSessionsTests {
     /// A token that a server knows by its number.
-    private struct Token: Hashable, PerishableDependency {
+    private struct Token: Hashable, ExpiringDependency {
         var user: String
         var number: Int
         var expiry: Date?

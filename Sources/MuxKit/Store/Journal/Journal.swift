@@ -25,7 +25,7 @@ final class Journal {
     let byteLimit: Int64?
     /// The minimum number of new records before the index snapshot is written again.
     let indexFloor: Int
-    var statistics = MuxStoreStatistics()
+    var statistics = JournalStore.Statistics()
     var lockFile: OpenFile?
     var session: Session?
     var segment: JournalSegment?

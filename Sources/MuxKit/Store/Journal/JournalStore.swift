@@ -8,7 +8,7 @@ public import Foundation
 /// tries again.
 ///
 /// **Bounds.** If the folder exceeds the size limit, the store evicts the least recently used entries down to
-/// three quarters of the limit; ``MuxStoreStatistics/evicted`` counts evictions. Loads and saves of this
+/// three quarters of the limit; ``JournalStore/Statistics/evicted`` counts evictions. Loads and saves of this
 /// process count as uses; for uses of earlier processes, the order on disk counts. The folder may exceed the
 /// limit in two cases:
 ///
@@ -285,7 +285,7 @@ public actor JournalStore: MuxStore {
     }
 
     /// The store's counters.
-    public func statistics() -> MuxStoreStatistics { self.journal.withLock { $0.statistics } }
+    public func statistics() -> JournalStore.Statistics { self.journal.withLock { $0.statistics } }
 
     /// Descriptions of violated invariants, for tests; empty without violations.
     package func brokenInvariants() throws -> [String] { try self.journal.withLock { try $0.brokenInvariants() } }
@@ -334,5 +334,42 @@ extension JournalStore: FolderStore {
 
     package nonisolated func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {
         self.clock.withLock { $0 = wallTime }
+    }
+}
+
+extension JournalStore {
+    /// Counters of a store since its creation.
+    public struct Statistics: Sendable, Equatable {
+        /// Damaged records, and records of another store; each such record is a miss.
+        public var damagedRecords = 0
+
+        /// Bytes of incomplete records, which were truncated from the end of the journal.
+        public var tornBytes = 0
+
+        /// Rewrites of the journal without dead records.
+        public var compactions = 0
+
+        /// Failed rewrites of the journal; no entry is lost, and the store tries again.
+        public var failedCompactions = 0
+
+        /// Entries evicted by the size limit, least recently used first.
+        public var evicted = 0
+
+        /// Index snapshots on disk without a matching journal; the index was rebuilt from the journal.
+        public var rebuiltIndexes = 0
+
+        /// Failed writes of index snapshots; only the next opening takes longer.
+        public var failedIndexes = 0
+
+        /// Entries that a ``SealedStore`` could not decrypt; each such entry is a miss.
+        public var unopened = 0
+
+        /// Losses of all entries of the store, for example with a deleted folder.
+        ///
+        /// After a loss, a repository saves the entries in memory again.
+        public var losses = 0
+
+        /// Sets all counters to 0.
+        public init() {}
     }
 }
