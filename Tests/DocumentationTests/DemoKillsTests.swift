@@ -1,5 +1,6 @@
 #if os(macOS) || os(Linux)
 import Foundation
+import MuxNetwork
 import MuxTestSupport
 import Testing
 
@@ -14,12 +15,16 @@ struct DemoKillsTests {
         return bundles.map { $0.bundleURL.deletingLastPathComponent() } + [Bundle.main.bundleURL]
     }
 
-    /// Runs what was built beside the tests; returns how it ended and what it printed.
-    private func run(_ product: String, _ arguments: [String] = []) async throws -> (status: Int32, output: String) {
-        let program = try #require(
+    private func program(_ product: String) throws -> URL {
+        try #require(
             Self.products.map { $0.appending(component: product) }
                 .first { FileManager.default.isExecutableFile(atPath: $0.path) }
         )
+    }
+
+    /// Runs what was built beside the tests; returns how it ended and what it printed.
+    private func run(_ product: String, _ arguments: [String] = []) async throws -> (status: Int32, output: String) {
+        let program = try self.program(product)
         let log = FileManager.default.temporaryDirectory.appending(component: "MuxKit-demo-\(UUID().uuidString).log")
         try Data().write(to: log)
         defer { try? FileManager.default.removeItem(at: log) }
@@ -60,6 +65,75 @@ struct DemoKillsTests {
         let (status, output) = try await self.run("demo", ["play", "token-expiry-storm"])
         #expect(status == 0, "\(output)")
         #expect(output.contains("Token expiry storm") && !output.contains("Relaunch"))
+    }
+
+    /// A press of a button of the demo's page.
+    private struct Press: HTTPRequest {
+        struct Output: Decodable, Sendable {
+            var act, text, result: String
+        }
+
+        var endPoint: HTTPEndPoint
+        var method: HTTPMethod { .post }
+    }
+
+    /// Serves the demo's page for `body`, which presses buttons.
+    private func withPage(
+        _ body: (_ press: @escaping @Sendable (_ act: String) async throws -> HTTPResponse) async throws -> Void
+    ) async throws {
+        let process = Process()
+        process.executableURL = try self.program("demo")
+        process.arguments = ["serve"]
+        let output = Pipe()
+        process.standardOutput = output
+        try process.run()
+        defer { process.terminate() }
+        let text = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
+        let url = try #require(text.firstMatch(of: /http:\S+:[0-9]+/).flatMap { URL(string: String($0.output)) })
+        let endPoint = try HTTPEndPoint(url)
+        let client = HTTPClient()
+        try await body { act in
+            let press = Press(endPoint: endPoint.appending("/act/\(act)"))
+            return try await client.response(to: press, headers: ["Origin": url.absoluteString])
+        }
+    }
+
+    /// Acts, with the kind and the beginning of the text of the outcome, in order.
+    private static let presses = [
+        ("cut", "noEffect", "No film data is arriving"), ("forget", "noEffect", "The memory was empty"),
+        ("expire", "noEffect", "No user is signed in"), ("sign-out", "noEffect", "No user is signed in"),
+        ("online", "noEffect", "The server is online already"), ("offline", "held", "The server is offline. No value"),
+        ("offline", "noEffect", "The server is offline already"), ("cut", "noEffect", "No film data is arriving"),
+        ("download", "noEffect", "The server is offline, so no download"),
+        ("forget", "noEffect", "The memory was empty"), ("refresh", "noEffect", "No value was cached. 500 requests"),
+        ("sign-out", "noEffect", "No user is signed in"), ("storm", "noEffect", "5,000 requests by 200 callers"),
+        ("online", "held", "The server is online. Memory has 0 stale"),
+        ("refresh", "noEffect", "No value was cached. 500 requests by 20 callers: 25 fetches, 1 sign-in."),
+        ("storm", "held", "5,000 requests by 200 callers: 0 fetches."),
+        ("expire", "held", "All access tokens expired. 2,500 requests by 100 callers: 25 fetches."),
+        ("offline", "held", "The server is offline. 25 values marked as stale. 500 requests by 20 callers:"),
+        ("expire", "held", "All access tokens expired."), ("sign-out", "held", "Alice is signed out. Memory and disk"),
+        ("sign-out", "noEffect", "No user is signed in"), ("forget", "noEffect", "The memory was empty"),
+    ]
+
+    @Test func `CS-10 the outcome of each action of the demo page is true in each state`() async throws {
+        try await self.withPage { press in
+            for (number, (act, result, text)) in Self.presses.enumerated() {
+                let outcome = try JSONDecoder().decode(Press.Output.self, from: try await press(act).body)
+                #expect(outcome.act == act && outcome.result == result, "\(number + 1): \(outcome)")
+                #expect(outcome.text.hasPrefix(text), "\(number + 1): \(outcome)")
+            }
+        }
+    }
+
+    @Test func `CS-10 an action of the demo page excludes actions that change the same counters`() async throws {
+        try await self.withPage { press in
+            async let storm = press("storm")
+            async let refresh = press("refresh")
+            let statuses = try await [storm.status, refresh.status]
+            #expect(Set(statuses) == [200, 409])
+            #expect(try await press("storm").status == 200)
+        }
     }
 
     @Test func `CO-27 the benchmarks say how they are used, and name what they do not know`() async throws {

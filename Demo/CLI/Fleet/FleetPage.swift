@@ -41,18 +41,21 @@ extension FleetStage {
         .figures b { display: block; font-size: clamp(30px, 5vw, 56px); letter-spacing: -.04em; line-height: 1.1; }
         .figures .calls b { color: var(--origin); } .figures .alone b { color: var(--soft); }
         .controls { display: flex; flex-wrap: wrap; gap: 10px; }
-        .controls p { flex: 1 0 100%; min-height: 3em; }
+        .outcome { flex: 1 0 100%; display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 22px; min-height: 3em; }
+        .outcome p { display: flex; overflow-wrap: anywhere; }
         button {
           font: inherit; font-weight: 560; color: var(--ink); background: transparent; border: 1px solid var(--line);
           border-radius: 9px; padding: 8px 14px; min-height: 40px; cursor: pointer;
         }
-        button:hover { border-color: var(--soft); } button[aria-disabled="true"] { opacity: .5; cursor: progress; }
+        button:hover { border-color: var(--soft); }
+        button[aria-disabled="true"] { color: var(--soft); background: var(--track); border-color: var(--track); cursor: default; }
+        .chip[hidden] { display: none; } .lost main > :not(.controls) { filter: grayscale(1); }
         :focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
         .mark { font-weight: 700; color: var(--fresh); margin-right: 7px; } .mark.no { color: var(--bad); }
         .machines { list-style: none; display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 14px; }
         .machines h2 { display: flex; justify-content: space-between; align-items: baseline; margin-bottom: 10px; }
-        .cells { list-style: none; display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 5px; margin-bottom: 12px; }
-        .cells li { border-radius: 7px; padding: 5px 4px; text-align: center; font-size: 12px; background: var(--track); color: var(--soft); overflow: hidden; }
+        .cells { list-style: none; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 5px; margin-bottom: 12px; }
+        .cells li { border-radius: 7px; padding: 5px 4px; text-align: center; font-size: 12px; background: var(--track); color: var(--soft); overflow-wrap: anywhere; }
         .cells li.fresh { background: var(--fresh); color: var(--on); }
         .cells li.own { background: var(--origin); color: var(--on); }
         .cells li.old { background: none; outline: 2px dashed var(--old); outline-offset: -2px; color: var(--old); }
@@ -62,41 +65,41 @@ extension FleetStage {
         .legend i { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 6px; background: var(--track); }
         .legend .fresh { background: var(--fresh); } .legend .own { background: var(--origin); }
         .legend .old { background: none; outline: 2px dashed var(--old); outline-offset: -2px; }
-        .log { list-style: none; display: grid; gap: 6px; }
-        @media (max-width: 560px) { .controls button { flex: 1 0 45%; } .figures { gap: 10px; } }
+        .log { list-style: none; display: grid; gap: 6px; margin-top: 10px; } .log li { display: flex; }
+        @media (max-width: 560px) { .controls button { flex: 1 0 45%; min-height: 44px; } .outcome { display: block; min-height: 6em; } .figures { grid-template-columns: 1fr; gap: 10px; } }
         </style>
         </head>
         <body>
         <div class="page">
         <header>
           <div><h1>MuxKit, a fleet</h1><p class="small soft">Four machines of a service, one cache: <span id="engine-name"></span>.</p></div>
-          <div><span class="chip bad" id="feed">Connecting</span> <span class="chip" id="engine">Store</span></div>
+          <div><span class="chip" id="feed">Connecting</span> <span class="chip" id="engine" hidden></span></div>
         </header>
         <main class="page-main">
         <section class="card figures" aria-label="Counts">
-          <div><b data-count="requests">0</b><span class="soft small">requests of visitors</span></div>
-          <div class="calls"><b data-count="calls">0</b><span class="soft small">calls of the origin</span></div>
-          <div class="alone"><b data-count="callsAlone">0</b><span class="soft small">calls if each machine cached for itself</span></div>
+          <div><b data-count="requests">–</b><span class="soft small">requests of visitors</span></div>
+          <div class="calls"><b data-count="calls">–</b><span class="soft small">calls of the origin</span></div>
+          <div class="alone"><b data-count="callsAlone">–</b><span class="soft small">calls if each machine cached for itself</span></div>
         </section>
-        <section class="card controls" aria-label="Try it">
+        <section class="card controls" aria-label="Actions">
           <button type="button" data-act="burst">Burst</button>
           <button type="button" data-act="change">Change an offer</button>
-          <button type="button" data-act="engine">Kill the store</button>
-          <button type="button" data-act="machine">Kill a machine in its fetch</button>
-          <p id="outcome" role="status" class="soft">Visitors ask all the time. Each of twelve offers is fetched by one machine, for all.</p>
+          <button type="button" data-act="stop" id="store">Kill the store</button>
+          <button type="button" data-act="machine">Kill a machine during a fetch</button>
+          <div class="outcome" role="status"><p id="outcome"></p><p class="soft" id="running"></p></div>
         </section>
         <ul class="machines" id="machines"></ul>
         <p class="legend small soft">
-          <span><i class="own"></i>fetched by this machine</span><span><i class="fresh"></i>fetched by another one</span>
-          <span><i class="old"></i>the origin has a newer one</span><span><i></i>not in memory</span>
+          <span><i class="own"></i>fetched by this machine</span><span><i class="fresh"></i>fetched by another machine</span>
+          <span><i class="old"></i>older than the offer of the origin</span><span><i></i>not in memory</span>
         </p>
         <section class="card" aria-labelledby="log-title">
-          <h2 id="log-title">What happened</h2>
-          <ol class="log small" id="log"><li class="soft">Nothing yet.</li></ol>
+          <h2 id="log-title">Latest actions</h2>
+          <ol class="log small" id="log"></ol>
         </section>
         </main>
         </div>
-        <noscript><p class="page">This page draws what the library does with JavaScript.</p></noscript>
+        <noscript><p class="page">This page needs JavaScript.</p></noscript>
         <script nonce="{{nonce}}">
         "use strict";
         const $ = id => document.getElementById(id);
@@ -110,10 +113,45 @@ extension FleetStage {
           return node;
         };
         const counters = [...document.querySelectorAll("[data-count]")].map(node => [node, node.dataset.count]);
-        const buttons = new Map([...document.querySelectorAll("button[data-act]")].map(node => [node.dataset.act, node]));
+        const buttons = [...document.querySelectorAll("button[data-act]")];
+        const labels = Object.fromEntries(buttons.map(button => [button.dataset.act, button.textContent]));
+        labels.start = "Start the store";
         const tiles = [];
-        const pressed = new Set();
-        let last;
+
+        /* The state of the page. The snapshot is the latest report of the demo. */
+        const view = { isConnected: false, isLost: false, reportedAt: undefined, snapshot: undefined, refusal: undefined };
+
+        function update(change) {
+          Object.assign(view, change);
+          render();
+        }
+
+        /* Draws the state: no text on the page has another source. */
+        function render() {
+          const { isConnected, isLost, snapshot } = view;
+          chip("feed", isConnected ? "Connected" : isLost ? "No connection" : "Connecting", !isConnected);
+          $("engine").hidden = !isConnected;
+          document.body.classList.toggle("lost", !isConnected);
+          if (snapshot) draw(snapshot);
+          for (const button of buttons) mark(button, "aria-disabled", !isConnected || snapshot.running.length > 0);
+          const [kind, text] = message();
+          $("outcome").replaceChildren(...line(kind, text));
+          put($("running"), isConnected && snapshot.running.length ? "Running: " + labels[snapshot.running[0]] + "." : "");
+        }
+
+        function message() {
+          const { isConnected, isLost, reportedAt, snapshot, refusal } = view;
+          if (isLost) return ["no", "No connection to the demo." + (snapshot ? " The page shows the state of " + reportedAt + "." : "")];
+          if (!isConnected) return ["", "Connecting to the demo."];
+          if (refusal) return ["no", refusal];
+          const [latest] = snapshot.outcomes;
+          return latest ? [latest.holds ? "yes" : "no", latest.text] : ["", "No action yet. Visitors request twelve offers all the time; one machine fetches each offer for all machines."];
+        }
+
+        function chip(id, text, isBad) {
+          mark($(id), "class", "chip" + (isBad ? " bad" : ""));
+          put($(id), text);
+        }
 
         function tile() {
           const node = make("li", "card");
@@ -121,7 +159,7 @@ extension FleetStage {
           const name = make("span"), count = make("span", "soft small");
           title.append(name, count);
           const list = make("ul", "cells");
-          const cells = last.keys.map(key => {
+          const cells = view.snapshot.keys.map(key => {
             const cell = make("li");
             cell.title = key;
             cell.append(document.createTextNode(key), make("b"));
@@ -129,7 +167,7 @@ extension FleetStage {
             return cell;
           });
           const facts = make("dl", "small");
-          const numbers = [["from memory", "hits"], ["joined one under way", "joins"], ["from the store", "fromStore"], ["fetched", "fetches"]].map(([text, fact]) => {
+          const numbers = [["from memory", "hits"], ["joined a running fetch", "joins"], ["from the store", "fromStore"], ["fetched", "fetches"]].map(([text, fact]) => {
             const row = make("div");
             row.append(make("dt", "", text), make("dd"));
             facts.append(row);
@@ -152,47 +190,58 @@ extension FleetStage {
           });
         }
 
-        function sentence(outcome) {
-          const node = make("li");
-          node.append(make("span", "mark" + (outcome.holds ? "" : " no"), outcome.holds ? "✓" : "✗"), make("span", "", outcome.text));
-          return node;
+        function line(kind, text) {
+          if (!kind) return [make("span", "soft", text)];
+          const sign = make("span", "mark " + kind, kind === "yes" ? "✓" : "✗");
+          sign.role = "img";
+          sign.ariaLabel = kind === "yes" ? "As promised" : "Failed";
+          return [sign, make("span", "", text)];
         }
 
         function draw(state) {
-          last = state;
           for (const [node, name] of counters) put(node, format.format(state[name]));
           put($("engine-name"), state.engine);
-          $("engine").className = "chip" + (state.isEngineUp ? "" : " bad");
-          put($("engine"), state.isEngineUp ? "Store up" : "Store gone");
-          put(buttons.get("engine"), state.isEngineUp ? "Kill the store" : "Start the store");
+          chip("engine", state.isEngineUp ? "Store runs" : "Store stopped", !state.isEngineUp);
+          $("store").dataset.act = state.isEngineUp ? "stop" : "start";
+          put($("store"), labels[$("store").dataset.act]);
           state.machines.forEach(drawMachine);
-          if (state.outcomes.length && $("log").dataset.shown !== String(state.outcomes[0].number)) {
-            $("log").dataset.shown = state.outcomes[0].number;
-            $("log").replaceChildren(...state.outcomes.map(sentence));
-          }
-          for (const button of buttons.values()) mark(button, "aria-disabled", pressed.size > 0 || state.running.length > 0);
+          const latest = state.outcomes[0]?.number ?? 0;
+          if ($("log").dataset.shown === String(latest)) return;
+          $("log").dataset.shown = latest;
+          const lines = latest ? state.outcomes.map(outcome => line(outcome.holds ? "yes" : "no", outcome.text)) : [line("", "No action yet.")];
+          $("log").replaceChildren(...lines.map(parts => {
+            const node = make("li");
+            node.append(...parts);
+            return node;
+          }));
         }
 
-        async function press(act) {
-          if (buttons.get(act).getAttribute("aria-disabled") === "true") return;
-          pressed.add(act);
-          for (const button of buttons.values()) mark(button, "aria-disabled", true);
-          try {
-            const reply = await fetch("/act/" + act, { method: "POST" });
-            if (reply.ok) $("outcome").replaceChildren(...sentence(await reply.json()).childNodes);
-          } catch {
-            $("outcome").replaceChildren(make("span", "mark no", "✗"), make("span", "", "The demo does not answer. Is it still running?"));
-          } finally {
-            pressed.delete(act);
-            if (last) draw(last);
-          }
+        async function press(button) {
+          if (button.getAttribute("aria-disabled") === "true") return;
+          const act = button.dataset.act;
+          update({ refusal: undefined });
+          /* The outcome and a lost connection arrive with the events. */
+          const reply = await fetch("/act/" + act, { method: "POST" }).catch(() => undefined);
+          if (reply && !reply.ok && reply.status !== 409) update({ refusal: labels[act] + ": the demo refused the action with status " + reply.status + "." });
         }
 
-        for (const [act, button] of buttons) button.addEventListener("click", () => press(act));
+        /* The demo reports at least once a second. */
+        let silence;
+        function connected(event) {
+          clearTimeout(silence);
+          silence = setTimeout(lost, 5000);
+          update({ isConnected: true, isLost: false, reportedAt: new Date().toLocaleTimeString("en-GB"), snapshot: JSON.parse(event.data) });
+        }
+
+        function lost() {
+          update({ isConnected: false, isLost: true, refusal: undefined });
+        }
+
+        for (const button of buttons) button.addEventListener("click", () => press(button));
         const feed = new EventSource("/events");
-        feed.onopen = () => { $("feed").className = "chip"; put($("feed"), "Live"); };
-        feed.onerror = () => { $("feed").className = "chip bad"; put($("feed"), "Connection lost"); };
-        feed.onmessage = event => draw(JSON.parse(event.data));
+        feed.onmessage = connected;
+        feed.onerror = lost;
+        render();
         </script>
         </body>
         </html>

@@ -7,7 +7,7 @@ import Synchronization
 final class FleetStage: PageStage {
     /// The buttons of the page.
     enum Act: String, Encodable, Sendable {
-        case burst, change, engine, machine
+        case burst, change, stop, start, machine
     }
 
     /// The outcome of one press.
@@ -155,7 +155,8 @@ final class FleetStage: PageStage {
         switch act {
         case .burst: await self.burst()
         case .change: await self.change()
-        case .engine: self.isEngineUp ? try await self.stopEngine() : try await self.startEngine()
+        case .stop: try await self.stopEngine()
+        case .start: try await self.startEngine()
         case .machine: await self.endMachine()
         }
     }
@@ -199,18 +200,18 @@ final class FleetStage: PageStage {
     }
 
     private func burst() async -> (String, Bool) {
-        guard await self.clearAll() else { return ("A machine has not heard of the clear within ten seconds.", false) }
+        guard await self.clearAll() else { return ("A machine did not clear its memory within ten seconds.", false) }
         let (requests, calls, failures) = await self.askAll(Self.callers)
         let keys = FleetMachine.keys.count
         let said =
-            "\(requests.formatted()) requests on \(self.machines.count) machines, none in memory: \(calls) calls of the origin"
+            "\(requests.formatted()) requests on \(self.machines.count) machines with empty memory: \(calls) calls of the origin"
         guard self.isEngineUp else {
             return (
-                "\(said). Without the store each machine fetches for itself.",
+                "\(said), \(failures) failed requests. The store is stopped: each machine fetches alone.",
                 failures == 0 && calls <= keys * self.machines.count
             )
         }
-        return ("\(said) for \(keys) offers.", failures == 0 && calls == keys)
+        return ("\(said) for \(keys) offers, \(failures) failed requests.", failures == 0 && calls == keys)
     }
 
     /// Changes an offer at the origin, and has one machine clear it: then all show the new one.
@@ -225,7 +226,7 @@ final class FleetStage: PageStage {
         let isComplete = await first.clear(key)
         guard isComplete else {
             return (
-                "\(key) is new, and \(first.name) has cleared it. The others are told when the store is back, or fetch it when its time is over.",
+                "\(key) changed, and machine \(first.name) cleared it. The store did not confirm: the other machines show the old offer until the store is back or the lifetime ends.",
                 !self.isEngineUp
             )
         }
@@ -242,34 +243,37 @@ final class FleetStage: PageStage {
         }
         let time = start.duration(to: .now).formatted(.units(allowed: [.milliseconds], width: .wide))
         let calls = self.origin.calls.shared - before
+        let rest = behind.isEmpty ? "All machines show the new offer" : "\(behind.count) machines show the old offer"
         return (
-            "\(key) is new, and \(first.name) has cleared it: \(time) later all machines show it, with \(calls) call of the origin.",
+            "\(key) changed, and machine \(first.name) cleared it. \(rest) \(time) later, with \(calls) \(calls == 1 ? "call" : "calls") of the origin.",
             behind.isEmpty && calls == 1
         )
     }
 
     private func stopEngine() async throws -> (String, Bool) {
+        guard self.isEngineUp else { return ("The store is stopped already.", true) }
         try await self.engine.stop()
         self.state.withLock { $0.isEngineUp = false }
         self.announceChange()
         let (requests, calls, failures) = await self.askAll(1)
         return (
-            "The store is gone. \(requests) requests were answered all the same: \(requests - calls) from memory, \(calls) from the origin.",
+            "The store is stopped. \(requests) requests: \(requests - calls - failures) from memory, \(calls) calls of the origin, \(failures) failed.",
             failures == 0
         )
     }
 
     private func startEngine() async throws -> (String, Bool) {
+        guard !self.isEngineUp else { return ("The store runs already.", true) }
         try await self.engine.start()
         self.state.withLock { $0.isEngineUp = true }
         self.announceChange()
         for machine in self.machines where await !machine.joins() {
-            return ("Machine \(machine.name) has not found the store within ten seconds.", false)
+            return ("The store runs, but machine \(machine.name) did not connect within ten seconds.", false)
         }
         let (requests, calls, failures) = await self.askAll(1)
         let most = FleetMachine.keys.count
         return (
-            "The store is back, and empty: of \(requests) requests, \(calls) called the origin, at most one for each offer.",
+            "The store runs, and was empty. \(requests) requests for \(most) offers: \(calls) calls of the origin, \(failures) failed.",
             failures == 0 && calls <= most
         )
     }
@@ -299,7 +303,7 @@ final class FleetStage: PageStage {
         self.addMachine(inPlaceOf: lost)
         let seconds = time.formatted(.units(allowed: [.seconds], width: .wide, fractionalPart: .show(length: 1)))
         return (
-            "\(lost.name) ended in the middle of fetching \(key). The others had it \(seconds) later, with \(calls) more calls of the origin.",
+            "Machine \(lost.name) ended during its fetch of \(key). \(others.count - failures) of \(others.count) other machines had the offer \(seconds) later, with \(calls) more calls of the origin.",
             failures == 0 && calls <= others.count && time < self.engine.patience + .seconds(3)
         )
     }

@@ -14,14 +14,16 @@ final class Film: Sendable {
         /// The bytes sent by the server.
         var sent: Int64 = 0
         var isLoading = false
+        /// Whether the library has the file.
         var isComplete = false
     }
 
-    private struct Line: Sendable {
-        /// The number of cuts.
-        var cuts = 0
-        /// The number of received bytes after which the next connection is cut.
-        var cutAfter: Int64?
+    /// The result of a cut.
+    enum Cut: Sendable {
+        case noConnection
+        /// The download ended without another connection.
+        case ended
+        case resumed(at: Int64)
     }
 
     /// The server's delay for each piece of 64 KiB.
@@ -30,7 +32,7 @@ final class Film: Sendable {
     let path = "/film.mp4"
     private let file = LoopbackServer.File(size: 8_000_000)
     private let changes: Tally
-    private let line = Locked(Line())
+    private let cuts = Locked(0)
     private let shown: Locked<State>
     /// The server's counts when the present download began.
     private let before = Locked<(starts: Int, sent: Int64)>((0, 0))
@@ -40,6 +42,7 @@ final class Film: Sendable {
         self.shown = Locked(State(total: 8_000_000))
     }
 
+    /// The state; `isComplete` is left to the library.
     var state: State {
         let before = self.before.withLock { $0 }
         var state = self.shown.withLock { $0 }
@@ -51,14 +54,14 @@ final class Film: Sendable {
     /// The server's response: piece by piece, until the connection is cut.
     func response(to request: LoopbackServer.Request) -> LoopbackServer.Response {
         let whole = self.file.response(to: request)
-        let cuts = self.line.withLock { $0.cuts }
+        let cuts = self.cuts.withLock { $0 }
         return LoopbackServer.Response(
             steps: whole.steps.flatMap { step -> [LoopbackServer.Response.Step] in
                 guard case .sendPieces(let next) = step else { return [step] }
                 return [
                     .sendAwaited {
                         try? await Task.sleep(for: Self.pace)
-                        return self.isCut(since: cuts) ? nil : next()
+                        return self.cuts.withLock { $0 } == cuts ? next() : nil
                     },
                     // After a cut the body is shorter than its Content-Length.
                     .close,
@@ -67,26 +70,18 @@ final class Film: Sendable {
         )
     }
 
-    private func isCut(since cuts: Int) -> Bool {
-        let received = self.shown.withLock { $0.received }
-        return self.line.withLock { line in
-            if let limit = line.cutAfter, received >= limit {
-                line.cutAfter = nil
-                line.cuts += 1
-            }
-            return line.cuts != cuts
+    /// Cuts the connection of a running download, and waits until the download resumes or ends.
+    func cut() async -> Cut {
+        let starts = self.file.starts.count
+        let isReceiving = self.shown.withLock { $0.isLoading && $0.received > 0 && $0.received < $0.total }
+        guard isReceiving else { return .noConnection }
+        self.cuts.withLock { $0 += 1 }
+        while true {
+            let changes = self.changes.value
+            if let offset = self.file.starts.dropFirst(starts).first { return .resumed(at: offset) }
+            guard self.shown.withLock({ $0.isLoading }) else { return .ended }
+            await self.changes.reached(changes + 1)
         }
-    }
-
-    /// Cuts the connection of a running download, or else the next one after a third of the file.
-    ///
-    /// - Returns: Whether a download was running.
-    func cut() -> Bool {
-        let isLoading = self.shown.withLock { $0.isLoading && $0.received < $0.total }
-        self.line.withLock { line in
-            if isLoading { line.cuts += 1 } else { line.cutAfter = 2_700_000 }
-        }
-        return isLoading
     }
 
     /// Removes the file and downloads it for twenty callers.
@@ -106,12 +101,8 @@ final class Film: Sendable {
             for _ in 0..<20 { group.addTask { try await media.request(url: url) } }
             return try await group.reduce(into: Set<URL>()) { $0.insert($1) }
         }
-        let isRight = try files.count == 1 && files.allSatisfy { try Data(contentsOf: $0) == self.file.content }
-        self.show { state in
-            state.received = state.total
-            state.isComplete = isRight
-        }
-        return isRight
+        self.show { $0.received = $0.total }
+        return try files.count == 1 && files.allSatisfy { try Data(contentsOf: $0) == self.file.content }
     }
 
     /// Resets the state after a sign-out.

@@ -13,11 +13,13 @@ final class LiveStage: PageStage {
     }
 
     private struct Session: Sendable {
-        var user = "alice"
+        /// The user of the next sign-in.
+        var nextUser = "alice"
         var isSignedIn = false
         var tokens: [Token] = []
-        /// Whether the next token comes from a sign-in.
-        var signsIn = false
+        /// The user of a running sign-in.
+        var signsIn: String?
+        var signOuts = 0
     }
 
     /// Counts the changes of the page.
@@ -70,8 +72,8 @@ final class LiveStage: PageStage {
         ) {
             Stage.credentials(
                 session.withLock { session in
-                    session.signsIn = true
-                    return session.user
+                    session.signsIn = session.nextUser
+                    return session.nextUser
                 }
             )
         }
@@ -99,18 +101,16 @@ final class LiveStage: PageStage {
     /// Starts the worker and observes the tokens.
     func open() async throws {
         let events = self.app.oauth.events
-        let follower = Task { [session, changes] in
+        let follower = Task { [app, session, changes] in
             for await event in events {
+                let isSignedIn = await app.oauth.status == .signedIn
                 session.withLock { session in
-                    switch event {
-                    case .updated(let epoch):
-                        let how = session.signsIn ? "sign-in" : "refresh"
-                        session.tokens.append(Token(epoch: epoch, how: how, user: session.user))
-                        session.signsIn = false
-                        session.isSignedIn = true
-                    case .signedOut: session.isSignedIn = false
-                    default: break
-                    }
+                    session.isSignedIn = isSignedIn
+                    guard case .updated(let epoch) = event else { return }
+                    let how = session.signsIn == nil ? "refresh" : "sign-in"
+                    let user = session.signsIn ?? session.tokens.last?.user ?? session.nextUser
+                    session.tokens.append(Token(epoch: epoch, how: how, user: user))
+                    session.signsIn = nil
                 }
                 changes.add()
             }
@@ -130,28 +130,62 @@ final class LiveStage: PageStage {
     /// Whether the backend can be reached.
     var isOnline: Bool { self.isServing.withLock { $0 } }
 
-    /// The user who has signed in or signs in next.
-    var user: String { self.session.withLock { $0.user } }
-
-    /// Whether there is an access token, and all tokens so far.
-    var tokens: (isSignedIn: Bool, all: [Token]) { self.session.withLock { ($0.isSignedIn, $0.tokens) } }
-
-    /// Toggles the reachability of the backend; returns the new state.
-    func switchNetwork() async throws -> Bool {
-        let goesOnline = self.isServing.withLock { isServing in
-            isServing.toggle()
-            return isServing
+    /// The signed-in user, otherwise the user of the next sign-in.
+    var user: String {
+        self.session.withLock { session in
+            (session.isSignedIn ? session.tokens.last?.user : nil) ?? session.nextUser
         }
-        if goesOnline { try self.backend.goOnline() } else { await self.backend.goOffline() }
-        self.changes.add()
-        return goesOnline
     }
 
-    /// Changes to the other user after a sign-out.
-    func changeUser() {
-        self.session.withLock { $0.user = $0.user == "alice" ? "bob" : "alice" }
-        self.film.forget()
+    /// Whether there are tokens, as of the last event of the runner.
+    var isSignedIn: Bool { self.session.withLock { $0.isSignedIn } }
+
+    /// All access tokens so far.
+    var tokens: [Token] { self.session.withLock { $0.tokens } }
+
+    /// The number of sign-outs.
+    var signOuts: Int { self.session.withLock { $0.signOuts } }
+
+    /// For each key, whether the value in memory is stale; `nil` without a value in memory.
+    var staleness: [Bool?] {
+        [self.app.profile.cachedEntry?.isStale] + self.places.map { self.app.places.cachedEntry(key: $0.id)?.isStale }
+    }
+
+    /// The number of values in memory.
+    var cachedCount: Int { self.staleness.count { $0 != nil } }
+
+    /// Whether the library has a complete film.
+    var hasFilm: Bool { self.media.cachedValue(url: self.backend.url.appending(path: self.film.path)) != nil }
+
+    /// Changes the reachability of the backend.
+    func setOnline(_ isOnline: Bool) async throws {
+        if isOnline { try self.backend.goOnline() } else { await self.backend.goOffline() }
+        self.isServing.withLock { $0 = isOnline }
         self.changes.add()
+    }
+
+    /// Marks all values in memory as stale.
+    ///
+    /// - Returns: The number of values.
+    func markStale() -> Int {
+        defer {
+            self.app.profile.refresh()
+            self.app.places.refresh()
+        }
+        return self.cachedCount
+    }
+
+    /// Signs out; the next sign-in is by the other user.
+    func signOut() async -> MuxRepository.ClearReport {
+        self.session.withLock { session in
+            session.nextUser = session.nextUser == "alice" ? "bob" : "alice"
+            session.signOuts += 1
+        }
+        let report = await self.app.oauth.signOut()
+        let isSignedIn = await self.app.oauth.status == .signedIn
+        self.session.withLock { $0.isSignedIn = isSignedIn }
+        self.film.forget()
+        return report
     }
 
     /// Counts of outcomes.

@@ -4,131 +4,226 @@ import MuxTesting
 
 /// The buttons of the page.
 enum PageAct: String, CaseIterable, Codable, Sendable {
-    case storm, refresh, expire, network, forget, download, cut, worker
+    case storm, refresh, forget, expire, offline, online, download, cut, worker
     case signOut = "sign-out"
 
-    /// Performs the act, unless it runs already.
+    /// The text and the kind of an outcome.
+    private typealias Report = (text: String, result: ActJournal.Result)
+
+    /// Whether `other` cannot run at the same time: shared counters cannot tell the requests of two acts apart.
+    func excludes(_ other: PageAct) -> Bool {
+        self == other || self.affectsRequests && other.affectsRequests
+    }
+
+    fileprivate var affectsRequests: Bool {
+        switch self {
+        case .storm, .refresh, .forget, .expire, .offline, .online: true
+        case .download, .cut, .worker, .signOut: false
+        }
+    }
+
+    /// Performs the act, unless a running act excludes it.
     func perform(on stage: LiveStage) async -> ActJournal.Outcome? {
         guard stage.journal.begin(self) else { return nil }
         do {
-            let (text, holds) = try await self.play(stage)
-            return stage.journal.end(self, text, holds: holds)
+            let (text, result) = try await self.play(stage)
+            return stage.journal.end(self, text, result)
         } catch {
-            return stage.journal.end(self, error.localizedDescription, holds: false)
+            return stage.journal.end(self, error.localizedDescription, .failed)
         }
     }
 
-    private func play(_ stage: LiveStage) async throws -> (String, Bool) {
+    private func play(_ stage: LiveStage) async throws -> Report {
         switch self {
         case .storm:
-            return await Self.storm(stage, callers: 200)
+            let storm = await Storm(stage, callers: 200)
+            return storm.isInVain ? (storm.text + " No value is cached.", .noEffect) : (storm.text, storm.result)
         case .refresh:
-            stage.app.profile.refresh()
-            stage.app.places.refresh()
-            return await Self.storm(stage, callers: 20)
-        case .expire:
-            return await Self.expire(stage)
-        case .network:
-            let isOnline = try await stage.switchNetwork()
-            guard !isOnline else {
+            let marked = stage.markStale()
+            let storm = await Storm(stage, callers: 20)
+            guard marked > 0 else { return ("No value was cached. " + storm.text, .noEffect) }
+            return ("\(marked.counted("value")) marked as stale. " + storm.text, storm.result)
+        case .forget: return await Self.forget(stage)
+        case .expire: return await Self.expire(stage)
+        case .offline:
+            guard stage.isOnline else { return ("The server is offline already.", .noEffect) }
+            try await stage.setOnline(false)
+            let marked = stage.markStale()
+            guard marked > 0 else { return ("The server is offline. No value is cached.", .held) }
+            let storm = await Storm(stage, callers: 20)
+            return ("The server is offline. \(marked.counted("value")) marked as stale. " + storm.text, storm.result)
+        case .online:
+            guard !stage.isOnline else { return ("The server is online already.", .noEffect) }
+            try await stage.setOnline(true)
+            let stale = stage.staleness.count { $0 == true }
+            return ("The server is online. Memory has \(stale.counted("stale value")).", .held)
+        case .download: return try await Self.download(stage)
+        case .cut:
+            let received = stage.film.state.received
+            switch await stage.film.cut() {
+            case .noConnection: return ("No film data is arriving, so no connection was cut.", .noEffect)
+            case .ended: return ("The download ended without another connection.", .noEffect)
+            case .resumed(let offset):
                 return (
-                    "Back online. No stale value was stamped fresh: requests fetch again.",
-                    true
+                    "The server cut the connection after \(received.megabytes). The download resumed at \(offset.megabytes).",
+                    offset > 0 ? .held : .failed
                 )
             }
-            stage.app.profile.refresh()
-            stage.app.places.refresh()
-            let (text, holds) = await Self.storm(stage, callers: 20)
-            return ("The server is gone. " + text, holds)
-        case .forget:
-            stage.app.repository.clearMemory()
-            let before = stage.app.statistics.diskHits
-            let answers = await stage.storm(callers: 20)
-            let read = stage.app.statistics.diskHits - before
+        case .worker:
+            guard let round = try await stage.worker.killAndRestart(afterSaves: .random(in: 150...850)) else {
+                return ("The worker had ended already. A new process was started.", .noEffect)
+            }
+            let found = round.found
+            let damage = found.isWhole ? "" : ", some of them damaged"
+            let torn = found.tornBytes == 0 ? "" : ", and ignored a torn record of \(found.tornBytes.counted("byte"))"
             return (
-                "Memory dropped: \(answers.all.text) requests, \(read) entries read back from disk.",
-                answers.failed == 0
+                "The worker reported \(round.reported.text) saved values before SIGKILL. "
+                    + "The next process found \(found.entries.text)\(damage)\(torn).",
+                round.holds ? .held : .failed
             )
-        case .download:
+        case .signOut: return await Self.signOut(stage)
+        }
+    }
+
+    private static func forget(_ stage: LiveStage) async -> Report {
+        let before = stage.cachedCount
+        guard before > 0 else { return ("The memory was empty, so no value was removed.", .noEffect) }
+        stage.app.repository.clearMemory()
+        let kept = stage.cachedCount
+        guard kept < before else {
+            return ("\(kept.counted("value")) stayed in memory until the next save to disk.", .noEffect)
+        }
+        let unsaved = kept == 0 ? "" : " \(kept.counted("unsaved value")) stayed in memory."
+        let storm = await Storm(stage, callers: 20)
+        return ("\((before - kept).counted("value")) removed from memory.\(unsaved) \(storm.text)", storm.result)
+    }
+
+    private static func expire(_ stage: LiveStage) async -> Report {
+        guard await stage.app.oauth.status == .signedIn else {
+            return ("No user is signed in, so no token expired.", .noEffect)
+        }
+        stage.backend.oauth.expireAllAccessTokens()
+        _ = stage.markStale()
+        let storm = await Storm(stage, callers: 100)
+        let (refused, refreshes) = (storm.server.refusals, storm.server.refreshes)
+        let server =
+            refused == 0
+            ? "The server refused no request" : "The server refused \(refused.counted("request")) with status 401"
+        return (
+            "All access tokens expired. \(storm.text) \(server): \(refreshes.counted("token refresh", "token refreshes")).",
+            refreshes <= 1 && storm.server.reusesDetected == 0 ? storm.result : .failed
+        )
+    }
+
+    private static func download(_ stage: LiveStage) async throws -> Report {
+        guard stage.isOnline else { return ("The server is offline, so no download was started.", .noEffect) }
+        do {
             let isRight = try await stage.film.download(from: stage.backend.url, with: stage.media)
             let film = stage.film.state
-            let parts = film.starts.count == 1 ? "one connection" : "\(film.starts.count) connections"
-            let twice = film.sent == film.total ? "no byte was" : "\(Int(film.sent - film.total).text) bytes were"
-            return ("20 callers have one file, every byte right, over \(parts); \(twice) sent twice.", isRight)
-        case .cut:
-            guard !stage.film.cut() else { return ("The connection is cut; the download goes on where it was.", true) }
-            if let outcome = await PageAct.download.perform(on: stage) {
-                let parts = stage.film.state.starts.count
-                return (
-                    "Cut after a third, and gone on with from there: \(parts) connections.", outcome.holds && parts == 2
-                )
-            }
-            return ("The next connection is cut after a third.", true)
-        case .worker:
-            let round = try await stage.worker.killAndRestart(afterSaves: .random(in: 150...850))
-            let torn = round.found.tornBytes
-            let tail = torn == 0 ? "" : " A torn tail of \(torn) bytes was not taken for a value."
+            let connections = film.starts.count.counted("connection")
+            let twice = film.sent > film.total ? Int(film.sent - film.total).counted("byte") : "no byte"
             return (
-                "Killed after it said \(round.reported) are saved; the next process found \(round.found.entries), all whole.\(tail)",
-                round.holds
+                isRight
+                    ? "20 callers received the same file over \(connections), \(twice) sent twice."
+                    : "The file has wrong bytes, or callers received different files.",
+                isRight ? .held : .failed
             )
-        case .signOut:
-            let user = stage.user.capitalized
-            let report = await stage.app.oauth.signOut()
-            stage.changeUser()
-            let isEmpty = stage.app.profile.cachedValue == nil && stage.store.totals.entries == 0
+        } catch MuxError.sessionEnded {
+            stage.film.forget()
+            return ("The sign-out ended the download.", .held)
+        } catch  where !stage.isOnline {
             return (
-                "\(user) is signed out: memory, disk, film and tokens are empty. \(stage.user.capitalized) signs in next.",
-                report.isComplete && isEmpty
+                "The server went offline after \(stage.film.state.received.megabytes), and the download failed.",
+                .noEffect
             )
         }
     }
 
-    private static func storm(_ stage: LiveStage, callers: Int) async -> (String, Bool) {
-        let before = (stage.app.statistics.fetches, stage.backend.oauth.statistics)
-        let answers = await stage.storm(callers: callers)
-        let fetches = stage.app.statistics.fetches - before.0
-        let oauth = stage.backend.oauth.statistics
-        var parts = ["\(answers.all.text) requests by \(callers) callers: \(fetches) fetches"]
-        if oauth.signIns > before.1.signIns { parts.append("one sign-in") }
-        if answers.stale > 0 { parts.append("\(answers.stale.text) answered with stale values that say so") }
-        if answers.ended > 0 { parts.append("\(answers.ended.text) ended with the session") }
-        if answers.failed > 0 { parts.append("\(answers.failed.text) failed, with nothing to fall back to") }
-        let holds = oauth.signIns - before.1.signIns <= 1 && (answers.failed == 0 || !stage.isOnline)
-        return (parts.joined(separator: ", ") + ".", holds)
+    private static func signOut(_ stage: LiveStage) async -> Report {
+        guard await stage.app.oauth.status == .signedIn else { return ("No user is signed in.", .noEffect) }
+        let user = stage.user.capitalized
+        let report = await stage.signOut()
+        let next = "\(stage.user.capitalized) is the next user."
+        if stage.journal.running.contains(where: \.affectsRequests) {
+            return (
+                "\(user) is signed out during other requests. \(next)", report.isComplete ? .held : .failed
+            )
+        }
+        let left = stage.cachedCount + stage.store.totals.entries + (stage.hasFilm ? 1 : 0)
+        let isSignedOut = await stage.app.oauth.status == .signedOut
+        guard report.isComplete, left == 0, isSignedOut else {
+            return ("The sign-out of \(user) is incomplete: \(left.counted("value")) left.", .failed)
+        }
+        return ("\(user) is signed out. Memory and disk have no value, token or film of \(user). \(next)", .held)
     }
+}
 
-    private static func expire(_ stage: LiveStage) async -> (String, Bool) {
-        let before = stage.backend.oauth.statistics
-        stage.backend.oauth.expireAllAccessTokens()
-        stage.app.profile.refresh()
-        stage.app.places.refresh()
-        let answers = await stage.storm(callers: 100)
-        let after = stage.backend.oauth.statistics
-        let (refused, refreshes) = (after.refusals - before.refusals, after.refreshes - before.refreshes)
-        let reuses = after.reusesDetected - before.reusesDetected
-        let renewal = refreshes == 1 ? "one refresh renewed the token for all" : "\(refreshes) refreshes"
-        return (
-            "\(answers.all.text) requests met a dead token, \(refused) of them at the server: \(renewal).",
-            refreshes <= 1 && reuses == 0 && (answers.failed == 0 || !stage.isOnline)
-        )
+/// Callers that request all values, and the changes of the counters.
+private struct Storm {
+    let server: FakeOAuthServer.Statistics
+    let text: String
+    let result: ActJournal.Result
+    /// Whether all requests failed, because the server is offline.
+    let isInVain: Bool
+
+    init(_ stage: LiveStage, callers: Int) async {
+        let before = (stage.app.statistics, stage.backend.oauth.statistics, stage.signOuts)
+        let answers = await stage.storm(callers: callers)
+        let app = stage.app.statistics
+        var server = stage.backend.oauth.statistics
+        server.signIns -= before.1.signIns
+        server.refusals -= before.1.refusals
+        server.refreshes -= before.1.refreshes
+        server.reusesDetected -= before.1.reusesDetected
+        let fetches = app.fetches - before.0.fetches
+        let failures = app.failures - before.0.failures
+        let loads = app.diskHits - before.0.diskHits
+        var parts = [fetches.counted("fetch", "fetches")]
+        if failures > 0 { parts[0] += failures == fetches ? " (all failed)" : " (\(failures.text) failed)" }
+        if loads > 0 { parts.insert("\(loads.counted("value")) from disk", at: 0) }
+        if server.signIns > 0 { parts.append(server.signIns.counted("sign-in")) }
+        if answers.stale > 0 { parts.append(answers.stale.counted("stale value")) }
+        if answers.ended > 0 { parts.append("\(answers.ended.counted("request")) ended by a sign-out") }
+        if answers.failed > 0 { parts.append(answers.failed.counted("failed request")) }
+        self.server = server
+        self.text = "\(answers.all.counted("request")) by \(callers) callers: " + parts.joined(separator: ", ") + "."
+        self.isInVain = answers.failed == answers.all && !stage.isOnline
+        let isRight = server.signIns <= 1 + stage.signOuts - before.2 && (answers.failed == 0 || !stage.isOnline)
+        self.result = isRight ? .held : .failed
     }
 }
 
 extension Int {
     /// The number with thousands separators.
     fileprivate var text: String { self.formatted(.number.locale(Locale(identifier: "en_US"))) }
+
+    /// The number and a noun.
+    fileprivate func counted(_ noun: String, _ plural: String? = nil) -> String {
+        "\(self.text) \(self == 1 ? noun : plural ?? noun + "s")"
+    }
 }
 
-/// The acts that run and the outcomes of the last ones.
+extension Int64 {
+    fileprivate var megabytes: String { String(format: "%.1f MB", Double(self) / 1e6) }
+}
+
+/// The running acts and the latest outcomes.
 final class ActJournal: Sendable {
+    /// The kind of an outcome.
+    enum Result: String, Codable, Sendable {
+        /// The promises of the library held.
+        case held
+        /// The state did not permit the act.
+        case noEffect
+        case failed
+    }
+
     /// The outcome of one press.
     struct Outcome: Codable, Sendable {
         var number: Int
         var act: PageAct
         var text: String
-        /// Whether the library's promises held.
-        var holds: Bool
+        var result: Result
     }
 
     private struct State: Sendable {
@@ -144,22 +239,31 @@ final class ActJournal: Sendable {
 
     var running: [PageAct] { self.state.withLock { state in PageAct.allCases.filter { state.running.contains($0) } } }
 
+    /// The acts that cannot begin now.
+    var blocked: [PageAct] {
+        let running = self.running
+        return PageAct.allCases.filter { act in running.contains { $0.excludes(act) } }
+    }
+
     /// The last twelve, newest first.
     var latest: [Outcome] { self.state.withLock { $0.outcomes } }
 
-    /// Records the start of an act; `false` if it runs already.
+    /// Records the start of an act; `false` if a running act excludes it.
     func begin(_ act: PageAct) -> Bool {
         defer { self.changes.add() }
-        return self.state.withLock { $0.running.insert(act).inserted }
+        return self.state.withLock { state in
+            guard !state.running.contains(where: { $0.excludes(act) }) else { return false }
+            return state.running.insert(act).inserted
+        }
     }
 
     /// Records the end of an act.
-    func end(_ act: PageAct, _ text: String, holds: Bool) -> Outcome {
+    func end(_ act: PageAct, _ text: String, _ result: Result) -> Outcome {
         defer { self.changes.add() }
         return self.state.withLock { state in
             state.running.remove(act)
             state.count += 1
-            let outcome = Outcome(number: state.count, act: act, text: text, holds: holds)
+            let outcome = Outcome(number: state.count, act: act, text: text, result: result)
             state.outcomes.insert(outcome, at: 0)
             state.outcomes = Array(state.outcomes.prefix(12))
             return outcome

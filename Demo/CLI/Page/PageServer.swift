@@ -18,7 +18,7 @@ protocol PageStage: Sendable {
     /// Waits until there were so many changes, or the task is cancelled.
     func changed(_ count: Int) async
 
-    /// Performs an act; `nil` if that cannot begin now.
+    /// Performs an act; `nil` if a running act excludes it.
     func perform(_ act: Act) async -> Outcome?
 
     func open() async throws
@@ -50,7 +50,7 @@ private struct PageServer<Stage: PageStage>: Sendable {
             }
             // Continues when the client disconnects.
             guard let outcome = await Task(operation: { await self.stage.perform(act) }).value else {
-                return .text("Under way.\n", status: 409)
+                return .text("A running act excludes this act.\n", status: 409)
             }
             return .json(outcome, headers: Self.headers)
         default:
@@ -78,9 +78,11 @@ private struct PageServer<Stage: PageStage>: Sendable {
     }
 }
 
-/// The events of one open page: what is shown after each change, at most ten times a second.
+/// The events of one open page: the state after each change, at most ten times and at least once a second.
 private final class Feed<Stage: PageStage>: Sendable {
     private static var pause: Duration { .milliseconds(100) }
+    /// The page takes a longer silence for a lost connection.
+    private static var longestSilence: Duration { .milliseconds(900) }
 
     private let stage: Stage
     /// The count of changes at the last event; `nil` before the first.
@@ -91,7 +93,12 @@ private final class Feed<Stage: PageStage>: Sendable {
     /// The next event; `nil` if the page was closed.
     func next() async -> Data? {
         if let known = self.known.withLock({ $0 }) {
-            await self.stage.changed(known + 1)
+            await withTaskGroup { group in
+                group.addTask { await self.stage.changed(known + 1) }
+                group.addTask { try? await Task.sleep(for: Self.longestSilence) }
+                await group.next()
+                group.cancelAll()
+            }
             // Coalesces changes.
             try? await Task.sleep(for: Self.pause)
         }

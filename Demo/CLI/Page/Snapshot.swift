@@ -27,7 +27,7 @@ struct Snapshot: Encodable, Sendable {
         var isOnDisk: Bool
     }
 
-    /// The store on disk.
+    /// The store on disk; `entries` does not count the library's marks of a refresh.
     struct Disk: Encodable, Sendable {
         var entries, bytes: Int
         var epoch: UInt64
@@ -44,16 +44,17 @@ struct Snapshot: Encodable, Sendable {
     var film: Film.State
     var worker: Worker.State
     var running: [PageAct]
+    /// The acts that cannot begin now.
+    var blocked: [PageAct]
     var outcomes: [ActJournal.Outcome]
 
     init(of stage: LiveStage) {
         let (app, oauth) = (stage.app, stage.backend.oauth.statistics)
         let (me, places) = (app.profile.occupancy, app.places.occupancy)
         let statistics = app.statistics
-        let totals = stage.store.totals
         self.isOnline = stage.isOnline
         self.user = stage.user
-        self.isSignedIn = stage.tokens.isSignedIn
+        self.isSignedIn = stage.isSignedIn
         self.app = Asked(
             requests: statistics.requests,
             hits: statistics.hits,
@@ -93,12 +94,15 @@ struct Snapshot: Encodable, Sendable {
                     isOnDisk: stage.store.size(MuxStoreKey(domain: "Places", key: String(place.id))) != nil
                 )
             }
-        self.tokens = stage.tokens.all.suffix(8)
-        self.disk = Disk(entries: totals.entries, bytes: totals.bytes, epoch: stage.store.epoch)
+        self.tokens = stage.tokens.suffix(8)
+        let saved = self.keys.count { $0.isOnDisk }
+        self.disk = Disk(entries: saved, bytes: stage.store.totals.bytes, epoch: stage.store.epoch)
         self.film = stage.film.state
+        self.film.isComplete = stage.hasFilm
         self.worker = stage.worker.state
         self.worker.rounds = self.worker.rounds.suffix(4)
         self.running = stage.journal.running
+        self.blocked = stage.journal.blocked
         self.outcomes = stage.journal.latest
     }
 }

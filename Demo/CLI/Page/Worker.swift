@@ -12,7 +12,12 @@ final class Worker: Sendable {
         let pid: Int32
         private let input: FileHandle
 
-        init(in folder: URL, changed: @escaping @Sendable () -> Void) throws {
+        /// Starts a process; calls `changed` after each report, and `end` with the process identifier.
+        init(
+            in folder: URL,
+            changed: @escaping @Sendable () -> Void,
+            end: @escaping @Sendable (Int32) -> Void
+        ) throws {
             let process = Process()
             process.executableURL = Bundle.main.executableURL ?? URL(filePath: CommandLine.arguments[0])
             process.arguments = [WorkerProcess.argument, folder.path]
@@ -20,7 +25,10 @@ final class Worker: Sendable {
             process.standardInput = input
             process.standardOutput = output
             let (found, saved, ended) = (self.found, self.saved, self.ended)
-            process.terminationHandler = { _ in ended.openForGood(returning: ()) }
+            process.terminationHandler = { process in
+                end(process.processIdentifier)
+                ended.openForGood(returning: ())
+            }
             try process.run()
             self.pid = process.processIdentifier
             self.input = input.fileHandleForWriting
@@ -59,13 +67,21 @@ final class Worker: Sendable {
         var reported: Int
         var found: WorkerProcess.Found
         /// Whether all reported entries are found, and all found entries are whole.
-        var holds: Bool { self.found.isWhole && self.found.entries >= self.reported }
+        var holds: Bool
+
+        init(reported: Int, found: WorkerProcess.Found) {
+            self.reported = reported
+            self.found = found
+            self.holds = found.isWhole && found.entries >= reported
+        }
     }
 
     /// The state on the page.
     struct State: Codable, Sendable {
         enum Phase: String, Codable, Sendable {
             case starting, ready, saving, killed
+            /// Ended without a kill by the demo.
+            case ended
         }
 
         var pid: Int32 = 0
@@ -96,20 +112,29 @@ final class Worker: Sendable {
     /// Starts the process and waits for its report.
     @discardableResult
     func start() async throws -> WorkerProcess.Found {
-        let life = try Life(in: self.folder) { [changes] in changes.add() }
+        let life = try Life(in: self.folder) { [changes] in
+            changes.add()
+        } end: { [weak self] pid in
+            self?.show { if $0.pid == pid, $0.phase != .killed { $0.phase = .ended } }
+        }
         self.life.withLock { $0 = life }
         self.show { state in
             state.pid = life.pid
             state.phase = .starting
         }
         let found = try await life.found.pass()
-        self.show { $0.phase = .ready }
+        self.show { if $0.phase == .starting { $0.phase = .ready } }
         return found
     }
 
-    /// Lets it save, kills it when it has reported `count` saved entries, and starts it again.
-    func killAndRestart(afterSaves count: Int) async throws -> Round {
-        guard let life = self.life.withLock({ $0 }) else { throw CocoaError(.featureUnsupported) }
+    /// Lets the process save, kills it after `count` reported entries, and starts another process.
+    ///
+    /// - Returns: The result; `nil` if there was no process to kill, and only another process was started.
+    func killAndRestart(afterSaves count: Int) async throws -> Round? {
+        guard let life = self.life.withLock({ $0 }), self.state.phase == .ready else {
+            try await self.start()
+            return nil
+        }
         self.show { state in
             state.phase = .saving
             state.saved = 0
@@ -117,13 +142,13 @@ final class Worker: Sendable {
         try life.save()
         await life.saved.reached(count)
         let reported = min(life.saved.value, Self.count)
-        kill(life.pid, SIGKILL)
-        try await life.ended.pass()
-        life.end()
         self.show { state in
             state.saved = reported
             state.phase = .killed
         }
+        kill(life.pid, SIGKILL)
+        try await life.ended.pass()
+        life.end()
         let round = Round(reported: reported, found: try await self.start())
         self.show { $0.rounds.append(round) }
         return round

@@ -1,6 +1,7 @@
 """Presses every button of the demo's page, and says what did not go as promised."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ import urllib.error
 import urllib.request
 
 from browser import Browser
+from states import LAYOUT, play_table
 
 KEYS = 25
 problems = []
@@ -38,15 +40,15 @@ class Page:
         """Waits until so many acts have ended, and this one among them."""
         self.browser.until(
             f"{act} ends",
-            "last.outcomes.some(it => it.number >= arguments[1] && it.act == arguments[0])"
-            " && !last.running.includes(arguments[0]) && !pressed.has(arguments[0])",
+            "view.snapshot.outcomes.some(it => it.number >= arguments[1] && it.act == arguments[0])"
+            " && !view.snapshot.running.includes(arguments[0])",
             act,
             number,
         )
 
     def press(self, act):
         """Presses a button, waits until the act has ended, and returns what the page says of it."""
-        number = self.browser.run("return Math.max(0, ...last.outcomes.map(it => it.number)) + 1")
+        number = self.browser.run("return Math.max(0, ...view.snapshot.outcomes.map(it => it.number)) + 1")
         self.browser.click(f"button[data-act='{act}']")
         self.wait_for_outcome(act, number)
         said = self.text("#outcome")
@@ -81,13 +83,13 @@ def play(page, url, pid):
 
     browser.size(1440, 1100)
     browser.open(url)
-    browser.until("the page is live", "document.getElementById('feed').textContent == 'Live' && last")
+    browser.until("the page is live", "view.isConnected")
     shoot("first")
 
     browser.click("button[data-act='storm']")
     browser.until(
         "flights and their callers are shown",
-        "last.app.waiting > 500 && document.querySelectorAll('li.flying').length > 5",
+        "view.snapshot.app.waiting > 500 && document.querySelectorAll('li.flying').length > 5",
     )
     shoot("storm-light-wide")
     page.wait_for_outcome("storm", 1)
@@ -96,9 +98,9 @@ def play(page, url, pid):
     check("each of them seen by the server", page.count("server.resources") == KEYS)
     check("one sign-in and no refresh", page.count("server.signIns") == 1 and page.count("server.refreshes") == 0)
     check("the rest hit or joined", page.count("app.hits") + page.count("app.joins") == 5_000 - KEYS)
-    told = browser.run("return last.keys.reduce((sum, key) => sum + key.hits + key.joins + key.fetches, 0)")
+    told = browser.run("return view.snapshot.keys.reduce((sum, key) => sum + key.hits + key.joins + key.fetches, 0)")
     check("what was told of single keys adds up", told == 5_000)
-    check("rings run down", browser.run("return last.keys.every(key => key.timeToLive >= 60 && key.timeToLive <= 120)"))
+    check("rings run down", browser.run("return view.snapshot.keys.every(key => key.timeToLive >= 60 && key.timeToLive <= 120)"))
     page.wait_for_count("disk.entries", KEYS)
 
     page.press("storm")
@@ -113,42 +115,40 @@ def play(page, url, pid):
     check("one refresh for all", page.count("server.refreshes") == 1 and page.count("server.signIns") == 1)
     check("no refresh token was used twice", page.count("server.reuses") == 0)
     check("two epochs", browser.run("return document.querySelectorAll('#tokens li').length") == 2)
-    epochs = browser.run("return last.tokens.map(it => it.epoch)")
+    epochs = browser.run("return view.snapshot.tokens.map(it => it.epoch)")
     check("which go up", epochs == sorted(set(epochs)))
 
     resources = page.count("server.resources")
     page.press("refresh")
     check("a refresh fetches everything once", page.count("server.resources") == resources + KEYS)
 
-    page.press("network")
+    page.press("offline")
     check("offline is shown", page.text("#online") == "Server offline")
     check("stale values answer", page.count("app.stale") > 0)
     check("keys say that they are stale", browser.run("return document.querySelectorAll('li.stale').length") == KEYS)
     shoot("offline-light-wide")
-    page.press("network")
+    page.press("online")
     check("online is shown", page.text("#online") == "Server online")
     page.press("storm")
     check("and everything is fresh again", browser.run("return document.querySelectorAll('li.stale').length") == 0)
 
-    number = browser.run("return last.outcomes[0].number + 1")
+    number = browser.run("return view.snapshot.outcomes[0].number + 1")
     browser.click("button[data-act='download']")
-    browser.until("some of the film has come", "last.film.received > 2e6")
+    browser.until("some of the film has come", "view.snapshot.film.received > 2e6")
     page.press("cut")
-    browser.until("it goes on after the cut", "last.film.starts.length > 1 && last.film.received > 4e6")
+    browser.until("it goes on after the cut", "view.snapshot.film.starts.length > 1 && view.snapshot.film.received > 4e6")
     shoot("film-light-wide")
     page.wait_for_outcome("download", number)
-    starts = browser.run("return last.film.starts")
+    starts = browser.run("return view.snapshot.film.starts")
     check("the download went on where it was cut", len(starts) == 2 and 0 < starts[1] < 8_000_000)
-    check("the film is here", page.text("#film-state") == "here, 8.0 MB")
-    check("no byte was sent twice", browser.run("return last.film.sent == last.film.total"))
-    page.press("cut")
-    check("one that was asked for by Cut is cut, too", browser.run("return last.film.starts.length") == 2)
+    check("the film is stored", page.text("#film-state") == "stored, 8.0 MB")
+    check("no byte was sent twice", browser.run("return view.snapshot.film.sent == view.snapshot.film.total"))
 
-    worker = browser.run("return last.worker.pid")
+    worker = browser.run("return view.snapshot.worker.pid")
     page.press("worker")
     page.press("worker")
-    rounds = browser.run("return last.worker.rounds")
-    check("it was killed twice", len(rounds) == 2 and browser.run("return last.worker.pid") != worker)
+    rounds = browser.run("return view.snapshot.worker.rounds")
+    check("it was killed twice", len(rounds) == 2 and browser.run("return view.snapshot.worker.pid") != worker)
     check("what was reported saved was found", all(it["found"]["entries"] >= it["reported"] for it in rounds))
 
     for scheme in ["light", "dark"]:
@@ -164,26 +164,25 @@ def play(page, url, pid):
     browser.size(1440, 1100)
 
     # By keyboard alone; a press says where it is.
-    number = browser.run("return last.outcomes[0].number + 1")
+    number = browser.run("return view.snapshot.outcomes[0].number + 1")
     browser.run("document.activeElement.blur()")
     browser.type("button[data-act='sign-out']", "\ue007")
     page.wait_for_outcome("sign-out", number)
-    check("signed out by keyboard", page.text("#user") == "Bob signs in next")
+    check("signed out by keyboard", page.text("#user") == "Signed out, next user: Bob")
     check("the focus can be seen", browser.run(
         "return document.activeElement.dataset.act == 'sign-out' && getComputedStyle(document.activeElement).outlineStyle == 'solid'"
     ))
     check("nothing is left on disk", page.count("disk.entries") == 0 and page.count("disk.epoch") == 1)
-    check("nor in memory", browser.run("return last.keys.every(key => key.age === undefined)"))
-    check("nor of the film", page.text("#film-state") == "not here")
+    check("nor in memory", browser.run("return view.snapshot.keys.every(key => key.age === undefined)"))
+    check("nor of the film", page.text("#film-state") == "not stored")
     shoot("signed-out-dark-wide")
     page.press("storm")
     check("Bob signs in once", page.count("server.signIns") == 2 and page.text("#user") == "Bob is signed in")
-    check("and sees himself", browser.run("return last.keys[0].name") == "Me, Bob")
+    check("and sees himself", browser.run("return view.snapshot.keys[0].name") == "Me, Bob")
 
     numbers = "return counters.every(([node]) => /^[0-9,]+$/.test(node.textContent))"
     check("every counter shows a number", browser.run(numbers))
-    check("every button has a name", browser.run("return [...buttons.values()].every(it => it.textContent.trim())"))
-    check("outcomes are read aloud", browser.run("return document.getElementById('outcome').role") == "status")
+    check("outcomes are read aloud", browser.run("return document.getElementById('outcome').parentElement.role") == "status")
     browser.media(prefers_reduced_motion="reduce")
     still = "return getComputedStyle(document.querySelector('.orbit')).animationName == 'none'"
     check("nothing turns where motion is not wanted", browser.run(still))
@@ -217,13 +216,13 @@ def play_fleet(page, url, pid):
             browser.shoot(f"{folder}/{name}.png")
 
     def names():
-        return browser.run("return last.machines.map(it => it.name)")
+        return browser.run("return view.snapshot.machines.map(it => it.name)")
 
     browser.size(1280, 1000)
     browser.open(url)
-    browser.until("the page is live", "document.getElementById('feed').textContent == 'Live' && last")
+    browser.until("the page is live", "view.isConnected")
     check("four machines", len(names()) == 4)
-    browser.until("visitors ask", "last.requests > 20 && last.calls > 0")
+    browser.until("visitors ask", "view.snapshot.requests > 20 && view.snapshot.calls > 0")
 
     said = page.press("burst")
     check("one call for each offer", "12 calls of the origin for 12 offers" in said)
@@ -233,30 +232,41 @@ def play_fleet(page, url, pid):
     page.press("machine")
     check("another machine takes the place", len(set(names()) - set(before)) == 1)
 
-    page.press("engine")
-    check("the store is gone", page.text("#engine") == "Store gone")
+    page.press("stop")
+    check("the store is stopped", page.text("#engine") == "Store stopped")
     page.press("burst")
     shoot("fleet-gone-light")
     page.press("change")
     page.press("machine")
     requests = page.count("requests")
-    browser.until("visitors go on", "last.requests > arguments[0] + 20", requests)
-    page.press("engine")
-    check("the store is back", page.text("#engine") == "Store up")
+    browser.until("visitors go on", "view.snapshot.requests > arguments[0] + 20", requests)
+    page.press("start")
+    check("the store is back", page.text("#engine") == "Store runs")
     said = page.press("burst")
     check("and shared as before", "12 calls of the origin for 12 offers" in said)
     page.press("change")
     check("without it there would be more calls", page.count("callsAlone") > page.count("calls"))
 
     for scheme in ["light", "dark"]:
-        for name, width, height in [("wide", 1280, 1000), ("narrow", 390, 844)]:
+        for name, width, height in [("wide", 1280, 1000), ("narrow", 360, 800)]:
             browser.size(width, height)
             browser.media(prefers_color_scheme=scheme)
-            check(
-                f"{scheme} and {name}: nothing sticks out",
-                browser.run("return document.documentElement.scrollWidth <= innerWidth"),
-            )
+            problems = browser.run(LAYOUT)
+            check(f"{scheme} and {name}: {problems or 'fits'}", not problems)
             shoot(f"fleet-{scheme}-{name}")
+
+    before = page.text("#outcome")
+    browser.open(url)
+    browser.until("the page is live", "view.isConnected")
+    check("a reload shows the latest outcome", page.text("#outcome") == before)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        browser.until("the page notices the silence", "!view.isConnected")
+        check("no state of the store is shown", not browser.run("return document.getElementById('engine').checkVisibility()"))
+        check("no button can be pressed", browser.run("return buttons.every(it => it.ariaDisabled === 'true')"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    browser.until("the page notices the demo", "view.isConnected")
 
     console = [entry for entry in browser.console() if entry["level"] in ("SEVERE", "WARNING")]
     for entry in console:
@@ -283,6 +293,7 @@ def serve(command, play, driver, path):
 def main():
     """Arguments: the browser's driver, the browser, the program `demo`, and one that shows a fleet on a real engine, if there is one."""
     driver, path, demo, *fleets = sys.argv[1:]
+    play_table(lambda: Browser(driver, path), demo, check)
     serve([demo, "serve"], play, driver, path)
     for command in [[demo, "fleet"]] + [[fleet] for fleet in fleets]:
         print("\n" + " ".join([os.path.basename(command[0])] + command[1:]))
