@@ -74,7 +74,7 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
                 return ("The worker had ended already. A new process was started.", .noEffect)
             }
             let found = round.found
-            let damage = found.isWhole ? "" : ", some of them damaged"
+            let damage = found.isWhole ? "" : ", some of the values damaged"
             let torn = found.tornBytes == 0 ? "" : ", and ignored a torn record of \(found.tornBytes.counted("byte"))"
             return (
                 "The worker reported \(round.reported.text) saved values before SIGKILL. "

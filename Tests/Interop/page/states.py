@@ -1,4 +1,4 @@
-"""Every button of the demo's page in every state: the text of the page is what the demo reports, and fits at each width."""
+"""Every button of the demo's page in every state: the text of the page matches the report of the demo, and fits at each width."""
 
 import os
 import pathlib
@@ -257,7 +257,7 @@ class Table:
         self.say("two tabs show the same", self.texts() == here)
         # Both tabs press the same button, before either shows the effect.
         both = "return Promise.all([1, 2].map(() => fetch('/act/offline', { method: 'POST' }).then(it => it.status)))"
-        self.say("of two tabs that go offline one is refused", sorted(self.browser.run(both)) == [200, 409])
+        self.say("two tabs go offline, and the demo refuses the second request", sorted(self.browser.run(both)) == [200, 409])
         self.wait(number, "offline")
         self.expect("two tabs went offline", chips="Connected, Server offline, * is signed in")
         self.press("network")
@@ -271,7 +271,7 @@ class Table:
         self.expect("the next worker", "held", "Kill worker: " + WORKER)
 
     def large_numbers(self):
-        """Numbers and names that are longer than those of the demo."""
+        """Long numbers and long names."""
         script = """
             const big = structuredClone(view.snapshot), [scale, name, isFlying] = arguments;
             for (const counts of [big.app, big.server, big.disk]) for (const it in counts) counts[it] = scale;
