@@ -76,7 +76,7 @@ extension CriticalError: LocalizedError, CustomStringConvertible, CustomReflecta
     public var errorDescription: String? { self.description }
 
     /// A sentence for a person.
-    public var description: String { "No further call can succeed. \(self.underlying.sentence)" }
+    public var description: String { ErrorText.joined("No further call can succeed.", self.underlying) }
 
     /// Contains only the ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }

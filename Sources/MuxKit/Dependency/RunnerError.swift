@@ -130,9 +130,9 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 
     /// A sentence for users and logs.
     public var description: String {
-        // A cancellation is no refusal, and its own text would repeat this one.
+        // The text of a cancellation would repeat the sentence.
         if case .signInFailed(is CancellationError) = self { return "The sign-in was cancelled." }
-        return self.summary + (self.underlying.map { " " + $0.sentence } ?? "")
+        return self.underlying.map { ErrorText.joined(self.summary, $0) } ?? self.summary
     }
 
     private var summary: String {
@@ -142,19 +142,19 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
             "The task refused the dependency again after \(ErrorText.count(count, "update")) in \(ErrorText.time(elapsed))."
         case .tooManyUpdatesInWindow(let count, let window, _):
             "The dependency was refused again after \(ErrorText.count(count, "update")) within \(ErrorText.time(window))."
-        case .sameDependency: "The update brought the dependency that had been refused; it has to make a new one."
-        case .timedOut(let duration): "There was no result within \(ErrorText.time(duration))."
+        case .sameDependency: "The update returned the refused dependency. An update must return a new dependency."
+        case .timedOut(let duration): "The call did not end within \(ErrorText.time(duration))."
         case .updateTimedOut(let duration):
             "The dependency could not be renewed within \(ErrorText.time(duration))."
         case .critical: "A critical error ended all calls."
         case .reset: "The runner was reset."
         case .signedOut: "The session ended."
-        case .wouldDeadlock: "The update waits for itself: it must not use its own runner."
-        case .noUpdate: "There is no dependency, and no way of making one: set a value, or give the runner an update."
+        case .wouldDeadlock: "The update waits for itself. An update must not call its runner."
+        case .noUpdate: "The runner has no dependency and no update. Set a value, or give the runner an update."
         case .signInFailed: "The sign-in failed."
         case .tokensUnreadable: "The stored tokens cannot be read now."
         case .tokensNotStored: "The new tokens could not be stored."
-        case .leaseUnavailable: "It is not known whether another process renews the tokens now."
+        case .leaseUnavailable: "The lease could not be taken. Another process may be renewing the tokens."
         }
     }
 

@@ -17,6 +17,21 @@ package enum ErrorText {
         text.last.map { ".!?…".contains($0) } ?? true ? text : text + "."
     }
 
+    /// A sentence and a sentence about its cause, or only the cause if the cause contains the sentence.
+    package static func joined(_ sentence: String, _ cause: any Error) -> String {
+        self.joined(sentence, self.sentence(of: cause))
+    }
+
+    /// A sentence and the first line of the text of its cause, as in ``joined(_:_:)``.
+    package static func joined(_ sentence: String, firstLineOf cause: any Error) -> String {
+        self.joined(sentence, String(self.sentence(of: cause).prefix { !$0.isNewline }))
+    }
+
+    /// Two texts, or only the second text if it contains the first.
+    static func joined(_ sentence: String, _ cause: String) -> String {
+        cause.contains(sentence) ? cause : "\(sentence) \(cause)"
+    }
+
     /// A readable duration: `20 seconds`, `1.5 seconds`, `2 minutes`, `1 ms`.
     package static func time(_ time: Duration) -> String {
         let (whole, rest) = time.components
@@ -111,17 +126,17 @@ package enum ErrorText {
             "\(self.quoted(key)) is missing\(self.place(context.codingPath))"
         // A text of Foundation, which is not shown.
         case .valueNotFound(_, let context) where context.debugDescription.contains(" null"):
-            "What is there is null\(self.place(context.codingPath))"
+            "The value\(self.place(context.codingPath)) is null"
         case .valueNotFound(let type, let context):
             "\(self.kind(type, else: "A value of type")) is missing\(self.place(context.codingPath))"
         case .typeMismatch(let type, let context):
-            "What is there is not \(self.kind(type, else: "of type"))\(self.place(context.codingPath))"
+            "The value\(self.place(context.codingPath)) is not \(self.kind(type, else: "of type"))"
         case .dataCorrupted(let context)
         where context.codingPath.isEmpty && context.debugDescription == Self.notJSON:
-            "It is not valid JSON"
+            "The data is not valid JSON"
         case .dataCorrupted(let context):
-            "What is there is not valid\(self.place(context.codingPath))"
-        @unknown default: "It cannot be decoded"
+            "The value\(self.place(context.codingPath)) is not valid"
+        @unknown default: "The data cannot be decoded"
         }
     }
 
@@ -131,9 +146,9 @@ package enum ErrorText {
     /// The JSON term of an array or a dictionary type; otherwise `words` and the name of the type.
     private static func kind(_ type: Any.Type, else words: String) -> String {
         let name = "\(type)"
-        let article = words.first?.isUppercase ?? false ? "A" : "a"
-        if name.hasPrefix("Array<") { return "\(article) list" }
-        return name.hasPrefix("Dictionary<") ? "\(article)n object" : "\(words) \(name)"
+        let article = words.first?.isUppercase ?? false ? "An" : "an"
+        if name.hasPrefix("Array<") { return "\(article) array" }
+        return name.hasPrefix("Dictionary<") ? "\(article) object" : "\(words) \(name)"
     }
 
     /// The place of a problem in a text, such as `items[3].name`; the keys of a dictionary are data, and not
@@ -158,12 +173,12 @@ package enum ErrorText {
 
     /// Texts by the codes of the URL loading system.
     private static let loading: [Int: String] = [
-        -999: "Loading was cancelled", -1000: "The address is not valid", -1001: "The server did not answer in time",
-        -1002: "The kind of address is not supported", -1003: "The server's name has no address",
-        -1004: "There is no connection to the server", -1005: "The connection was lost",
-        -1006: "The server's name has no address", -1009: "The device is offline",
-        -1011: "The server's answer makes no sense", -1018: "The network may not be used while roaming",
-        -1020: "The network may not be used now", -1200: "The connection is not secure",
+        -999: "Loading was cancelled", -1000: "The URL is not valid", -1001: "The server did not respond in time",
+        -1002: "The scheme of the URL is not supported", -1003: "The host name could not be resolved",
+        -1004: "The connection to the server could not be established", -1005: "The connection was lost",
+        -1006: "The host name could not be resolved", -1009: "The device is offline",
+        -1011: "The response of the server is not valid", -1018: "Roaming is not allowed",
+        -1020: "The use of mobile data is not allowed", -1200: "The connection is not secure",
         -1201: "The server's certificate has expired", -1202: "The server's certificate is not trusted",
     ]
 }

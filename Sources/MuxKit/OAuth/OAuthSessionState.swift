@@ -102,11 +102,11 @@ package enum OAuthProblem: Sendable, Hashable {
     /// A description of the problem and its effect, for a log.
     package var sentence: String {
         switch self {
-        case .session: "The repository's folder cannot be used. Tokens are used nevertheless."
-        case .storing: "Tokens cannot be stored. They are kept in memory, and may be lost when the process ends."
+        case .session: "The folder of the repository cannot be used. Tokens are still used."
+        case .storing: "Tokens cannot be stored. The tokens in memory may be lost at the end of the process."
         case .lease:
-            "The folder of the tokens cannot be written to. Where that is safe, they are renewed without a lease."
-        case .damaged: "The stored tokens are damaged and cannot be used. A sign-in takes their place."
+            "The folder of the tokens is not writable. If safe, tokens are renewed without a lease."
+        case .damaged: "The stored tokens are damaged and cannot be used. A sign-in replaces the tokens."
         }
     }
 }

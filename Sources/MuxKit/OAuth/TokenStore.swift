@@ -218,12 +218,12 @@ package enum KeychainAnswer {
         switch status {
         case Self.missingEntitlement:
             """
-            The app may not use the keychain (status \(status)): it is not signed with an application identifier or a \
-            keychain access group. Sign it with one, or keep the tokens in a protected file (.protectedFile(named:)).
+            The app has no access to the keychain (status \(status)): the signature has neither an application identifier nor \
+            a keychain access group. Add an access group, or keep the tokens in a protected file (.protectedFile(named:)).
             """
         case Self.interactionNotAllowed:
-            "The keychain cannot be read before the device is unlocked for the first time (status \(status))."
-        default: "The keychain answered with status \(status)."
+            "The keychain is locked until the first unlock of the device (status \(status))."
+        default: "The keychain returned status \(status)."
         }
     }
 }

@@ -125,17 +125,17 @@ extension MisuseLog.Misuse {
     fileprivate var sentence: String {
         switch self {
         case .cacheKeyShared(let name):
-            "Two multiplexers have the cacheKey \(Self.shown(name)): they share entries on disk, and the later save wins."
+            "Two multiplexers have the cacheKey \(Self.shown(name)) and share entries on disk. The later save wins."
         case .undecodable(let name, let type):
             """
-            An entry on disk of \(Self.shown(name)) cannot be decoded as \(type): it is ignored; raise the schemaVersion of \
+            An entry on disk of \(Self.shown(name)) cannot be decoded as \(type) and is ignored. Raise the schemaVersion of \
             the policy, or add a migration.
             """
         case .damagedTokens(let text): text
         case .repositoryMismatch(let name):
             """
             \(name.map { "The multiplexer \(Self.shown($0))" } ?? "A multiplexer") has another repository than its \
-            dependency: its requests fail, since a sign-out would reach only one of them.
+            dependency. Requests fail, because a sign-out would reach only one repository.
             """
         }
     }

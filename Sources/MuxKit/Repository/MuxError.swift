@@ -71,22 +71,22 @@ extension MuxError: LocalizedError, CustomStringConvertible {
         switch self {
         case .sessionEnded: "The session ended before the value arrived."
         case .timedOut(let time): "The fetch did not end within \(ErrorText.time(time))."
-        case .fetchCancelled: "The fetch was cancelled from within, and not by its callers."
-        case .wouldDeadlock: "The fetch waits for itself: it must not request what waits for it."
-        case .cleared: "The value was cleared before it arrived."
-        case .notCached: "There is no value in the cache."
-        case .notFound: "There is no value for this key."
-        case .tooManySessions: "The store has no number left for another session."
+        case .fetchCancelled: "The fetch was cancelled by its own code, not by a caller."
+        case .wouldDeadlock: "The fetch waits for itself. A fetch must not request a value that waits for the fetch."
+        case .cleared: "The value was cleared during the fetch."
+        case .notCached: "The value is not in the cache."
+        case .notFound: "No value exists for the key."
+        case .tooManySessions: "The session number has reached its maximum."
         case .repositoryMismatch:
             """
-            The multiplexer, media or cache belongs to another repository than the token that it needs, so that a sign-out \
-            would not reach both. Give both the same one.
+            The multiplexer, media or cache has another repository than the token, so a sign-out would not reach both. Use \
+            the same repository for both.
             """
         case .sharedRepositoryInUse:
-            "The shared repository was set up or used before: it can be set up once, before anything uses it."
-        case .unusableKey: "The key is not equal to itself and cannot name a value."
+            "The shared repository is already set up or in use. Set up the shared repository once, before its first use."
+        case .unusableKey: "The key is not equal to itself and cannot identify a value."
         case .calledFromStore: "A store called the repository while the repository was waiting for the store."
-        case .sharedStoreUnavailable: "The store that several machines share cannot be reached at the moment."
+        case .sharedStoreUnavailable: "The shared store cannot be reached now."
         }
     }
 }

@@ -86,17 +86,17 @@ extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugString
         let tried = "Gave up after \(ErrorText.count(count, "attempt"))"
         let why =
             switch self.reason {
-            case .refused: "\(tried), for another would not help."
+            case .refused: "\(tried): another attempt would not help."
             case .attemptsExhausted: "\(tried)."
-            case .timeExhausted: "\(tried), for the time was over."
+            case .timeExhausted: "\(tried): the time limit was reached."
             case .retryAfterTooLong(let time): "\(tried): the server asked for a pause of \(ErrorText.time(time))."
-            case .budgetExhausted: "\(tried), for the host has had its share of retries."
-            case .hostDown: "\(tried): the host fails and is left alone for a while."
-            case .nothingToTry: "There was nothing to try."
-            case .noOperation: "\(tried), for no new operation could be made."
+            case .budgetExhausted: "\(tried): the retry budget of the host is exhausted."
+            case .hostDown: "\(tried): the host fails, and its circuit breaker is open."
+            case .nothingToTry: "The collection of values is empty."
+            case .noOperation: "\(tried): no new operation could be made."
             case .operationUsed: "\(tried): the operation has run before, and each attempt needs a new operation."
             }
-        return why + (self.lastError.map { " The last error: \($0.sentence)" } ?? "")
+        return self.lastError.map { ErrorText.joined("\(why) The last error:", $0) } ?? why
     }
 
     /// The same text.

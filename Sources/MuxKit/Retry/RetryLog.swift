@@ -53,15 +53,15 @@ extension RetryLog.Event: CustomStringConvertible {
     public var description: String {
         switch self {
         case .attempt(let index): "retry: attempt \(index) begins"
-        case .failed(let index, let type?): "retry: attempt \(index) met an error of type \(type)"
-        case .failed(let index, nil): "retry: attempt \(index) asked for another"
+        case .failed(let index, let type?): "retry: attempt \(index) failed with an error of type \(type)"
+        case .failed(let index, nil): "retry: attempt \(index) requested another attempt"
         case .waiting(let time?): "retry: waiting for \(ErrorText.time(time))"
-        case .waiting(nil): "retry: waiting until woken"
+        case .waiting(nil): "retry: waiting for a wake-up"
         case .woken(let name): "retry: woken by \(name)"
         case .succeeded(let attempts): "retry: succeeded after \(attempts) attempt(s)"
         case .gaveUp(let reason, let attempts): "retry: gave up after \(attempts) attempt(s): \(reason)"
         case .cancelled(let attempts): "retry: cancelled after \(attempts) attempt(s)"
-        case .ignoredDemand(let phase): "retry: warning: told to retry while \(phase): ignored"
+        case .ignoredDemand(let phase): "retry: warning: a demand to retry was ignored while \(phase)"
         }
     }
 }

@@ -58,8 +58,8 @@ public enum MuxStoreError: Error, Sendable, Hashable {
             return self.sentence
         }
         return """
-            The file system cannot synchronize folders (\(POSIXErrorText.of(code))). Files are kept, but the newest may be missing after \
-            a power cut.
+            The file system cannot synchronize folders (\(POSIXErrorText.of(code))). Files are kept, but the newest files may be \
+            missing after a power failure.
             """
     }
 
@@ -127,8 +127,8 @@ extension MuxStoreError.PartialSave: LocalizedError, CustomStringConvertible, Cu
     /// The number of unsaved entries, and the error of the first.
     public var errorDescription: String? {
         let count = self.failures.count
-        let first = self.failures.first.map { " " + $0.error.sentence } ?? ""
-        return "\(count) \(count == 1 ? "entry was" : "entries were") not saved.\(first)"
+        let text = "\(count) \(count == 1 ? "entry was" : "entries were") not saved."
+        return self.failures.first.map { ErrorText.joined(text, $0.error) } ?? text
     }
 }
 
@@ -146,16 +146,16 @@ extension MuxStoreError: LocalizedError, CustomStringConvertible {
         case .entryTooLarge(let bytes): "The entry to store is too large (\(bytes) bytes)."
         case .timeOutOfRange: "The entry to store has no usable date or time to live."
         case .newerFormat: "The store was written by a newer version of the library."
-        case .noRoom: "The entry was not kept, because newer ones fill the store up to its limit."
+        case .noRoom: "The entry was not kept, because newer entries fill the store up to its limit."
         case .newerValue: "The store has a newer value, which another process saved."
         case .unusableURL: "The URL of the folder has no usable file path. Pass an absolute file URL (URL(filePath:))."
         case .noFolder: "The user has no home folder for the files. Pass a directory."
         case .notPrivate:
             """
-            Another user owns the folder or file, or may write to it. It has to belong to the user of this program, and be \
-            writable by nobody else (chmod go-w).
+            Another user owns the folder or file, or has write permission. The user of this program must be the owner, and no \
+            other user may have write permission (chmod go-w).
             """
-        case .otherName: "The file or folder belongs to another name. It was not used."
+        case .otherName: "The file or folder belongs to another name and was not used."
         }
     }
 }
@@ -205,10 +205,10 @@ extension MuxStoreError {
             case .open: "open or create a file"
             case .read: "read from a file"
             case .write: "write to a file"
-            case .status: "look at a file"
-            case .truncate: "shorten a file"
-            case .synchronize: "bring a file safely to the disk"
-            case .synchronizeFolder: "bring a folder safely to the disk"
+            case .status: "read the size of a file"
+            case .truncate: "truncate a file"
+            case .synchronize: "flush a file to the disk"
+            case .synchronizeFolder: "flush a folder to the disk"
             case .rename: "rename a file"
             case .remove: "remove a file"
             case .removeFolder: "remove a folder"
@@ -217,7 +217,7 @@ extension MuxStoreError {
             case .lock: "take the lock between processes"
             case .unlock: "release the lock between processes"
             case .mark: "mark a folder as a cache"
-            case .setTime: "set the time of a file"
+            case .setTime: "set the modification time of a file"
             case .freeSpace: "read the free space"
             }
         }

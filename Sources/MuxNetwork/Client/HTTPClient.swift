@@ -118,7 +118,7 @@ public struct HTTPClient: Sendable {
         do throws(HTTPError.PreparationFailure) {
             endPoint = try HTTPEndPoint(url)
         } catch {
-            throw HTTPError.preparation(error)
+            throw HTTPError.preparation(error).naming(HTTPCall(url: url).name)
         }
         return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
     }

@@ -91,9 +91,9 @@ extension JSONWebToken.ParsingError: LocalizedError, CustomStringConvertible {
     public var errorDescription: String? {
         switch self {
         case .notThreeParts: "The token does not have three parts."
-        case .notBase64URL: "A part of the token is not encoded as it should be."
-        case .noClaims: "The token says nothing that can be read."
-        case .invalidExpiry: "The token's end is not a time."
+        case .notBase64URL: "A part of the token is not valid base64url."
+        case .noClaims: "The claims of the token are not a JSON object."
+        case .invalidExpiry: "The expiry of the token (claim exp) is not a number."
         }
     }
 }

@@ -42,13 +42,14 @@ struct MediaDownload: Sendable {
         throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
     }
 
-    /// The method and the URL for error texts.
-    static func request(_ url: URL) -> String { "GET \(Self.place(url))" }
+    /// The method, the host and the path for error texts.
+    static func request(_ url: URL) -> String { Self.call(url).summary }
 
-    /// The URL for error texts, without its query, which may hold a signature.
-    private static func place(_ url: URL) -> String {
-        let port = url.port.map { ":\($0)" } ?? ""
-        return "\(url.scheme ?? "")://\(url.host() ?? "")\(port)\(url.path())"
+    /// A request for the file; error texts contain the path, without the query, which may hold a signature.
+    private static func call(_ url: URL) -> HTTPCall {
+        var call = HTTPCall(url: url, headers: [.acceptEncoding: "identity"])
+        call.pathTemplate = url.path()
+        return call
     }
 
     /// Resumes interrupted attempts at once, as long as each attempt gains enough bytes.
@@ -95,9 +96,8 @@ struct MediaDownload: Sendable {
         machine.found(partial)
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
         let url = self.url()
-        var call = HTTPCall(url: url, headers: [.acceptEncoding: "identity"])
+        var call = Self.call(url)
         call.timeout = self.folder.limits.silence
-        call.pathTemplate = Self.place(url)
         switch machine.nextStep {
         case .finish: return try await self.complete(file)
         case .askForAll: break

@@ -4,13 +4,13 @@ public import MuxKit
 /// The reason of a failed request for a file.
 ///
 /// Transport failures and statuses are ``HTTPError``s; a cancellation is always a `CancellationError`. The
-/// descriptions contain the URL without its query, and no file path.
+/// descriptions contain the host and the path of the URL, without its query, and no path of a local file.
 ///
 /// ```swift
 /// } catch MediaError.wrongDigest {
 ///     report("The file was changed on its way.")
 /// } catch let error as MediaError {
-///     log(error.localizedDescription)  // "GET https://example.org/film.mp4 failed. The disk is full."
+///     log(error.localizedDescription)  // "GET example.org/film.mp4 failed. The disk is full."
 /// }
 /// ```
 public struct MediaError: Error, Sendable, Equatable {
@@ -58,7 +58,7 @@ public struct MediaError: Error, Sendable, Equatable {
     /// The reason.
     public let reason: Reason
 
-    /// The method and the URL, such as `GET https://example.org/film.mp4`, without query, fragment, user and
+    /// The method, the host and the path, such as `GET example.org/film.mp4`, without query, fragment, user and
     /// password; `nil` for an error without a single file.
     public internal(set) var request: String?
 
@@ -125,7 +125,7 @@ extension MediaError: LocalizedError, CustomStringConvertible {
     /// A sentence for a user.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a user, with the method and the URL of the request.
+    /// A sentence for a user, with the method, the host and the path of the request.
     public var description: String { (self.request.map { "\($0) failed. " } ?? "") + self.reason.sentence }
 
     /// Returns the error with a request for its text; an existing request is kept.
@@ -150,18 +150,18 @@ extension MediaError: LocalizedError, CustomStringConvertible {
 extension MediaError.Reason {
     fileprivate var sentence: String {
         switch self {
-        case .unsupportedURL: "The address is not one of the web."
-        case .brokeOff: "The answer ended early."
-        case .contradiction: "The server's answers contradict each other."
+        case .unsupportedURL: "The scheme of the URL is neither http nor https nor file."
+        case .brokeOff: "The response ended early."
+        case .contradiction: "The responses of the server contradict each other."
         case .tooLarge(let limit): "The file is larger than \(limit) bytes."
         case .tooSmall(let minimum): "The file is smaller than \(minimum) bytes."
         case .wrongType(let type?): "The response is of the unexpected type \(type.essence)."
         case .wrongType(nil): "The response has no media type."
-        case .wrongDigest: "The file is not the one that was expected."
+        case .wrongDigest: "The digest of the file differs from the expected digest."
         case .diskFull: "The disk is full."
-        case .disk(let error): error.errorDescription ?? "The disk refused."
-        case .fetchedElsewhere: "The file is being fetched by another process."
-        case .removed: "The file was removed."
+        case .disk(let error): error.errorDescription ?? "The file could not be read or written."
+        case .fetchedElsewhere: "Another process is downloading the file."
+        case .removed: "Another program removed the file."
         }
     }
 }

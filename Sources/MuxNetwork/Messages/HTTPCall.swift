@@ -62,16 +62,24 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         self.deadline = deadline
     }
 
-    /// The method and the template of the path, without values, for error texts.
-    var summary: String { self.pathTemplate.map { "\(self.method) \($0)" } ?? "a \(self.method) request" }
+    /// The method, the host and the template of the path, without values, for error texts.
+    var summary: String { self.name ?? "a request" }
 
-    /// The method and the template of the path, even if the request cannot be sent.
-    ///
-    /// `nil` if the path has no template or the method is not a token.
+    /// The ``summary``; `nil` without a valid host and a template.
+    var name: String? { Self.name(self.method, at: HTTPHost(self.url), self.pathTemplate) }
+
+    /// The method, the host and the template of the path, even if the request cannot be sent; `nil` without a
+    /// valid host and a template.
     static func name(of request: some HTTPRequest) -> String? {
-        let method = request.method.rawValue
-        guard HTTPGrammar.isToken(method) else { return nil }
-        return request.endPoint.path.template.map { "\(method) \($0)" }
+        let endPoint = request.endPoint
+        return self.name(request.method.rawValue, at: endPoint.host, endPoint.path.template)
+    }
+
+    private static func name(_ method: String, at host: HTTPHost?, _ template: String?) -> String? {
+        let authority = try? host?.authority()
+        guard authority != nil || template != nil else { return nil }
+        let start = HTTPGrammar.isToken(method) ? method : "The request to"
+        return "\(start) \(authority ?? "")\(template ?? "")"
     }
 
     /// The method, the host and the path.

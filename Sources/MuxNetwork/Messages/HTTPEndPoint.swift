@@ -53,12 +53,11 @@ public struct HTTPEndPoint: Sendable, Hashable {
     ///   contains user information.
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {
         guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }), scheme.defaultPort != nil,
-            let name = url.host(), !name.isEmpty
+            let host = HTTPHost(url)
         else { throw .flaw(of: url) }
         guard url.user() == nil, url.password() == nil else { throw .userInfo }
-        let bracketed = name.utf8.contains(UInt8(ascii: ":")) && !name.hasPrefix("[") ? "[\(name)]" : name
         self.scheme = scheme
-        self.host = url.port.map { HTTPHost(bracketed, port: $0) } ?? HTTPHost(bracketed)
+        self.host = host
         self.path = HTTPPath(encoded: url.path(percentEncoded: true))
         self.query = url.query(percentEncoded: true).map { HTTPQuery(keeping: $0) } ?? []
         _ = try self.host.authority()

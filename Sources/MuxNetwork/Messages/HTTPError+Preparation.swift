@@ -91,32 +91,31 @@ extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
     /// A text for users, without secrets.
     public var description: String {
         switch self {
-        case .unsupportedScheme(let scheme): "Only http and https can be requested, not \(scheme)."
+        case .unsupportedScheme(let scheme): "The scheme of the URL is \(scheme); only http and https are supported."
         case .missingScheme:
-            "The address of the request has no scheme: it has to begin with https:// and the name of a host."
-        case .missingHost: "The address of the request has no host."
+            "The URL of the request has no scheme. A URL begins with https:// and the name of a host."
+        case .missingHost: "The URL of the request has no host."
         case .invalidHost: "The host of the request is not valid."
         case .userInfo:
-            "The address of the request has the name of a user in it. Send names and passwords in a header field."
+            "The URL of the request contains user information. Send user names and passwords in a header field."
         case .invalidPort: "The port of the request is not valid."
         case .pathWithoutSlash: "The path of the request does not begin with a slash."
-        case .emptyPathSegment: "A part of the request's path is empty."
-        case .dotPathSegment: "The path of the request leads elsewhere."
-        case .missingPathValue(let name): "The path of the request lacks a value for \(ErrorText.quoted(name))."
-        case .unusedPathValue(let name):
-            "The path of the request has no place for the value of \(ErrorText.quoted(name))."
-        case .malformedPlaceholder: "The path of the request has a placeholder that does not end."
-        case .invalidURL: "The address of the request is not valid."
+        case .emptyPathSegment: "A segment of the path of the request is empty."
+        case .dotPathSegment: "The path of the request has a dot segment (“.” or “..”)."
+        case .missingPathValue(let name): "The placeholder \(ErrorText.quoted(name)) of the path has no value."
+        case .unusedPathValue(let name): "The path of the request has no placeholder \(ErrorText.quoted(name))."
+        case .malformedPlaceholder: "The path of the request has a placeholder without a name or a closing brace."
+        case .invalidURL: "The URL of the request is not valid."
         case .invalidMethod: "The method of the request is not valid."
         case .invalidHeader(let name):
-            "The header field \(ErrorText.quoted(name)) has a character that cannot be sent, in its name or its value."
+            "The header field \(ErrorText.quoted(name)) has an invalid character in the name or the value."
         case .framingHeader(let name):
-            "The request must not set the header field \(ErrorText.quoted(name)); the transport does."
+            "The request must not set the header field \(ErrorText.quoted(name)); the transport sets the field."
         case .unsupportedOption(let name): "The transport does not support the option \(name)."
-        case .bodyNotAllowed(let method): "A \(method) request has no body."
-        case .invalidBoundary: "The boundary of the request's parts is not valid."
-        case .boundaryInData: "The boundary of the request's parts occurs in their data."
-        case .encoding(let error): "The request could not be encoded. \(error.sentence)"
+        case .bodyNotAllowed(let method): "A \(method) request must not have a body."
+        case .invalidBoundary: "The boundary of the multipart body is not valid."
+        case .boundaryInData: "The boundary of the multipart body occurs in the data of a part."
+        case .encoding(let error): ErrorText.joined("The body of the request could not be encoded.", error)
         }
     }
 }

@@ -3,21 +3,22 @@ public import MuxKit
 
 /// The reason of a failed request.
 ///
-/// A description contains the method and the path template of the request, if present, and no body, header
-/// field or URL. Of an underlying error or a server error, a description contains only the
-/// `errorDescription`, the text for users; other parts may contain secrets. A cancellation is always a
-/// `CancellationError`.
+/// A description contains the method, the host and the path template of the request, if present, and no body,
+/// header field, query or value of a path. Of an underlying error or a server error, a description contains
+/// only the `errorDescription`, the text for users; other parts may contain secrets. A cancellation is always
+/// a `CancellationError`.
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
     /// The request is invalid; nothing was sent.
     ///
-    /// `request` is the method and the path template, such as `GET /notes/{id}`, which an ``HTTPClient`` adds
-    /// for error texts; `nil` without a template, and in an error of a transport.
+    /// `request` is the method, the host and the path template, such as `GET api.example.com/notes/{id}`, for
+    /// error texts. An ``HTTPClient`` and the transports of this module add `request`; `nil` without a valid
+    /// host and a template.
     case preparation(HTTPError.PreparationFailure, request: String? = nil)
 
     /// The exchange ended without a complete response.
     ///
-    /// `request` is the method and the path template, as in ``preparation(_:request:)``.
+    /// `request` is the method, the host and the path template, as in ``preparation(_:request:)``.
     case transport(HTTPError.TransportFailure, request: String? = nil)
 
     /// The server responded with a status outside the success statuses of the request.
@@ -100,7 +101,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         case .status(let error): error.description
         case .decoding(let error): error.description
         case .authentication(let error) where Self.saysSessionEnd(error): error.sentence
-        case .authentication(let error): "There are no credentials to send. \(error.sentence)"
+        case .authentication(let error): ErrorText.joined("No credentials are available.", error)
         }
     }
 
@@ -118,7 +119,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         }
     }
 
-    /// Returns the error with the method and the path template of `request`, unless already present.
+    /// Returns the error with the method, the host and the path template of `request`, unless already present.
     func naming(_ request: some HTTPRequest) -> HTTPError { self.naming(HTTPCall.name(of: request)) }
 
     /// Returns the error with `request` for error texts, unless already present.
@@ -128,12 +129,6 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         case .transport(let error, nil): .transport(error, request: request)
         default: self
         }
-    }
-
-    /// Joins a sentence with the first line of the cause's text.
-    fileprivate static func sentence(_ text: String, because error: any Error) -> String {
-        let cause = error.sentence.prefix { !$0.isNewline }
-        return cause == "\(text)." ? "\(text)." : "\(text). \(cause)"
     }
 }
 
@@ -225,12 +220,12 @@ extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
         let type = self.response.headers[.contentType]?.prefix { $0 != ";" && $0 != " " }.lowercased()
         // A network that requires a sign-in responds in place of the server.
         let isPage = type == "text/html" || type == "application/xhtml+xml"
-        let help = isPage ? " It is a web page, perhaps of a network that one has to sign in to." : ""
-        let text = "The answer to \(self.response.request.summary) could not be read"
+        let help = isPage ? " The response is a web page, perhaps of a network that requires a sign-in." : ""
+        let text = "The response to \(self.response.request.summary) could not be decoded."
         if self.response.body.isEmpty, self.underlying is DecodingError {
-            return "\(text). The body is empty. Make the output an optional where the answer may be absent."
+            return "\(text) The body is empty. If the body may be absent, make the output an optional."
         }
-        return HTTPError.sentence(text, because: self.underlying) + help
+        return ErrorText.joined(text, firstLineOf: self.underlying) + help
     }
 }
 
@@ -274,7 +269,7 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
     /// A text for users, without secrets.
     public var description: String {
         let own = (self.serverError as? any LocalizedError)?.errorDescription.flatMap(ErrorText.line)
-        let text = "The server answered \(self.response.request.summary) with status \(self.status)"
+        let text = "The response to \(self.response.request.summary) has status \(self.status)"
         return own.map { "\(text): \($0)" } ?? "\(text)."
     }
 }
@@ -361,23 +356,24 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
     /// A text for users, without secrets.
     public var description: String {
         switch self {
-        case .unreachable(let error): HTTPError.sentence("The server could not be reached", because: error)
-        case .notResolved(let error): HTTPError.sentence("The server's name has no address", because: error)
-        case .notConnected(let error): HTTPError.sentence("There is no connection to the server", because: error)
+        case .unreachable(let error): ErrorText.joined("The server could not be reached.", firstLineOf: error)
+        case .notResolved(let error): ErrorText.joined("The host name could not be resolved.", firstLineOf: error)
+        case .notConnected(let error):
+            ErrorText.joined("The connection to the server could not be established.", firstLineOf: error)
         case .insecureConnection(let error):
-            HTTPError.sentence("The connection to the server is not secure", because: error)
+            ErrorText.joined("The connection to the server is not secure.", firstLineOf: error)
         case .closedWithoutAnswer(let error):
-            HTTPError.sentence("The connection ended before an answer", because: error)
-        case .timedOut(let time): "The server did not answer within \(ErrorText.time(time))."
-        case .deadlineExceeded(let time): "The answer was not complete within \(ErrorText.time(time))."
-        case .notHTTP: "The answer is not valid HTTP."
-        case .truncated(let expected?, let received): "The answer ended after \(received) of \(expected) bytes."
-        case .truncated(nil, let received): "The answer ended early, after \(ErrorText.count(received, "byte"))."
-        case .damagedContent(let coding): "The answer's content is not valid \(coding)."
-        case .headTooLarge(let limit): "The head of the answer is larger than \(limit) bytes."
-        case .bodyTooLarge(let limit): "The answer is larger than \(limit) bytes."
-        case .serverBusy(let time): "The server wants to be left alone for \(ErrorText.time(time))."
-        case .redirectRefused(let reason): "A redirection was not followed: \(reason.description)."
+            ErrorText.joined("The connection ended before a response.", firstLineOf: error)
+        case .timedOut(let time): "The server did not respond within \(ErrorText.time(time))."
+        case .deadlineExceeded(let time): "The response was not complete within \(ErrorText.time(time))."
+        case .notHTTP: "The response is not valid HTTP."
+        case .truncated(let expected?, let received): "The response is incomplete: \(received) of \(expected) bytes."
+        case .truncated(nil, let received): "The response ended early, after \(ErrorText.count(received, "byte"))."
+        case .damagedContent(let coding): "The content of the response is not valid \(coding)."
+        case .headTooLarge(let limit): "The header section of the response is larger than \(limit) bytes."
+        case .bodyTooLarge(let limit): "The response is larger than \(limit) bytes."
+        case .serverBusy(let time): "The server is busy. Try again after \(ErrorText.time(time))."
+        case .redirectRefused(let reason): "The redirection was refused: \(reason.description)."
         }
     }
 }
@@ -411,10 +407,10 @@ extension HTTPError {
         /// The reason, as the end of a sentence.
         public var description: String {
             switch self {
-            case .insecure: "it leads from a secure to an insecure place"
-            case .unknownScheme: "it leads to something that is not the web"
-            case .carriesBody: "it would carry the body to another server"
-            case .tooMany(let limit): "there were more than \(limit)"
+            case .insecure: "the target is not secure (http instead of https)"
+            case .unknownScheme: "the scheme of the target is neither http nor https"
+            case .carriesBody: "the body of the request would go to another server"
+            case .tooMany(let limit): "the number of redirections exceeds \(limit)"
             }
         }
     }

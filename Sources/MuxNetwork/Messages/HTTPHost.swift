@@ -1,3 +1,5 @@
+import Foundation
+
 /// The server of a request: a name or an address, with or without a port.
 ///
 /// ```swift
@@ -27,6 +29,13 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
 
     /// Makes a host from `name` or `name:port`.
     public init(stringLiteral text: String) { self.text = text }
+
+    /// Makes the host of a URL, with the port if present; `nil` without a host.
+    init?(_ url: URL) {
+        guard let name = url.host(), !name.isEmpty else { return nil }
+        let bracketed = name.utf8.contains(UInt8(ascii: ":")) && !name.hasPrefix("[") ? "[\(name)]" : name
+        self = url.port.map { HTTPHost(bracketed, port: $0) } ?? HTTPHost(bracketed)
+    }
 
     /// The authority for a URL (RFC 3986, section 3.2.2), with a name according to RFC 1123, section 2.1.
     package func authority() throws(HTTPError.PreparationFailure) -> String {

@@ -71,14 +71,14 @@ public enum OAuthError: Error, Sendable {
         /// The fault as a sentence.
         var words: String {
             switch self {
-            case .address: "The redirection leads to another address than the one of this sign-in."
-            case .repeatedParameter: "The redirection has a parameter more than once."
-            case .missingState: "The redirection does not say to which sign-in it belongs (state)."
-            case .otherState: "The redirection belongs to another sign-in: its state is not the one that was sent."
-            case .missingIssuer: "The redirection does not name the issuer (iss)."
-            case .otherIssuer: "The redirection names another issuer (iss) than the one that was asked."
-            case .malformedError: "The error of the redirection is not a valid code."
-            case .missingCode: "The redirection brings no code."
+            case .address: "The redirection leads to another URL than the redirect URI."
+            case .repeatedParameter: "A parameter of the redirection is repeated."
+            case .missingState: "The redirection has no parameter state."
+            case .otherState: "The redirection belongs to another sign-in: the parameter state differs."
+            case .missingIssuer: "The redirection has no issuer (parameter iss)."
+            case .otherIssuer: "The issuer of the redirection (parameter iss) differs from the expected issuer."
+            case .malformedError: "The error code of the redirection is not valid."
+            case .missingCode: "The redirection has no authorization code."
             }
         }
     }
@@ -99,9 +99,9 @@ public enum OAuthError: Error, Sendable {
         /// The fault as the end of a sentence.
         var words: String {
             switch self {
-            case .notAnObject: "it is no JSON object"
-            case .field(let name): "its \(name) is missing or not valid"
-            case .tokenType: "the token is bound to a key and is no bearer token"
+            case .notAnObject: "the body is not a JSON object, or is too large"
+            case .field(let name): "the field \(name) is missing or not valid"
+            case .tokenType: "the token is bound to a key and is not a bearer token"
             case .status: "the status is neither a success nor a failure"
             }
         }
@@ -215,18 +215,20 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
     public var errorDescription: String? {
         switch self {
         case .refused(let refusal):
-            ErrorText.ended("The sign-in server refused (\(refusal.code))" + (refusal.words.map { ": \($0)" } ?? ""))
+            ErrorText.ended(
+                "The sign-in server refused the request (\(refusal.code))" + (refusal.words.map { ": \($0)" } ?? "")
+            )
         case .unavailable(let status, let time):
-            "The sign-in server cannot answer now (status \(status.code))."
-                + (time.map { " It asks for a pause of \(ErrorText.time($0))." } ?? "")
+            "The sign-in server is unavailable (status \(status.code))."
+                + (time.map { " Try again after \(ErrorText.time($0))." } ?? "")
         case .malformed(let status, let fault):
-            "The sign-in server's answer, with status \(status.code), makes no sense: \(fault.words)."
-        case .transport(let error): "The sign-in server could not be reached. \(error.sentence)"
+            "The response of the sign-in server (status \(status.code)) is not valid: \(fault.words)."
+        case .transport(let error): ErrorText.joined("The sign-in server could not be reached.", error)
         case .insecureEndpoint:
-            "The address of the sign-in server is not safe: it has to begin with https, and to have no fragment."
-        case .invalidParameter(let name): "The sign-in's \(name) cannot be sent."
+            "The URL of the sign-in server is not safe. The URL must begin with https:// and have no fragment."
+        case .invalidParameter(let name): "The parameter \(name) of the sign-in is repeated or not valid."
         case .foreignRedirect(let fault): fault.words
-        case .noRefreshToken: "The sign-in server gave no refresh token."
+        case .noRefreshToken: "The response of the sign-in server has no refresh token."
         }
     }
 

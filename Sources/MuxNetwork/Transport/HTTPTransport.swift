@@ -258,7 +258,13 @@ extension ValidatedTransport {
     /// - Returns: The response.
     /// - Throws: ``HTTPError`` without a complete response; `CancellationError`, at once, if the task is
     ///   cancelled.
-    public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.send(try ValidatedCall(call)) }
+    public func send(_ call: HTTPCall) async throws -> HTTPReply {
+        do {
+            return try await self.send(try ValidatedCall(call))
+        } catch {
+            throw error.naming(call)
+        }
+    }
 
     /// Sends a request and passes the response, with any status, to `sink` while the response arrives.
     ///
@@ -272,13 +278,17 @@ extension ValidatedTransport {
     /// - Throws: ``HTTPError`` without a complete response; the error of the sink; `CancellationError` if the
     ///   task is cancelled, as soon as the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        try await self.follow(
-            try ValidatedCall(call),
-            into: sink,
-            sizeLimit: nil,
-            deadline: call.deadline,
-            in: self.session
-        )
+        do {
+            return try await self.follow(
+                try ValidatedCall(call),
+                into: sink,
+                sizeLimit: nil,
+                deadline: call.deadline,
+                in: self.session
+            )
+        } catch {
+            throw error.naming(call)
+        }
     }
 
     /// Performs the exchanges of a call: the first exchange, and another exchange for each redirection.
@@ -340,7 +350,7 @@ extension HTTPTransport {
         do {
             return try await self.send(call)
         } catch {
-            throw HTTPError.ended(by: error)
+            throw HTTPError.ended(by: error).naming(call)
         }
     }
 
@@ -356,7 +366,7 @@ extension HTTPTransport {
             if let failure = sink.failure { throw failure }
             return head
         } catch {
-            throw sink.failure ?? HTTPError.ended(by: error)
+            throw sink.failure ?? HTTPError.ended(by: error).naming(call)
         }
     }
 }
@@ -369,6 +379,9 @@ extension Error {
         default: self.isCancellation
         }
     }
+
+    /// The error, with the name of `call` if the error is an ``HTTPError``.
+    func naming(_ call: HTTPCall) -> any Error { (self as? HTTPError)?.naming(call.name) ?? self }
 }
 
 extension HTTPError {

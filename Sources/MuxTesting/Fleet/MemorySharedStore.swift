@@ -24,7 +24,7 @@ public final class MemorySharedStore: Sendable {
         public var errorDescription: String? { self.description }
 
         /// A text for the test's log.
-        public var description: String { "The shared store of the test is away." }
+        public var description: String { "The shared store of the test is disconnected." }
     }
 
     fileprivate struct State: Sendable {

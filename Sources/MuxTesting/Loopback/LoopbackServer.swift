@@ -240,7 +240,7 @@ extension LoopbackServer {
             case .cannotListen(let code, let port):
                 "The loopback server cannot listen\(port.map { " on port \($0)" } ?? ""). "
                     + ErrorText.sentence(of: NSError(domain: NSPOSIXErrorDomain, code: Int(code)))
-            case .alreadyRunning: "The loopback server is running already."
+            case .alreadyRunning: "The loopback server is already running."
             }
         }
     }

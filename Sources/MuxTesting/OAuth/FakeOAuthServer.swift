@@ -301,7 +301,7 @@ extension FakeOAuthServer {
         /// A text for the test's log.
         public var description: String {
             switch self {
-            case .invalidCredentials: "The fake server does not know this user with this password."
+            case .invalidCredentials: "The fake server has no user with this name and password."
             case .invalidGrant: "The fake server refused the refresh token."
             case .unavailable: "The fake server is unavailable."
             }

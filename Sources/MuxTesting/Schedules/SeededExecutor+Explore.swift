@@ -122,16 +122,16 @@ extension SeededExecutor {
                 "MUX_SEED=\(seed): \(underlying)"
             case .stuck(let seed):
                 """
-                MUX_SEED=\(seed): no job is ready. The operation waits for an event that never happens, or that a schedule cannot see: \
+                MUX_SEED=\(seed): no job is ready. The operation waits for an event that never happens, or that a schedule cannot detect: \
                 \(Self.unseen)
                 """
             case .outside(let seed, let underlying):
                 """
-                MUX_SEED=\(seed): virtual time passed beside work that a schedule cannot see: \(Self.unseen) \
-                The error after that: \(underlying)
+                MUX_SEED=\(seed): virtual time passed during work that a schedule cannot detect: \(Self.unseen) \
+                The error after the work: \(underlying)
                 """
             case .invalidEnvironment(let name, let value):
-                "\(name) is \"\(value)\" in the environment; it has to be a non-negative integer."
+                "\(name) is \"\(value)\" in the environment; the value must be a non-negative integer."
             }
         }
 

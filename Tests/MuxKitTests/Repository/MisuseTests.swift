@@ -74,12 +74,12 @@ struct MisuseTests {
         let lines = self.lines.withLock { $0 }
         #expect(
             lines == [
-                "Two multiplexers have the cacheKey \"Number\": they share entries on disk, and the later save wins.",
-                "An entry on disk of \"Text\" cannot be decoded as Int: it is ignored; raise the schemaVersion of the policy, "
-                    + "or add a migration.",
-                "The stored tokens are damaged and cannot be used. A sign-in takes their place.",
-                "The multiplexer \"Mismatched\" has another repository than its dependency: its requests fail, since a sign-out "
-                    + "would reach only one of them.",
+                "Two multiplexers have the cacheKey \"Number\" and share entries on disk. The later save wins.",
+                "An entry on disk of \"Text\" cannot be decoded as Int and is ignored. Raise the schemaVersion of the "
+                    + "policy, or add a migration.",
+                "The stored tokens are damaged and cannot be used. A sign-in replaces the tokens.",
+                "The multiplexer \"Mismatched\" has another repository than its dependency. Requests fail, because a "
+                    + "sign-out would reach only one repository.",
             ]
         )
     }

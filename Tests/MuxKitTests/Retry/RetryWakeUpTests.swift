@@ -252,7 +252,7 @@ struct RetryWakeUpTests {
         #expect(error?.reason == .timeExhausted)
         #expect(error?.lastError is Flaky)
         #expect(helper.tearDowns == 1)
-        #expect(self.world.lines.withLock { $0.contains("retry: waiting until woken") })
+        #expect(self.world.lines.withLock { $0.contains("retry: waiting for a wake-up") })
     }
 
     @Test func `CO-37 a wake up one second before the time is over gets its attempt`() async throws {

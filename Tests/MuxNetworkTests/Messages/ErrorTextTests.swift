@@ -155,38 +155,16 @@ struct ErrorTextTests {
 
     private func situations() async throws -> [(error: any Error, text: String)] {
         let offline = HTTPError.transport(.notResolved(URLError(.notConnectedToInternet)))
-        let keyed = "The answer to GET /people/{id}/profile could not be read."
         return [
-            (await self.failure(404, "{}"), "The server answered GET /people/{id}/profile with status 404 Not Found."),
-            (
-                await self.failure(409, #"{"detail":"This name is taken."}"#),
-                "The server answered GET /people/{id}/profile with status 409 Conflict: This name is taken."
-            ),
-            (
-                await self.decodingFailure(#"{"age":3,"pets":[{"name":"a"},{"nom":"b"}]}"#),
-                "\(keyed) “name” is missing at pets[1]."
-            ),
-            (
-                await self.decodingFailure(#"{"age":"hunter2","pets":[]}"#),
-                "\(keyed) What is there is not of type Int at age."
-            ),
-            (await self.decodingFailure(#"{"age":null,"pets":[]}"#), "\(keyed) What is there is null at age."),
-            (await self.decodingFailure("hunter2"), "\(keyed) It is not valid JSON."),
-            (
-                await self.failure(200, "<html>hunter2</html>", type: "text/html; charset=utf-8"),
-                """
-                \(keyed) It is not valid JSON. It is a web page, perhaps of a network that one has to sign in to.
-                """
-            ),
-            (offline, "The server's name has no address. The device is offline."),
+            (offline, "The host name could not be resolved. The device is offline."),
             (
                 HTTPError.authentication(RunnerError.updateFailed(underlying: OAuthError.transport(offline))),
                 """
-                There are no credentials to send. The dependency could not be renewed: the update was refused. The sign-in server \
-                could not be reached. The server's name has no address. The device is offline.
+                No credentials are available. The dependency could not be renewed: the update was refused. The sign-in server \
+                could not be reached. The host name could not be resolved. The device is offline.
                 """
             ),
-            (HTTPError.transport(.timedOut(after: .seconds(20))), "The server did not answer within 20 seconds."),
+            (HTTPError.transport(.timedOut(after: .seconds(20))), "The server did not respond within 20 seconds."),
             (
                 HTTPError.transport(.unreachable(Careless())),
                 "The server could not be reached. The cause is Careless."
@@ -197,28 +175,28 @@ struct ErrorTextTests {
             ),
             (
                 HTTPError.preparation(.missingPathValue(name: "id")),
-                "The path of the request lacks a value for “id”."
+                "The placeholder “id” of the path has no value."
             ),
             (
                 HTTPError.preparation(.encoding(self.unencodable)),
-                "The request could not be encoded. A value of type Double cannot be encoded."
+                "The body of the request could not be encoded. A value of type Double cannot be encoded."
             ),
             (
                 try await self.signInFailure(
                     400,
                     #"{"error":"invalid_grant","error_description":"Wrong name or password"}"#
                 ),
-                "The sign-in server refused (invalid_grant): Wrong name or password."
+                "The sign-in server refused the request (invalid_grant): Wrong name or password."
             ),
             (
                 try await self.signInFailure(400, #"{"error":"invalid_grant","error_description":"no token hunter2"}"#),
-                "The sign-in server refused (invalid_grant)."
+                "The sign-in server refused the request (invalid_grant)."
             ),
             (
                 try await self.signInFailure(200, #"{"token_type":"Bearer"}"#),
-                "The sign-in server's answer, with status 200, makes no sense: its access_token is missing or not valid."
+                "The response of the sign-in server (status 200) is not valid: the field access_token is missing or not valid."
             ),
-            (try await self.signInFailure(503, ""), "The sign-in server cannot answer now (status 503)."),
+            (try await self.signInFailure(503, ""), "The sign-in server is unavailable (status 503)."),
             (
                 RunnerError.signInFailed(underlying: Problem(detail: "The password is wrong.")),
                 "The sign-in failed. The password is wrong."
@@ -227,14 +205,14 @@ struct ErrorTextTests {
                 RunnerError.tokensNotStored(underlying: self.fileSystem(.write, .ENOSPC)),
                 """
                 The new tokens could not be stored. The file system could not write to a file: No space left on device. \
-                Something has to be removed first.
+                Remove other files first.
                 """
             ),
             (
                 self.fileSystem(.open, .EACCES),
                 """
-                The file system could not open or create a file: Permission denied. The folder has to be one that this program \
-                may write to.
+                The file system could not open or create a file: Permission denied. Use a folder that is writable for this \
+                program.
                 """
             ),
             (
@@ -242,20 +220,21 @@ struct ErrorTextTests {
             ),
             (
                 await self.gaveUp(offline),
-                "Gave up after 3 attempts. The last error: The server's name has no address. The device is offline."
+                "Gave up after 3 attempts. The last error: The host name could not be resolved. The device is offline."
             ),
             (MuxError.timedOut(after: .seconds(60)), "The fetch did not end within 60 seconds."),
             (
-                MuxError.wouldDeadlock, "The fetch waits for itself: it must not request what waits for it."
+                MuxError.wouldDeadlock,
+                "The fetch waits for itself. A fetch must not request a value that waits for the fetch."
             ),
             (
                 MuxError.repositoryMismatch,
                 """
-                The multiplexer, media or cache belongs to another repository than the token that it needs, so that a sign-out \
-                would not reach both. Give both the same one.
+                The multiplexer, media or cache has another repository than the token, so a sign-out would not reach both. \
+                Use the same repository for both.
                 """
             ),
-            (SilenceableError(offline), "The server's name has no address. The device is offline."),
+            (SilenceableError(offline), "The host name could not be resolved. The device is offline."),
             (
                 CriticalError(Problem(detail: "The account is closed.")),
                 "No further call can succeed. The account is closed."
@@ -264,7 +243,7 @@ struct ErrorTextTests {
                 MediaError.disk(self.fileSystem(.write, .EIO)),
                 "The file system could not write to a file: Input/output error."
             ),
-            (JSONWebToken.ParsingError.noClaims, "The token says nothing that can be read."),
+            (JSONWebToken.ParsingError.noClaims, "The claims of the token are not a JSON object."),
         ]
     }
 
@@ -273,97 +252,277 @@ struct ErrorTextTests {
         let cut = HTTPError.truncated(expected: nil, received: 1)
         let plain = HTTPEndPoint(host: "api.example.com", path: "/notes/\("hunter2")")
         let bare = HTTPEndPoint(host: "api.example.com", path: "/\("hunter2")")
-        let relative = try #require(URL(string: "/hunter2"))
+        let signed = try #require(URL(string: "https://hunter2:hunter2@api.example.com/hunter2"))
+        let failed = "GET api.example.com/notes/{id} failed."
+        let unsent = "GET api.example.com/notes/{id} cannot be sent."
         return [
-            (await self.asking(Ask(), late), "GET /notes/{id} failed. The server did not answer within 20 seconds."),
-            (await self.asking(Ask(), cut), "GET /notes/{id} failed. The answer ended early, after 1 byte."),
+            (await self.asking(Ask(), late), "\(failed) The server did not respond within 20 seconds."),
+            (await self.asking(Ask(), cut), "\(failed) The response ended early, after 1 byte."),
             (
-                await self.asking(),
-                "GET /notes/{id} failed. The server could not be reached. The cause is Weather.storm."
+                await self.asking(Ask(), HTTPError.truncated(expected: 9, received: 5)),
+                "\(failed) The response is incomplete: 5 of 9 bytes."
+            ),
+            (await self.asking(), "\(failed) The server could not be reached. The cause is Weather.storm."),
+            (
+                await self.asking(Ask(), HTTPError.unreachable(HTTPError.unreachable(Weather.storm))),
+                "\(failed) The server could not be reached. The cause is Weather.storm."
+            ),
+            (
+                await self.asking(Ask(), HTTPError.redirectRefused(.tooMany(limit: 10))),
+                "\(failed) The redirection was refused: the number of redirections exceeds 10."
+            ),
+            (
+                await self.asking(Ask(), HTTPError.transport(.serverBusy(retryAfter: .seconds(120)))),
+                "\(failed) The server is busy. Try again after 2 minutes."
             ),
             (
                 await self.asking(Ask(endPoint: plain, pathValues: [:]), late),
-                "GET /notes/{} failed. The server did not answer within 20 seconds."
+                "GET api.example.com/notes/{} failed. The server did not respond within 20 seconds."
             ),
             (
                 await self.asking(Ask(endPoint: bare, pathValues: [:]), late),
-                "The server did not answer within 20 seconds."
+                "GET api.example.com failed. The server did not respond within 20 seconds."
             ),
-            (
-                await self.asking(Ask(pathValues: [:])),
-                "GET /notes/{id} cannot be sent. The path of the request lacks a value for “id”."
-            ),
+            (await self.asking(Ask(pathValues: [:])), "\(unsent) The placeholder “id” of the path has no value."),
             (
                 await self.asking(Ask(pathValues: ["id": "1", "ib\u{202e}": "hunter2"])),
-                "GET /notes/{id} cannot be sent. The path of the request has no place for the value of “ib\\u{202e}”."
+                "\(unsent) The path of the request has no placeholder “ib\\u{202e}”."
             ),
             (
                 await self.failure { try HTTPClient().call(for: Ask(pathValues: [:])) },
-                "GET /notes/{id} cannot be sent. The path of the request lacks a value for “id”."
+                "\(unsent) The placeholder “id” of the path has no value."
             ),
             (
                 await self.asking(Ask(headers: ["X-A": "hunter2\n"])),
-                """
-                GET /notes/{id} cannot be sent. The header field “X-A” has a character that cannot be sent, in its name or \
-                its value.
-                """
+                "\(unsent) The header field “X-A” has an invalid character in the name or the value."
             ),
             (
                 await self.asking(Ask(headers: ["Host": "hunter2"])),
-                """
-                GET /notes/{id} cannot be sent. The request must not set the header field “Host”; the transport does.
-                """
+                "\(unsent) The request must not set the header field “Host”; the transport sets the field."
             ),
             (
                 await self.asking(Ask(method: .post, body: .json(["x": Double.nan]))),
-                "POST /notes/{id} cannot be sent. The request could not be encoded. A value of type Double cannot be encoded.",
+                """
+                POST api.example.com/notes/{id} cannot be sent. The body of the request could not be encoded. A value of type \
+                Double cannot be encoded.
+                """
             ),
-            (await self.asking(Ask(method: "NOT ONE")), "The method of the request is not valid."),
+            (
+                await self.asking(Ask(method: "NOT ONE")),
+                "The request to api.example.com/notes/{id} cannot be sent. The method of the request is not valid."
+            ),
+            (
+                await self.failure { let _: Data = try await HTTPClient().get(signed) },
+                """
+                GET api.example.com cannot be sent. The URL of the request contains user information. Send user names and \
+                passwords in a header field.
+                """
+            ),
             (
                 try await self.asking(at: "https://api.example.com/hunter2?key=hunter2"),
-                "The server answered a GET request with status 404 Not Found."
+                "The response to GET api.example.com has status 404 Not Found."
             ),
             (
-                try await self.asking(at: "https://api.example.com/hunter2", appending: "/notes"),
-                "The server answered GET /…/notes with status 404 Not Found."
+                try await self.asking(at: "https://api.example.com:8443/hunter2", appending: "/notes"),
+                "The response to GET api.example.com:8443/…/notes has status 404 Not Found."
             ),
             (
                 try await self.asking(at: "https://api.example.com"),
-                "The server answered GET / with status 404 Not Found."
+                "The response to GET api.example.com/ has status 404 Not Found."
             ),
             (
-                try await self.refusal(of: "https://hunter2:hunter2@api.example.com/"),
-                "The address of the request has the name of a user in it. Send names and passwords in a header field."
+                await self.failure(404, "{}"),
+                "The response to GET api.example.com/people/{id}/profile has status 404 Not Found."
             ),
             (
-                try await self.refusal(of: "/hunter2"),
-                "The address of the request has no scheme: it has to begin with https:// and the name of a host."
+                await self.failure(409, #"{"detail":"This name is taken."}"#),
+                "The response to GET api.example.com/people/{id}/profile has status 409 Conflict: This name is taken."
+            ),
+        ]
+    }
+
+    /// Errors of requests by other parts of the library than `HTTPClient.output(of:)`.
+    private func situationsOfCallers() async throws -> [(error: any Error, text: String)] {
+        let late = HTTPError.TransportFailure.timedOut(after: .seconds(20))
+        let client = HTTPClient(transport: ScriptedTransport([], thereafter: HTTPReply(status: 503)))
+        let unavailable = "The response to GET api.example.com/notes/{id} has status 503 Service Unavailable."
+        let url = try #require(URL(string: "https://hunter.example.com/hunter2?key=hunter2"))
+        let login = try #require(URL(string: "https://login.example.com/hunter2"))
+        let silent = ExchangeTransport { _, _ in throw late }
+        let endpoint = OAuthTokenEndpoint(url: login, client: OAuthClient(id: "app"), transport: silent)
+        let repository = MuxRepository(store: MemoryStore())
+        return [
+            (await self.failure { try await client.multiplexer(repository: repository, Ask()).request() }, unavailable),
+            (
+                await self.failure {
+                    try await client.multiplexerMap(repository: repository) { Ask(pathValues: ["id": $0]) }
+                        .request(key: "hunter2")
+                },
+                unavailable
             ),
             (
-                await self.failure { try ValidatedCall(HTTPCall(url: relative)) },
-                "The address of the request has no scheme: it has to begin with https:// and the name of a host."
+                await self.failure {
+                    try await retry(RetryPolicy(backoff: .immediate)) { try await client.output(of: Ask()) }
+                },
+                "Gave up after 3 attempts. The last error: \(unavailable)"
             ),
-            (try await self.refusal(of: "ftp://hunter2/"), "Only http and https can be requested, not ftp."),
-            (try await self.refusal(of: "https:///hunter2"), "The address of the request has no host."),
+            (
+                await self.failure { try await silent.send(HTTPCall(url: url)) },
+                "GET hunter.example.com failed. The server did not respond within 20 seconds."
+            ),
+            (
+                await self.failure {
+                    try await silent.stream(HTTPCall(method: "HEAD", url: url), into: HTTPBuffer(limit: 1))
+                },
+                "HEAD hunter.example.com failed. The server did not respond within 20 seconds."
+            ),
+            (
+                await self.failure { try await endpoint.refresh("hunter2") },
+                """
+                The sign-in server could not be reached. POST login.example.com failed. The server did not respond within 20 \
+                seconds.
+                """
+            ),
+        ]
+    }
+
+    /// Errors of a request for a file.
+    private func situationsOfMedia() async throws -> [(error: any Error, text: String)] {
+        let url = try #require(URL(string: "https://hunter2@media.example.com:8443/films/1.mp4?key=hunter2#hunter2"))
+        let plain = try #require(URL(string: "https://media.example.com:8443/films/1.mp4?key=hunter2#hunter2"))
+        let late = HTTPError.timedOut(after: .seconds(20))
+        let body = HTTPReply(status: 200, headers: [.contentLength: "1"], body: Data("x".utf8))
+        var page = body
+        page.headers[.contentType] = "text/html"
+        let failed = "GET media.example.com:8443/films/1.mp4 failed."
+        return [
+            (
+                await self.fetching(plain, .success(HTTPReply(status: 404))),
+                "The response to GET media.example.com:8443/films/1.mp4 has status 404 Not Found."
+            ),
+            (await self.fetching(plain, .failure(late)), "\(failed) The server did not respond within 20 seconds."),
+            (
+                await self.fetching(plain, .failure(Weather.storm)),
+                "\(failed) The server could not be reached. The cause is Weather.storm."
+            ),
+            (
+                await self.fetching(plain, .success(body), sha256: String(repeating: "0", count: 64)),
+                "\(failed) The digest of the file differs from the expected digest."
+            ),
+            (
+                await self.fetching(plain, .success(page), accepts: [.jpeg]),
+                "\(failed) The response is of the unexpected type text/html."
+            ),
+            (
+                await self.fetching(url, .success(body)),
+                """
+                GET media.example.com:8443/films/1.mp4 cannot be sent. The URL of the request contains user information. Send \
+                user names and passwords in a header field.
+                """
+            ),
+        ]
+    }
+
+    /// The error of a request for a file with one response.
+    private func fetching(
+        _ url: URL,
+        _ outcome: Result<HTTPReply, any Error>,
+        sha256: String? = nil,
+        accepts: [HTTPMediaType]? = nil
+    ) async -> any Error {
+        let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let media = AsyncMedia(
+            directory: folder,
+            transport: ScriptedTransport { call, _ in
+                _ = try ValidatedCall(call)
+                return try outcome.get()
+            },
+            accepts: accepts,
+            retry: .never,
+            budget: nil,
+            durability: .relaxed,
+            repository: MuxRepository(store: MemoryStore())
+        )
+        return await self.failure { try await media.request(url: url, sha256: sha256) }
+    }
+
+    /// Errors without a request, or of a request without a valid host.
+    private func situationsOfURLs() async throws -> [(error: any Error, text: String)] {
+        let relative = try #require(URL(string: "/hunter2"))
+        let noScheme = "The URL of the request has no scheme. A URL begins with https:// and the name of a host."
+        let noUser =
+            "The URL of the request contains user information. Send user names and passwords in a header field."
+        return [
+            (try await self.refusal(of: "https://hunter2:hunter2@api.example.com/"), noUser),
+            (
+                await self.asking(Ask(endPoint: HTTPEndPoint(host: "hunter2@api.example.com", path: "/notes/{id}"))),
+                "GET /notes/{id} cannot be sent. \(noUser)"
+            ),
+            (try await self.refusal(of: "/hunter2"), noScheme),
+            (await self.failure { try ValidatedCall(HTTPCall(url: relative)) }, noScheme),
+            (
+                try await self.refusal(of: "ftp://hunter2/"),
+                "The scheme of the URL is ftp; only http and https are supported."
+            ),
+            (try await self.refusal(of: "https:///hunter2"), "The URL of the request has no host."),
+        ]
+    }
+
+    /// Errors inside errors of the same kind.
+    private func nestedSituations() async -> [(error: any Error, text: String)] {
+        let refused = RunnerError.updateFailed(underlying: RunnerError.updateFailed(underlying: Weather.storm))
+        let renewal = "The dependency could not be renewed: the update was refused."
+        return [
+            (refused, "\(renewal) The cause is Weather.storm."),
+            (
+                HTTPError.authentication(RunnerError.updateFailed(underlying: HTTPError.authentication(refused))),
+                "No credentials are available. \(renewal) The cause is Weather.storm."
+            ),
+            (
+                CriticalError(CriticalError(Weather.storm)),
+                "No further call can succeed. The cause is Weather.storm."
+            ),
+            (
+                await self.gaveUp(await self.gaveUp(Weather.storm)),
+                "Gave up after 3 attempts. The last error: The cause is Weather.storm."
+            ),
+            (
+                HTTPError.transport(.notConnected(URLError(.cannotConnectToHost))),
+                "The connection to the server could not be established."
+            ),
         ]
     }
 
     private func situationsOfBodies() async throws -> [(error: any Error, text: String)] {
-        let keyed = "The answer to GET /people/{id}/profile could not be read."
+        let keyed = "The response to GET api.example.com/people/{id}/profile could not be decoded."
         return [
             (
-                await self.decodingFailure(""),
-                "\(keyed) The body is empty. Make the output an optional where the answer may be absent."
+                await self.decodingFailure(#"{"age":3,"pets":[{"name":"a"},{"nom":"b"}]}"#),
+                "\(keyed) “name” is missing at pets[1]."
             ),
-            (await self.decodingFailure(#"{"age":3,"pets":["#), "\(keyed) It is not valid JSON."),
-            (await self.decodingFailure("[]"), "\(keyed) What is there is not an object."),
-            (await self.decodingFailure("null"), "\(keyed) What is there is null."),
-            (await self.decodingFailure(#"{"age":3,"pets":{}}"#), "\(keyed) What is there is not a list at pets."),
-            (await self.decodingFailure(#"{"age":3,"pets":[null]}"#), "\(keyed) What is there is null at pets[0]."),
             (
-                await self.decodingFailure(#"{"age":3,"pets":[7]}"#),
-                "\(keyed) What is there is not an object at pets[0]."
+                await self.decodingFailure(#"{"age":"hunter2","pets":[]}"#),
+                "\(keyed) The value at age is not of type Int."
             ),
+            (await self.decodingFailure(#"{"age":null,"pets":[]}"#), "\(keyed) The value at age is null."),
+            (await self.decodingFailure("hunter2"), "\(keyed) The data is not valid JSON."),
+            (
+                await self.failure(200, "<html>hunter2</html>", type: "text/html; charset=utf-8"),
+                """
+                \(keyed) The data is not valid JSON. The response is a web page, perhaps of a network that requires a sign-in.
+                """
+            ),
+            (
+                await self.decodingFailure(""),
+                "\(keyed) The body is empty. If the body may be absent, make the output an optional."
+            ),
+            (await self.decodingFailure(#"{"age":3,"pets":["#), "\(keyed) The data is not valid JSON."),
+            (await self.decodingFailure("[]"), "\(keyed) The value is not an object."),
+            (await self.decodingFailure("null"), "\(keyed) The value is null."),
+            (await self.decodingFailure(#"{"age":3,"pets":{}}"#), "\(keyed) The value at pets is not an array."),
+            (await self.decodingFailure(#"{"age":3,"pets":[null]}"#), "\(keyed) The value at pets[0] is null."),
+            (await self.decodingFailure(#"{"age":3,"pets":[7]}"#), "\(keyed) The value at pets[0] is not an object."),
         ]
     }
 
@@ -376,41 +535,41 @@ struct ErrorTextTests {
             (self.tooMany(1), "The task refused the dependency again after 1 update in 1 ms."),
             (self.tooMany(2), "The task refused the dependency again after 2 updates in 1 ms."),
             (self.refusedAgain(1), "The dependency was refused again after 1 update within 1 hour."),
-            (RunnerError.timedOut(after: .seconds(5)), "There was no result within 5 seconds."),
+            (RunnerError.timedOut(after: .seconds(5)), "The call did not end within 5 seconds."),
             (
                 RunnerError.updateTimedOut(after: .milliseconds(1_500)),
                 "The dependency could not be renewed within 1.5 seconds."
             ),
             (
                 OAuthError.unavailable(503, retryAfter: .nanoseconds(119_999_839_502)),
-                "The sign-in server cannot answer now (status 503). It asks for a pause of 2 minutes."
+                "The sign-in server is unavailable (status 503). Try again after 2 minutes."
             ),
             (
                 try await self.redirected("?\(refused)", to: "app:/hunter2"),
-                "The redirection leads to another address than the one of this sign-in."
+                "The redirection leads to another URL than the redirect URI."
             ),
-            (try await self.redirected("?\(refused)&code=b"), "The redirection has a parameter more than once."),
+            (try await self.redirected("?\(refused)&code=b"), "A parameter of the redirection is repeated."),
             (
                 try await self.redirected("?code=hunter2"),
-                "The redirection does not say to which sign-in it belongs (state)."
+                "The redirection has no parameter state."
             ),
             (
                 try await self.redirected("?code=hunter2&state=hunter2"),
-                "The redirection belongs to another sign-in: its state is not the one that was sent."
+                "The redirection belongs to another sign-in: the parameter state differs."
             ),
             (
                 try await self.redirected("?error=access_denied&state=STATE", issuer: "https://login.example.com"),
-                "The redirection does not name the issuer (iss)."
+                "The redirection has no issuer (parameter iss)."
             ),
             (
                 try await self.redirected("?\(refused)&iss=hunter2", issuer: "https://login.example.com"),
-                "The redirection names another issuer (iss) than the one that was asked."
+                "The issuer of the redirection (parameter iss) differs from the expected issuer."
             ),
             (
                 try await self.redirected("?error=%22hunter2&state=STATE"),
-                "The error of the redirection is not a valid code."
+                "The error code of the redirection is not valid."
             ),
-            (try await self.redirected("?state=STATE"), "The redirection brings no code."),
+            (try await self.redirected("?state=STATE"), "The redirection has no authorization code."),
             (BadDependency(), "The dependency was refused."),
         ]
     }
@@ -429,22 +588,28 @@ struct ErrorTextTests {
                 LoopbackServer.Failure.cannotListen(code: POSIXError.Code.EMFILE.rawValue),
                 "The loopback server cannot listen. Too many open files."
             ),
-            (LoopbackServer.Failure.alreadyRunning, "The loopback server is running already."),
+            (LoopbackServer.Failure.alreadyRunning, "The loopback server is already running."),
             (FakeOAuthServer.Failure.unavailable, "The fake server is unavailable."),
             (ScriptEnded(call: 4), "The script has no outcome for call 4."),
             (ConformanceFailure(rule: "It keeps", detail: "it did not"), "It keeps: it did not."),
-            (MemorySharedStore.Away(), "The shared store of the test is away."),
+            (MemorySharedStore.Away(), "The shared store of the test is disconnected."),
         ]
     }
 
     private func allSituations() async throws -> [(error: any Error, text: String)] {
-        try await self.situations() + self.situationsOfRequests() + self.situationsOfBodies()
+        try await self.allRequests() + self.situations() + self.situationsOfURLs() + self.nestedSituations()
             + self.situationsOfSessions() + self.situationsOfTests()
+    }
+
+    /// The errors of requests to a valid host.
+    private func allRequests() async throws -> [(error: any Error, text: String)] {
+        try await self.situationsOfRequests() + self.situationsOfCallers() + self.situationsOfMedia()
+            + self.situationsOfBodies()
     }
 
     @Test func `CO-25 an error says what failed, why, and what would help`() async throws {
         let situations = try await self.allSituations()
-        #expect(situations.count >= 80)
+        #expect(situations.count >= 100)
         for (error, text) in situations {
             #expect(error.localizedDescription == text)
             #expect("\(error)" == text)
@@ -452,34 +617,53 @@ struct ErrorTextTests {
         }
     }
 
+    @Test func `CS-08 no text contains a sentence twice, and each text of a request contains its host`() async throws {
+        for (error, _) in try await self.allSituations() {
+            let sentences = "\(error) ".components(separatedBy: ". ")
+            #expect(Set(sentences).count == sentences.count, "\(error)")
+        }
+        for (error, _) in try await self.allRequests() {
+            // The host occurs once, behind the method and before the path template.
+            let name = try Regex(#"(GET|HEAD|POST|request to) \w+\.example\.com(:8443)?(/\S*)? "#)
+            #expect(error.localizedDescription.matches(of: name).count == 1, "\(error)")
+            #expect(error.localizedDescription.ranges(of: "example.com").count == 1, "\(error)")
+        }
+    }
+
+    @Test(arguments: [("http://[::1]:8080/hunter2", "[::1]:8080"), ("https://10.0.0.1/", "10.0.0.1/")])
+    func `CS-08 an address in the name of a request is written as in the URL`(url: String, name: String) async throws {
+        let error = try await self.asking(at: url)
+        #expect("\(error)" == "The response to GET \(name) has status 404 Not Found.")
+    }
+
     @Test func `CO-25 the keys of a dictionary are data, and in no text`() throws {
         let error = try #require(throws: DecodingError.self) {
             try JSONDecoder().decode([String: Person].self, from: Data(#"{"hunter2":{"age":"x","pets":[]}}"#.utf8))
         }
-        #expect(ErrorText.sentence(of: error) == "What is there is not of type Int at ….age.")
+        #expect(ErrorText.sentence(of: error) == "The value at ….age is not of type Int.")
     }
 
     @Test func `CO-25 of a decoder that is not known only what is certain is told`() {
         let context = DecodingError.Context(codingPath: [], debugDescription: "hunter2")
         let errors: [(DecodingError, String)] = [
-            (.dataCorrupted(context), "What is there is not valid."),
-            (.valueNotFound([Any].self, context), "A list is missing."),
+            (.dataCorrupted(context), "The value is not valid."),
+            (.valueNotFound([Any].self, context), "An array is missing."),
             (.valueNotFound([String: Any].self, context), "An object is missing."),
             (.valueNotFound(Int.self, context), "A value of type Int is missing."),
-            (.typeMismatch(Int.self, context), "What is there is not of type Int."),
+            (.typeMismatch(Int.self, context), "The value is not of type Int."),
         ]
         for (error, text) in errors { #expect(ErrorText.sentence(of: error) == text) }
     }
 
     @Test func `CO-25 what a server says is one line, and not endless`() async throws {
         let error = await self.failure(409, #"{"detail":" a\nb\u2028c\u202e "}"#)
-        #expect(error.localizedDescription.hasSuffix(" with status 409 Conflict: a b c"))
+        #expect(error.localizedDescription.hasSuffix(" has status 409 Conflict: a b c"))
         #expect(
             ErrorText.line("\u{646}\u{645}\u{6cc}\u{200c}\u{634}\u{648}\u{62f}")
                 == "\u{646}\u{645}\u{6cc}\u{200c}\u{634}\u{648}\u{62f}"
         )
         let empty = await self.failure(409, #"{"detail":" "}"#)
-        #expect(empty.localizedDescription.hasSuffix(" with status 409 Conflict."))
+        #expect(empty.localizedDescription.hasSuffix(" has status 409 Conflict."))
         let long = await self.failure(409, #"{"detail":"\#(String(repeating: "x", count: 9_000))"}"#)
         #expect(long.localizedDescription.count < 400)
     }
@@ -568,7 +752,7 @@ struct ErrorTextTests {
         let url = try #require(URL(string: "https://login.example.com/token"))
         let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "my-app"), transport: transport)
         let error = await self.failure { try await endpoint.refresh("1/x+y=hunter2") }
-        #expect("\(error)" == "The sign-in server refused (invalid_grant).")
+        #expect("\(error)" == "The sign-in server refused the request (invalid_grant).")
     }
 
     @Test func `CO-25 no text has a secret, or says nothing`() async throws {

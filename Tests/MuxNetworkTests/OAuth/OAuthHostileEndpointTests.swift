@@ -23,7 +23,7 @@ struct OAuthHostileEndpointTests {
         var description: String {
             switch self {
             case .tokens(let refresh): "tokens with \(refresh ?? "none")"
-            case .error(.transport(let error)): "\(error)"
+            case .error(.transport(let error as HTTPError)): "\(error.nameless)"
             case .error(let error): "\(error)"
             }
         }

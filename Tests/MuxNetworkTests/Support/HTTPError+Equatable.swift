@@ -5,7 +5,7 @@ extension HTTPError: Equatable {
     /// Whether two errors say the same.
     public static func == (a: HTTPError, b: HTTPError) -> Bool { a.nameless.description == b.nameless.description }
 
-    private var nameless: HTTPError {
+    var nameless: HTTPError {
         switch self {
         case .preparation(let error, _): .preparation(error)
         case .transport(let error, _): .transport(error)

@@ -55,8 +55,8 @@ package struct POSIXFileSystem: FileSystem {
     /// A possible remedy for an error, as a sentence that follows another sentence; empty without a known
     /// remedy.
     static func help(for code: Int32) -> String {
-        if code == Self.noSpace || code == Self.overQuota { return " Something has to be removed first." }
-        return self.isForbidden(code) ? " The folder has to be one that this program may write to." : ""
+        if code == Self.noSpace || code == Self.overQuota { return " Remove other files first." }
+        return self.isForbidden(code) ? " Use a folder that is writable for this program." : ""
     }
 
     package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {

@@ -88,7 +88,7 @@ struct CurlError: Error, LocalizedError, CustomNSError {
 /// The proxy refused the name or the password from the environment.
 struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
     var isConnectivityFailure: Bool { false }
-    var errorDescription: String? { "The proxy refused the name or the password." }
+    var errorDescription: String? { "The proxy refused the user name or the password." }
 }
 
 extension HTTPExchangeStateMachine.Failure {

@@ -64,7 +64,7 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
 
     /// Writes the log message, once in a process.
     private static let missingLibraryIsLogged: Void = SystemLog(subsystem: "MuxKit", category: "network").write(
-        "libcurl.so.4 cannot be used, so requests are sent with URLSession, which does not survive every answer",
+        "libcurl.so.4 cannot be used. Requests use URLSession, which can crash on malformed responses.",
         isTrouble: true
     )
 
