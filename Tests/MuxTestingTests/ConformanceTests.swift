@@ -21,28 +21,28 @@ struct ConformanceTests {
 
     private static func rule(against fault: FaultyStore.Fault) -> String {
         switch fault {
-        case .throwsOnMiss, .hangsOnMiss: "An empty store holds nothing"
+        case .throwsOnMiss, .hangsOnMiss: "An empty store has no entry"
         case .roundsDates, .losesLifetimeFraction, .cutsPayload, .dropsExpired, .writesBehind, .savesFirstOnly,
             .evictsAtTen:
-            "What was saved is loaded whole"
-        case .loadTakesAway: "Loading changes nothing"
-        case .skipsMisses, .sortsNames, .dropsRepeatedNames: "Many are loaded in the order of their names"
-        case .checkRefusesAll, .checkRefusesWithoutKey: "What can be kept is not refused"
+            "A saved entry is loaded unchanged"
+        case .loadTakesAway: "A load has no effect on the store"
+        case .skipsMisses, .sortsNames, .dropsRepeatedNames: "Many entries are loaded in the order of the names"
+        case .checkRefusesAll, .checkRefusesWithoutKey: "A storable entry is not refused"
         case .ignoresRelaxedSave, .ignoresRelaxedRemoval, .ignoresRelaxedDomainRemoval:
-            "A relaxed call takes effect too"
-        case .keepsLaterDate, .remembersMisses, .remembersLoads, .keepsFirst: "A later save replaces an earlier one"
+            "A relaxed call has the same effect"
+        case .keepsLaterDate, .remembersMisses, .remembersLoads, .keepsFirst: "A later save replaces an earlier save"
         case .foldsCase, .normalisesUnicode, .joinsNamesWithSlash, .joinsNamesWithNothing, .mixesNoKeyWithEmpty,
             .cutsLongNames:
             "Names that differ in any byte name different entries"
-        case .removesFirstOnly, .removesDomainOfName, .removesKeyEverywhere: "A removed entry is gone, and no other"
-        case .removesDomainByPrefix: "Removing a domain leaves the others"
-        case .removingNothingRemovesAll, .savingNothingRemovesAll: "Calls without entries change nothing"
-        case .everythingStays, .removingEverythingStartsOver: "Removing everything keeps the session"
+        case .removesFirstOnly, .removesDomainOfName, .removesKeyEverywhere: "A removal removes only the named entries"
+        case .removesDomainByPrefix: "The removal of a domain keeps other domains"
+        case .removingNothingRemovesAll, .savingNothingRemovesAll: "A call without entries has no effect"
+        case .everythingStays, .removingEverythingStartsOver: "The removal of all entries keeps the session"
         case .sessionFalls: "The session number never falls"
         case .stampsSession, .hidesNextSession, .keepsEndedSession, .acceptsEndedSession, .lateSaveErases:
             "Entries of an earlier session do not exist"
-        case .revivesSession: "A session that has ended stays ended"
-        case .mixesCalls: "Many calls at once do not mix"
+        case .revivesSession: "An ended session remains ended"
+        case .mixesCalls: "Concurrent calls do not interfere"
         }
     }
 
@@ -60,21 +60,21 @@ struct ConformanceTests {
         case .remainingInMilliseconds: "A free lease goes to any caller"
         case .doorsOfTheirOwn, .givesToAnybody, .remainingIsWhatWasAsked, .throwsWhenHeld, .hangsWhenHeld:
             "A held lease goes to no other caller"
-        case .foldsOwners, .trimsOwners: "Owners are told apart letter by letter"
+        case .foldsOwners, .trimsOwners: "Owners with different names are different"
         case .extensionIsIgnored, .extensionAddsUp, .extensionIsNewTerm:
-            "Its holder has more time by asking again, in the same generation"
-        case .askingProlongs: "Asking for a lease that is held gives its holder no more time"
+            "The holder extends the lease by another request, in the same generation"
+        case .askingProlongs: "A request for a held lease does not extend the lease"
         case .givesNothingBack, .generationStays:
-            "A lease that was given back is free at once, and its generation rises"
+            "A lease is free after its return, and the generation rises"
         case .lateReturnFreesOther, .returnOfSameOwnerFrees, .lateReturnThrows:
-            "Giving back what is over changes nothing"
-        case .neverExpires, .expiresOneLate, .generationStartsOver: "A lease whose time is up is free"
-        case .loserTakesItBack: "Who lost the lease does not have it"
-        case .mixesCalls: "Of many who ask at once one gets it"
-        case .neverWakes: "Waiting ends when the lease is given back"
-        case .wakesOne: "All who wait are told"
-        case .hangsWhenOver: "Waiting ends at once for a term that is over"
-        case .ignoresCancellation, .wrongErrorWhenCancelled: "Waiting ends when the task is cancelled"
+            "The return of an ended term has no effect"
+        case .neverExpires, .expiresOneLate, .generationStartsOver: "An expired lease is free"
+        case .loserTakesItBack: "A former holder does not have the lease"
+        case .mixesCalls: "Exactly one of many concurrent callers gets the lease"
+        case .neverWakes: "A wait ends with the return of the lease"
+        case .wakesOne: "The return of the lease ends all waits"
+        case .hangsWhenOver: "A wait for an ended term ends at once"
+        case .ignoresCancellation, .wrongErrorWhenCancelled: "A wait ends with the cancellation of the task"
         }
     }
 

@@ -153,7 +153,7 @@ extension HTTPTransportConformance {
                     let failure = try await self.failure(text) {
                         try await self.reply(way, transport, HTTPCall(url: url))
                     }
-                    try self.expect(isExpected(failure), "\(text), the failure is another one: \(failure)")
+                    try self.expect(isExpected(failure), "\(text), the failure is unexpected: \(failure)")
                 }
             }
         }
@@ -186,9 +186,9 @@ extension HTTPTransportConformance {
         for answers in [[interim[0]], [interim[1]], [interim[0], interim[1], interim[1]]] {
             let script = self.ending(after: answers.joined() + self.text(200, "X-Last: 1\r\n", "body"))
             try await self.each(transport, answeredBy: script) { reply in
-                try self.expect(reply, 200, "body", "after \(answers.count) interim answers")
-                try self.expect(reply.headers["X-Last"] == "1", "the fields of the answer are missing")
-                try self.expect(reply.headers["Link"] == nil, "a field of an interim answer is in the answer")
+                try self.expect(reply, 200, "body", "after \(answers.count) interim responses")
+                try self.expect(reply.headers["X-Last"] == "1", "the fields of the response are missing")
+                try self.expect(reply.headers["Link"] == nil, "a field of an interim response is in the response")
             }
         }
     }
@@ -213,7 +213,10 @@ extension HTTPTransportConformance {
                     let call = HTTPCall(method: method, url: try self.url(base, target))
                     let reply = try await self.reply(way, transport, call)
                     try self.expect(reply, status, "", "asked for \(target)")
-                    try self.expect(reply.headers["X-It"] == "1", "the answer to \(target) is another one")
+                    try self.expect(
+                        reply.headers["X-It"] == "1",
+                        "the response to \(target) belongs to another request"
+                    )
                     let next = try await self.reply(way, transport, HTTPCall(url: try self.url(base, "/next")))
                     try self.expect(next, 200, "next", "asked after \(target)")
                 }
@@ -280,7 +283,7 @@ extension HTTPTransportConformance {
                     try await transport.send(HTTPCall(url: url))
                 }
                 guard case .bodyTooLarge(limit) = failure else {
-                    throw RuleBroken(detail: "\(name), the limit was said to be another one: \(failure)")
+                    throw RuleBroken(detail: "\(name), the failure has another limit: \(failure)")
                 }
             }
         }

@@ -53,7 +53,7 @@ extension HTTPTransportConformance {
     /// A URL of a server.
     static func url(_ base: URL, _ target: String) throws -> URL {
         guard let url = URL(string: base.absoluteString + target) else {
-            throw RuleBroken(detail: "there is no \(target)")
+            throw RuleBroken(detail: "the server has no resource \(target)")
         }
         return url
     }
@@ -92,7 +92,7 @@ extension HTTPTransportConformance {
         } catch let broken as RuleBroken {
             throw broken
         } catch {
-            throw RuleBroken(detail: "\(circumstances), it threw \(error), which is no transport failure")
+            throw RuleBroken(detail: "\(circumstances), the error is not a transport failure: \(error)")
         }
         throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
     }
@@ -129,7 +129,7 @@ extension HTTPTransportConformance {
         let failure = try await self.failure(circumstances, operation)
         try self.expect(
             Kind(failure) == kind,
-            "\(circumstances), it was \(Kind(failure)?.rawValue ?? "another failure") instead of \(kind.rawValue): \(failure)"
+            "\(circumstances), the failure is \(Kind(failure)?.rawValue ?? "another failure") instead of \(kind.rawValue): \(failure)"
         )
         return failure
     }

@@ -30,7 +30,7 @@ extension HTTPTransportConformance {
             "SSH-2.0-OpenSSH_9.6\r\n", "220 mail ESMTP\r\n", "<html>hello</html>", "\u{15}\u{3}\u{1}\u{0}\u{2}\u{2}F",
         ]
         for banner in banners {
-            let text = "with the answer \(banner.debugDescription)"
+            let text = "with the response \(banner.debugDescription)"
             try await self.expect(.notHTTP, text, transport, self.ending(after: banner))
         }
     }
@@ -102,7 +102,7 @@ extension HTTPTransportConformance {
                         try await self.reply(way, transport, HTTPCall(url: url))
                     }
                     guard case .truncated(10, body.count) = failure else {
-                        throw RuleBroken(detail: "\(text), the counts are other ones: \(failure)")
+                        throw RuleBroken(detail: "\(text), the failure has other counts: \(failure)")
                     }
                 }
             }
@@ -173,12 +173,12 @@ extension HTTPTransportConformance {
         // limit of the suite applies.
         try self.expect(
             took > limit - .milliseconds(20),
-            "\(circumstances), a limit of \(limit) was kept after \(took)"
+            "\(circumstances), a limit of \(limit) ended the call after \(took)"
         )
         switch failure {
         case .timedOut(limit), .deadlineExceeded(limit): break
         default:
-            throw RuleBroken(detail: "\(circumstances), the limit of \(limit) was said to be another one: \(failure)")
+            throw RuleBroken(detail: "\(circumstances), the failure has another limit than \(limit): \(failure)")
         }
     }
 
@@ -215,7 +215,7 @@ extension HTTPTransportConformance {
 
     static func silence(_ transport: any HTTPTransport) async throws {
         let stages = [
-            ("without an answer", ""), ("after half a head", "HTTP/1.1 200 OK\r\nConte"),
+            ("without a response", ""), ("after half a head", "HTTP/1.1 200 OK\r\nConte"),
             ("after a head", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
             ("after half a body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         ]
@@ -253,7 +253,7 @@ extension HTTPTransportConformance {
                 try await self.reply(.stream, transport, HTTPCall(url: url)),
                 200,
                 String(repeating: "x", count: 50),
-                "with stream, which has no deadline of the transport's"
+                "with stream, without the deadline of the transport"
             )
         }
         // The deadline covers all redirections together.
@@ -275,13 +275,12 @@ extension HTTPTransportConformance {
         let limit = Limits.short
         for way in Way.allCases {
             try await self.serving(self.silent(after: "")) { _, url in
-                try await self.expect(.timedOut, after: limit, "with a time-out of the call's own, with \(way)") {
+                try await self.expect(.timedOut, after: limit, "with the time-out of the call, with \(way)") {
                     try await self.reply(way, transport, HTTPCall(url: url, timeout: limit))
                 }
             }
             try await self.serving(self.endless) { _, url in
-                try await self.expect(.deadlineExceeded, after: limit, "with a deadline of the call's own, with \(way)")
-                {
+                try await self.expect(.deadlineExceeded, after: limit, "with the deadline of the call, with \(way)") {
                     try await self.reply(way, transport, HTTPCall(url: url, deadline: limit))
                 }
             }

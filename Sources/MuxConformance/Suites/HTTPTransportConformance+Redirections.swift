@@ -40,7 +40,7 @@ extension HTTPTransportConformance {
                     try self.expect(reply, 200, "end", "after \(status)")
                     try self.expect(
                         reply.url?.path() == "/end",
-                        "after \(status), the answer is from \(reply.url?.path() ?? "")"
+                        "after \(status), the response is from \(reply.url?.path() ?? "")"
                     )
                     let last = server.requests.last
                     let left = ["Content-Type", "Content-Language", "Content-Length", "Transfer-Encoding"].filter {
@@ -138,7 +138,7 @@ extension HTTPTransportConformance {
                     let call = HTTPCall(url: try self.url(base, "/start"))
                     let reply = try await self.reply(way, transport, call)
                     try self.expect(reply, 200, "end", "after a redirection with \(size) bytes")
-                    try self.expect(reply.headers[.location] == nil, "the head is that of the redirection")
+                    try self.expect(reply.headers[.location] == nil, "the head is the head of the redirection")
                 }
             }
         }
@@ -197,7 +197,7 @@ extension HTTPTransportConformance {
                 let url = reply.url?.absoluteString ?? "no URL"
                 try self.expect(
                     url == "\(base.absoluteString)\(target)#\(fragment)",
-                    "with the Location \(location), the answer is from \(url)"
+                    "with the Location \(location), the response is from \(url)"
                 )
             }
         }
@@ -233,12 +233,12 @@ extension HTTPTransportConformance {
 
                     let requests = [server.requests.prefix(2), away.requests[...], server.requests.dropFirst(2)]
                     let found = requests.joined().map { request in secrets.filter { request.values(of: $0) != [] } }
-                    try self.expect(found.count == 4, "there were \(found.count) requests instead of 4")
+                    try self.expect(found.count == 4, "the server got \(found.count) requests instead of 4")
                     try self.expect(found[1] == secrets, "at the same port, only \(found[1]) were sent again")
                     try self.expect(found[2] == [], "\(found[2]) were sent to another port")
                     try self.expect(found[3] == [], "\(found[3]) were sent again after a return")
                     let kept = away.requests.first?.values(of: "X-Harmless") == ["1"]
-                    try self.expect(kept, "a field that is no credential was not sent to another port")
+                    try self.expect(kept, "a field without credentials was not sent to another port")
                 }
             }
         }
@@ -256,9 +256,9 @@ extension HTTPTransportConformance {
                         let text = "after \(status) to another port"
                         let failure = try await self.expect(.redirectRefused, text) { try await transport.send(call) }
                         guard case .redirectRefused(.carriesBody) = failure else {
-                            throw RuleBroken(detail: "\(text), the reason is another one: \(failure)")
+                            throw RuleBroken(detail: "\(text), the reason is unexpected: \(failure)")
                         }
-                        try self.expect(other.requests.isEmpty, "\(text), that port got a request")
+                        try self.expect(other.requests.isEmpty, "\(text), the other port got a request")
                     }
                 }
             }
@@ -272,7 +272,7 @@ extension HTTPTransportConformance {
                 let text = "with the Location \(location)"
                 let failure = try await self.expect(.redirectRefused, text) { try await transport.send(call) }
                 guard case .redirectRefused(.unknownScheme) = failure else {
-                    throw RuleBroken(detail: "\(text), the reason is another one: \(failure)")
+                    throw RuleBroken(detail: "\(text), the reason is unexpected: \(failure)")
                 }
             }
         }
@@ -293,7 +293,7 @@ extension HTTPTransportConformance {
             let text = "after one redirection more than \(limit)"
             let failure = try await self.expect(.redirectRefused, text) { try await transport.send(call) }
             guard case .redirectRefused(.tooMany(limit)) = failure else {
-                throw RuleBroken(detail: "\(text), the reason is another one: \(failure)")
+                throw RuleBroken(detail: "\(text), the reason is unexpected: \(failure)")
             }
             let count = server.requests.count
             try self.expect(count == limit + 1, "\(text), the server got \(count) requests instead of \(limit + 1)")

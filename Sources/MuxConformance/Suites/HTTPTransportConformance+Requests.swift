@@ -24,7 +24,7 @@ extension HTTPTransportConformance {
                         body == Array((call.body?.data ?? Data())),
                         "the server got \(body.count) bytes with \(method)"
                     )
-                    try self.expect(reply.headers["X-Method"] == method, "\(method) has no answer")
+                    try self.expect(reply.headers["X-Method"] == method, "\(method) has no response")
                 }
             }
         }
@@ -67,7 +67,7 @@ extension HTTPTransportConformance {
                     let isExpected = ["POST", "PUT", "PATCH"].contains(method)
                     try self.expect(
                         isExpected ? lengths == ["0"] && !isChunked : lengths.allSatisfy { $0 == "0" },
-                        "\(method) with \(body == nil ? "no body" : "an empty one") was sent with "
+                        "\(method) with \(body == nil ? "no body" : "an empty body") was sent with "
                             + (isChunked ? "chunks" : "the lengths \(lengths)")
                     )
                 }
@@ -117,7 +117,7 @@ extension HTTPTransportConformance {
                     let received = server.requests.first
                     try self.expect(
                         server.requests.count == 1 && Data(received?.body ?? []) == whole,
-                        "of \(whole.count) bytes in a stream the server got \(received?.body.count ?? 0)"
+                        "the server got \(received?.body.count ?? 0) of \(whole.count) bytes of a stream"
                     )
                     let lengths = received?.values(of: "Content-Length") ?? []
                     try self.expect(
@@ -173,7 +173,7 @@ extension HTTPTransportConformance {
             // No event signals the end of the generation of pieces; wait instead.
             for _ in 0..<10 { try await self.settle() }
             let held = made.value * piece
-            try self.expect(held < 8 << 20, "\(held) bytes were made for a server that had read none")
+            try self.expect(held < 8 << 20, "\(held) bytes were made before the server read the first byte")
             server.proceed()
             let status = try await reply.status
             try self.expect(status == 200, "the status is \(status)")
@@ -198,14 +198,14 @@ extension HTTPTransportConformance {
             try await self.serving(self.answering { _ in self.text() }) { server, url in
                 do {
                     let reply = try await transport.send(HTTPCall(method: "POST", url: url, body: body))
-                    throw RuleBroken(detail: "a stream \(name) was sent, and answered with \(reply)")
+                    throw RuleBroken(detail: "a stream \(name) was sent; the response is \(reply)")
                 } catch let error as any ConnectivityError {
                     try self.expect(
                         !error.isConnectivityFailure,
                         "a stream \(name) counts as a lost connection: \(error)"
                     )
                 } catch is StreamFailed {}
-                try self.expect(server.requests.isEmpty, "of a stream \(name) the server got a complete request")
+                try self.expect(server.requests.isEmpty, "the server got a complete request from a stream \(name)")
             }
         }
     }
@@ -224,7 +224,7 @@ extension HTTPTransportConformance {
         for body in bodies {
             try await self.serving(script) { _, url in
                 let reply = try await transport.send(HTTPCall(method: "POST", url: url, body: body))
-                try self.expect(reply, 413, "too large", "answered before \(body)")
+                try self.expect(reply, 413, "too large", "with a response before \(body)")
             }
         }
     }
@@ -248,7 +248,7 @@ extension HTTPTransportConformance {
                 let piece = received.dropFirst(number * size).prefix(size)
                 try self.expect(
                     piece.allSatisfy { $0 == UInt8(truncatingIfNeeded: number) },
-                    "the bytes of the answer are out of order at \(number * size)"
+                    "the bytes of the response are out of order at \(number * size)"
                 )
             }
         }
@@ -268,7 +268,7 @@ extension HTTPTransportConformance {
                             body: .data(Data("x".utf8))
                         )
                         let reply = try await transport.send(call)
-                        throw RuleBroken(detail: "\(name): \(value) was sent, and answered with \(reply)")
+                        throw RuleBroken(detail: "\(name): \(value) was sent; the response is \(reply)")
                     } catch HTTPError.preparation {
                     } catch is HTTPError.PreparationFailure {}
                 }
@@ -315,7 +315,7 @@ extension HTTPTransportConformance {
                     let count = server.requests.count { $0.target == target }
                     let name = "a POST with \(bodies[number % bodies.count].name)"
                     try self.expect(count <= 1, "\(name) arrived \(count) times")
-                    try self.expect(count == 1 || !succeeded, "\(name) was answered and never arrived")
+                    try self.expect(count == 1 || !succeeded, "\(name) got a response without arriving at the server")
                 }
             }
         }

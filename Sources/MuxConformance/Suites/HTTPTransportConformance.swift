@@ -134,168 +134,169 @@ extension HTTPTransportConformance {
 
         /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` and `DELETE`, and a target with encoded and reserved
         /// characters.
-        case methods = "Methods and targets are sent as they are"
+        case methods = "Methods and targets are sent unchanged"
 
         /// Names, values and their order; a name may occur more than once.
-        case requestFields = "Header fields are sent in order, those of one name each by itself"
+        case requestFields = "Header fields are sent in order, and fields of the same name are not merged"
 
         /// A field with an empty value, or a space as the value.
         case emptyFields = "A field without a value is sent"
 
         /// `POST`, `PUT` and `PATCH` without a body, or with an empty body: RFC 9110, section 8.6.
-        case emptyBodies = "The length of a missing body is sent where the method leads to expect a body"
+        case emptyBodies = "A missing body is sent with Content-Length 0 if the method anticipates content"
 
         /// 300 KB in either direction.
-        case largeBodies = "Large bodies arrive whole"
+        case largeBodies = "Large bodies arrive completely"
 
         /// With a known length, without a length, and without pieces.
-        case streamedBodies = "A streamed body arrives whole"
+        case streamedBodies = "A streamed body arrives completely"
 
         /// The server has the first piece before the second piece is generated.
-        case bodiesInPieces = "The pieces of a body are sent while it is made"
+        case bodiesInPieces = "A piece of a body is sent before the next piece is made"
 
         /// A body of 32 MB for a server that does not read; fewer than 8 MB may be generated.
-        case slowServers = "A server that does not read holds up the pieces of a body"
+        case slowServers = "A server that does not read suspends the stream of a body"
 
         /// A stream shorter or longer than announced, or with an error.
-        case brokenBodies = "A body whose stream fails, or has another length than announced, fails the call"
+        case brokenBodies = "A call fails if the stream of the body fails or differs from the announced length"
 
         /// A 413 response after the head of a request with 8 MB.
-        case earlyAnswers = "An answer that comes before the end of a body is the answer"
+        case earlyAnswers = "A response before the end of the request body is returned"
 
         /// 8 MB, sent back by the server during the upload.
-        case simultaneousBodies = "A body and its answer pass at the same time"
+        case simultaneousBodies = "The body and the response are transferred at the same time"
 
         /// The fields in `HTTPHeaders.Name.framing`.
-        case framingFields = "A field that frames the message is refused before anything is sent"
+        case framingFields = "A framing field is refused before the request is sent"
 
         /// The server ends a kept connection between two requests by FIN, or at the second request by FIN or
         /// RST.
-        case keptConnections = "A POST on a kept connection that ends arrives once or fails, and never arrives twice"
+        case keptConnections = "A POST on a kept connection that ends fails or arrives exactly once"
 
         /// 200 concurrent calls.
-        case manyCalls = "Of many calls at once each gets its own answer"
+        case manyCalls = "Each of many concurrent calls gets the response to its request"
 
         /// `http://[::1]/`, if the machine has that address.
-        case addresses = "A server at an address of IPv6 is reached"
+        case addresses = "A server at an IPv6 address is reached"
 
         // MARK: Answers
 
         /// The server waits for the sink: for the head before the body, and for the first piece before the
         /// rest.
-        case answersInPieces = "An answer reaches the sink while it arrives"
+        case answersInPieces = "The sink receives a response while the response arrives"
 
         /// Two lines of `Set-Cookie`, with a comma in a date: RFC 6265, section 3.
-        case repeatedFields = "Lines of Set-Cookie are not merged"
+        case repeatedFields = "Set-Cookie fields are not merged"
 
         /// UTF-8, or else ISO 8859-1: RFC 9110, section 5.5.
-        case fieldBytes = "Bytes outside ASCII in a field arrive as text"
+        case fieldBytes = "Bytes outside ASCII in a field value arrive as text"
 
         /// RFC 9112, section 7.1.2.
-        case trailers = "The fields after a chunked body are its trailers"
+        case trailers = "The fields after a chunked body are trailers"
 
         /// The content is not decoded, and the field `Content-Encoding` stays.
-        case unknownCodings = "A content with an unknown coding arrives as it is, with its field"
+        case unknownCodings = "Content with an unknown coding arrives unchanged, with the field Content-Encoding"
 
         /// For a transport with `Accept-Encoding: gzip`.
-        case knownCodings = "A content of gzip arrives decoded"
+        case knownCodings = "Content with the coding gzip arrives decoded"
 
         /// Truncated gzip, with a correct `Content-Length`, with a last chunk, and without a length.
-        case cutContent = "A content of gzip that ends early is truncated although all announced bytes arrived"
+        case cutContent = "Incomplete gzip content is truncated, even if all announced bytes arrived"
 
         /// Gzip with a wrong checksum.
-        case damagedContent = "A content of gzip with a wrong checksum is an error"
+        case damagedContent = "Content with a wrong gzip checksum is an error"
 
         /// 100 and 103: RFC 9110, section 15.2.
-        case interimAnswers = "Interim answers and their fields are left out"
+        case interimAnswers = "Interim responses and their fields are ignored"
 
         /// Responses to `HEAD`, and the statuses 204 and 304: RFC 9112, section 6.3.
-        case answersWithoutBody = "An answer without a body ends with its head, whatever its length says"
+        case answersWithoutBody = "A response without a body ends with the head, regardless of Content-Length"
 
         /// The end of the connection ends the body: RFC 9112, section 6.3.
-        case unannouncedBodies = "A body without a length ends with the connection"
+        case unannouncedBodies = "A body without a length ends at the end of the connection"
 
         /// Contradictory or non-numeric lengths: RFC 9112, section 6.3.
-        case contradictingLengths = "A length that contradicts another one, or is none, is an error"
+        case contradictingLengths = "An invalid or contradicting Content-Length is an error"
 
         /// `HTTPTransportOptions.maximumBodySize`; only for `send`.
-        case bodyLimit = "A body over the limit is refused, announced or not, and counted after decoding"
+        case bodyLimit = "A decoded body over the limit is refused, with or without an announced length"
 
         // MARK: Redirections
 
         /// 301, 302 and 303.
-        case redirectedPosts = "A redirected POST becomes a GET without a body and its fields"
+        case redirectedPosts = "A redirected POST becomes a GET without the body and the fields of the body"
 
         /// 301 and 302 keep `PUT`; 303 changes `PUT` to `GET`, and keeps `HEAD`.
-        case redirectedMethods = "Other methods stay what they are, except for GET after 303"
+        case redirectedMethods = "Other methods are unchanged by a redirection, except for GET after 303"
 
         /// 307 and 308, with a body in memory.
-        case resentBodies = "307 and 308 send method and body again"
+        case resentBodies = "A redirection with 307 or 308 sends the method and the body again"
 
         /// 307 and 308, with a streamed body.
-        case resentStreams = "307 and 308 send a streamed body again"
+        case resentStreams = "A redirection with 307 or 308 sends a streamed body again"
 
         /// The sink gets only one head.
-        case redirectionBodies = "The head and the body of a redirection do not reach the caller"
+        case redirectionBodies = "The head and the body of a followed redirection are not returned"
 
         /// A missing `Location`, or a `Location` without a valid URL.
-        case unusableLocations = "A redirection without a usable Location is the answer"
+        case unusableLocations = "A redirection without a usable Location is returned"
 
         /// 300, 304, 305 and 306.
-        case otherRedirections = "Other statuses with a Location are answers"
+        case otherRedirections = "A response with another status and a Location is returned"
 
         /// RFC 9110, section 10.2.2.
-        case relativeLocations = "A relative Location is resolved, and one without a fragment inherits it"
+        case relativeLocations =
+            "A relative Location is resolved, and a Location without a fragment inherits the fragment"
 
         /// The credential fields of the options and of the call, with redirections to another port and back.
-        case credentials = "Credentials stay behind at another port, and do not come back"
+        case credentials = "A redirection to another port removes credentials, also after a return"
 
         /// With 307 and 308, and `PUT` with 301.
-        case bodiesForOthers = "A body is not sent on to another port"
+        case bodiesForOthers = "A body is not sent to another port"
 
         /// `ftp`, `file` and `data`.
-        case foreignSchemes = "A redirection to another scheme than http and https is refused"
+        case foreignSchemes = "A redirection to a scheme other than http and https is refused"
 
         /// `HTTPTransportOptions.maximumRedirects`.
-        case redirectionLimit = "One more redirection than the limit is refused"
+        case redirectionLimit = "A redirection beyond the limit is refused"
 
         // MARK: Failures
 
         /// The failure is `notConnected`.
-        case refusedConnections = "A port where no one listens is not connected"
+        case refusedConnections = "A port without a listener is not connected"
 
         /// The failure is `notResolved`.
-        case unknownNames = "A name without an address is not resolved"
+        case unknownNames = "A host name without an address is not resolved"
 
         /// The failure is `notHTTP`.
-        case otherProtocols = "An answer of another protocol is not HTTP"
+        case otherProtocols = "A response of another protocol is not HTTP"
 
         /// Malformed field lines and status lines; repeated, each after a well-formed response.
-        case malformedHeads = "A head with malformed lines is an answer without them, or not HTTP"
+        case malformedHeads = "Malformed lines of a head are ignored, or the response is not HTTP"
 
         /// The failure is `closedWithoutAnswer`, after FIN and after RST.
-        case missingAnswers = "A connection that ends without a byte was closed without an answer"
+        case missingAnswers = "A connection that ends before the first byte was closed without a response"
 
         /// The failure is `closedWithoutAnswer`, after FIN and after RST.
-        case halfHeads = "A connection that ends in a head was closed without an answer"
+        case halfHeads = "A connection that ends in a head was closed without a response"
 
         /// The failure is `truncated`, with both counts.
-        case halfBodies = "A body that ends before its length is truncated"
+        case halfBodies = "A body that is shorter than the announced length is truncated"
 
         /// The failure is `truncated`.
-        case halfChunks = "A chunked body that ends before its last chunk is truncated"
+        case halfChunks = "A chunked body that ends before the last chunk is truncated"
 
         /// The failure is `truncated`.
         case resetBodies = "A body whose connection is reset is truncated"
 
         /// The failure is `timedOut`: before the head, within the head, after the head, and within the body.
-        case silence = "A silent server is timed out after the limit"
+        case silence = "A call to a silent server times out after the limit"
 
         /// The failure is `deadlineExceeded`; only a call's deadline applies to `stream`.
-        case slowAnswers = "An answer that goes on beyond the deadline ends then"
+        case slowAnswers = "A call ends at the deadline, even while the response arrives"
 
         /// `HTTPCall.timeout` and `HTTPCall.deadline`.
-        case callLimits = "A call's own limits come before the transport's"
+        case callLimits = "The limits of a call replace the limits of the transport"
 
         // MARK: Control
 
@@ -303,15 +304,15 @@ extension HTTPTransportConformance {
         case cancelledBefore = "A call of a cancelled task ends with CancellationError"
 
         /// The connection is closed.
-        case cancelledWaiting = "A call that is cancelled before the answer ends with CancellationError"
+        case cancelledWaiting = "A call that is cancelled before the response ends with CancellationError"
 
         /// The connection is closed.
         case cancelledInBody = "A call that is cancelled in the body ends with CancellationError"
 
         /// The caller gets the error, and the connection is closed.
-        case sinkErrors = "An error of the sink ends the call, whose caller gets it"
+        case sinkErrors = "The call ends with the error of the sink"
 
         /// A response of 32 MB for a waiting sink; the server can send fewer than 8 MB.
-        case slowSinks = "A sink that waits holds up the server"
+        case slowSinks = "A waiting sink suspends the server"
     }
 }

@@ -47,28 +47,28 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     private static let rules: [(name: String, rule: Rule)] = [
         ("A free lease goes to any caller", Self.free),
         ("A held lease goes to no other caller", Self.held),
-        ("Owners are told apart letter by letter", Self.owners),
-        ("A lease that was given back is free at once, and its generation rises", Self.givenBack),
-        ("Its holder has more time by asking again, in the same generation", Self.extended),
-        ("A lease whose time is up is free", Self.expired),
-        ("Asking for a lease that is held gives its holder no more time", Self.asking),
-        ("Giving back what is over changes nothing", Self.late),
-        ("Who lost the lease does not have it", Self.lost),
-        ("Of many who ask at once one gets it", Self.many),
-        ("Waiting ends when the lease is given back", Self.waiting),
-        ("All who wait are told", Self.allWaiting),
-        ("Waiting ends at once for a term that is over", Self.overAlready),
-        ("Waiting ends when the task is cancelled", Self.cancelled),
+        ("Owners with different names are different", Self.owners),
+        ("A lease is free after its return, and the generation rises", Self.givenBack),
+        ("The holder extends the lease by another request, in the same generation", Self.extended),
+        ("An expired lease is free", Self.expired),
+        ("A request for a held lease does not extend the lease", Self.asking),
+        ("The return of an ended term has no effect", Self.late),
+        ("A former holder does not have the lease", Self.lost),
+        ("Exactly one of many concurrent callers gets the lease", Self.many),
+        ("A wait ends with the return of the lease", Self.waiting),
+        ("The return of the lease ends all waits", Self.allWaiting),
+        ("A wait for an ended term ends at once", Self.overAlready),
+        ("A wait ends with the cancellation of the task", Self.cancelled),
     ]
 }
 
 extension MuxLeaseConformance {
     private static func free(_ parties: Parties) async throws {
         let term = try await parties.alice.take(as: "alice", for: .seconds(60))
-        try self.expect(term.owner == "alice", "\(term.owner) has it")
+        try self.expect(term.owner == "alice", "\(term.owner) has the lease")
         try self.expect(
             term.remaining > .seconds(30) && term.remaining <= .seconds(60),
-            "it lasts \(term.remaining)"
+            "the remaining time is \(term.remaining)"
         )
     }
 
@@ -76,11 +76,11 @@ extension MuxLeaseConformance {
         let own = try await parties.alice.take(as: "alice", for: .seconds(60))
         await parties.advance(.seconds(20))
         let other = try await parties.bob.take(as: "bob", for: .seconds(600))
-        try self.expect(other.owner == "alice", "\(other.owner) has it")
+        try self.expect(other.owner == "alice", "\(other.owner) has the lease")
         try self.expect(other.generation == own.generation, "the generation is \(other.generation)")
         try self.expect(
             other.remaining > .seconds(20) && other.remaining <= .seconds(40),
-            "it lasts \(other.remaining)"
+            "the remaining time is \(other.remaining)"
         )
     }
 
@@ -88,7 +88,7 @@ extension MuxLeaseConformance {
         _ = try await parties.alice.take(as: "Alice", for: .seconds(60))
         for name in ["alice", "ALICE", "Alice ", " Alice", "Alic", "Alicee", "Alice\n", ""] {
             let term = try await parties.bob.take(as: name, for: .seconds(60))
-            try self.expect(term.owner == "Alice", "\"\(term.owner)\" has it, and \"Alice\" does, too")
+            try self.expect(term.owner == "Alice", "\"\(term.owner)\" and \"Alice\" have the lease")
         }
     }
 
@@ -96,18 +96,18 @@ extension MuxLeaseConformance {
         let first = try await parties.alice.take(as: "alice", for: .seconds(60))
         await parties.advance(.seconds(40))
         let second = try await parties.alice.take(as: "alice", for: .seconds(60))
-        try self.expect(second.owner == "alice", "\(second.owner) has it")
+        try self.expect(second.owner == "alice", "\(second.owner) has the lease")
         try self.expect(second.generation == first.generation, "the generation is \(second.generation)")
         try self.expect(
             second.remaining > .seconds(30) && second.remaining <= .seconds(60),
-            "it lasts \(second.remaining)"
+            "the remaining time is \(second.remaining)"
         )
         await parties.advance(.seconds(40))
         let other = try await parties.bob.take(as: "bob", for: .seconds(60))
-        try self.expect(other.owner == "alice", "\(other.owner) has it")
+        try self.expect(other.owner == "alice", "\(other.owner) has the lease")
         try await parties.alice.giveBack(first)
         let next = try await parties.bob.take(as: "bob", for: .seconds(60))
-        try self.expect(next.owner == "bob", "the first term gives it back as well")
+        try self.expect(next.owner == "bob", "a return of the first term has no effect")
     }
 
     private static func asking(_ parties: Parties) async throws {
@@ -115,18 +115,18 @@ extension MuxLeaseConformance {
         for _ in 0..<2 {
             await parties.advance(.seconds(20))
             let other = try await parties.bob.take(as: "bob", for: .seconds(600))
-            try self.expect(other.owner == "alice", "\(other.owner) has it")
+            try self.expect(other.owner == "alice", "\(other.owner) has the lease")
         }
         await parties.advance(.seconds(20))
         let next = try await parties.bob.take(as: "carol", for: .seconds(60))
-        try self.expect(next.owner == "carol", "\(next.owner) still has it")
+        try self.expect(next.owner == "carol", "\(next.owner) still has the lease")
     }
 
     private static func givenBack(_ parties: Parties) async throws {
         let first = try await parties.alice.take(as: "alice", for: .seconds(60))
         try await parties.alice.giveBack(first)
         let second = try await parties.bob.take(as: "bob", for: .seconds(60))
-        try self.expect(second.owner == "bob", "\(second.owner) has it")
+        try self.expect(second.owner == "bob", "\(second.owner) has the lease")
         try self.expect(second.generation > first.generation, "the generation is \(second.generation)")
         try await parties.bob.giveBack(second)
         let third = try await parties.bob.take(as: "bob", for: .seconds(60))
@@ -139,19 +139,19 @@ extension MuxLeaseConformance {
         _ = try await parties.bob.take(as: "bob", for: .seconds(60))
         try await parties.alice.giveBack(first)
         let present = try await parties.alice.take(as: "carol", for: .seconds(60))
-        try self.expect(present.owner == "bob", "\(present.owner) has it")
+        try self.expect(present.owner == "bob", "\(present.owner) has the lease")
         // Also with an earlier term of the same owner.
         let old = MuxLeaseTerm(owner: "bob", generation: first.generation, remaining: .seconds(60))
         try await parties.bob.giveBack(old)
         let still = try await parties.alice.take(as: "carol", for: .seconds(60))
-        try self.expect(still.owner == "bob", "\(still.owner) has it")
+        try self.expect(still.owner == "bob", "\(still.owner) has the lease")
     }
 
     private static func expired(_ parties: Parties) async throws {
         let first = try await parties.alice.take(as: "alice", for: .seconds(60))
         await parties.advance(.seconds(60))
         let second = try await parties.bob.take(as: "bob", for: .seconds(60))
-        try self.expect(second.owner == "bob", "\(second.owner) has it")
+        try self.expect(second.owner == "bob", "\(second.owner) has the lease")
         try self.expect(second.generation > first.generation, "the generation is \(second.generation)")
     }
 
@@ -160,7 +160,7 @@ extension MuxLeaseConformance {
         await parties.advance(.seconds(61))
         _ = try await parties.bob.take(as: "bob", for: .seconds(60))
         let present = try await parties.alice.take(as: "alice", for: .seconds(60))
-        try self.expect(present.owner == "bob", "\(present.owner) has it")
+        try self.expect(present.owner == "bob", "\(present.owner) has the lease")
     }
 
     private static func many(_ parties: Parties) async throws {
@@ -172,8 +172,8 @@ extension MuxLeaseConformance {
             return try await group.reduce(into: []) { $0.append($1) }
         }
         let winners = terms.filter { $0.0 == $0.1.owner }
-        try self.expect(winners.count == 1, "\(winners.count) have it")
-        try self.expect(Set(terms.map(\.1.owner)).count == 1, "they do not agree on who has it")
+        try self.expect(winners.count == 1, "\(winners.count) callers have the lease")
+        try self.expect(Set(terms.map(\.1.owner)).count == 1, "callers were told different holders")
     }
 
     private static func waiting(_ parties: Parties) async throws {
@@ -246,7 +246,7 @@ extension MuxLeaseConformance {
             guard let result else { continue }
             try self.expect(
                 result is CancellationError,
-                "it ends with another error than CancellationError: \(result)"
+                "the error is not CancellationError: \(result)"
             )
         }
     }

@@ -86,19 +86,21 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
             for units: Int = 5
         ) async throws -> MuxShared.Ticket {
             let claim = try await self.claim(store, name, maximumAge: maximumAge, for: units)
-            guard case .granted(let ticket, _) = claim else { throw RuleBroken(detail: "it is not granted: \(claim)") }
+            guard case .granted(let ticket, _) = claim else {
+                throw RuleBroken(detail: "the claim is not granted: \(claim)")
+            }
             return ticket
         }
 
         /// Claims a ticket and puts the entry, like a fetch of one machine.
         func store(_ entry: MuxShared.Entry, _ name: MuxShared.Name? = nil) async throws {
             let isStored = try await self.alice.put(entry, with: try await self.ticket(self.alice, name))
-            try MuxSharedStoreConformance.expect(isStored, "the put of its first holder is refused")
+            try MuxSharedStoreConformance.expect(isStored, "the put of the first holder is refused")
         }
 
         func isThere(_ name: MuxShared.Name) async throws -> Bool {
             let found = try await self.bob.load([name])
-            try MuxSharedStoreConformance.expect(found.count == 1, "\(found.count) answers for one name")
+            try MuxSharedStoreConformance.expect(found.count == 1, "\(found.count) results for one name")
             return found[0] != nil
         }
     }
@@ -106,37 +108,37 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
     private typealias Rule = @Sendable @concurrent (Fleet) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
-        ("An empty store has nothing and grants a claim", Self.empty),
-        ("While a claim stands others wait", Self.waiting),
-        ("What was put is what others get", Self.whole),
-        ("Many are loaded in the order of their names", Self.loadsMany),
+        ("An empty store has no entry and grants a claim", Self.empty),
+        ("Other callers wait during a claim", Self.waiting),
+        ("Other callers get the stored entry unchanged", Self.whole),
+        ("Many entries are loaded in the order of the names", Self.loadsMany),
         ("Names that differ in any byte name different entries", Self.names),
-        ("An age counts from the fetch and grows with the store's time", Self.ages),
-        ("An entry that is too old comes with the claim", Self.stale),
-        ("A claim ends by itself, and what is put late is refused", Self.expired),
-        ("A claim that was given up is free at once", Self.givenUp),
-        ("Giving up what is over changes nothing", Self.late),
-        ("A ticket is good for one put", Self.once),
-        ("What was invalidated is gone, in every scope", Self.invalidated),
-        ("An invalidation voids the claims it concerns", Self.voids),
-        ("An invalidation leaves what it does not concern", Self.others),
-        ("An entry that was put with other tags is a miss", Self.otherTags),
-        ("A payload that the caller has is not sent", Self.digests),
+        ("An age counts from the fetch, by the clock of the store", Self.ages),
+        ("A claim contains an entry that is too old", Self.stale),
+        ("A claim expires, and a later put is refused", Self.expired),
+        ("A released claim is free at once", Self.givenUp),
+        ("The release of an ended claim has no effect", Self.late),
+        ("A ticket permits a single put", Self.once),
+        ("An invalidation removes the entries of each kind of scope", Self.invalidated),
+        ("An invalidation ends the claims of the scope", Self.voids),
+        ("An invalidation has no effect outside the scope", Self.others),
+        ("An entry with other tags is a miss", Self.otherTags),
+        ("A payload with the caller's digest is not sent", Self.digests),
         ("An entry can be renewed without its payload", Self.renewed),
-        ("Changes are told in their order", Self.changes),
-        ("What a machine invalidates is not told to it", Self.own),
-        ("Of many who claim at once one is granted", Self.many),
+        ("Changes are reported in order", Self.changes),
+        ("A machine gets no report of its own invalidations", Self.own),
+        ("Exactly one of many concurrent claims is granted", Self.many),
     ]
 }
 
 extension MuxSharedStoreConformance {
     private static func empty(_ fleet: Fleet) async throws {
         let isThere = try await fleet.isThere(fleet.name)
-        try self.expect(!isThere, "there is an entry")
+        try self.expect(!isThere, "the store has an entry")
         let claim = try await fleet.claim(fleet.alice)
         guard case .granted(let ticket, nil) = claim else { throw RuleBroken(detail: "\(claim)") }
         try self.expect(ticket.name == fleet.name, "the ticket is for \(ticket.name)")
-        try self.expect(try await fleet.alice.load([]).isEmpty, "something was loaded for no name")
+        try self.expect(try await fleet.alice.load([]).isEmpty, "an entry was loaded without a name")
     }
 
     private static func waiting(_ fleet: Fleet) async throws {
@@ -145,7 +147,7 @@ extension MuxSharedStoreConformance {
         for store in [fleet.alice, fleet.bob] {
             let claim = try await fleet.claim(store, for: 50)
             guard case .taken(let time, nil) = claim else { throw RuleBroken(detail: "\(claim)") }
-            try self.expect(time > fleet.unit && time <= fleet.unit * 3, "it stands for \(time) more")
+            try self.expect(time > fleet.unit && time <= fleet.unit * 3, "the remaining time of the claim is \(time)")
         }
     }
 
@@ -153,9 +155,9 @@ extension MuxSharedStoreConformance {
         try await fleet.store(fleet.entry())
         let claim = try await fleet.claim(fleet.bob)
         guard case .entry(var entry) = claim else { throw RuleBroken(detail: "\(claim)") }
-        try self.expect(entry.age >= .zero && entry.age < fleet.unit, "its age is \(entry.age)")
+        try self.expect(entry.age >= .zero && entry.age < fleet.unit, "the age is \(entry.age)")
         entry.age = .zero
-        try self.expect(entry == fleet.entry(), "it is \(entry)")
+        try self.expect(entry == fleet.entry(), "the entry is \(entry)")
         var loaded = try await fleet.bob.load([fleet.name])
         loaded[0]?.age = .zero
         try self.expect(loaded == [fleet.entry()], "loaded \(loaded)")
@@ -189,7 +191,7 @@ extension MuxSharedStoreConformance {
             let isThere = try await fleet.isThere(MuxShared.Name(key))
             try self.expect(
                 isThere == (number > 0),
-                "\(keys[0]) was removed, and \(key) is \(isThere ? "" : "not ")there"
+                "after the removal of \(keys[0]), \(key) is \(isThere ? "still" : "not") in the store"
             )
         }
     }
@@ -198,32 +200,36 @@ extension MuxSharedStoreConformance {
         try await fleet.store(fleet.entry(age: fleet.unit * 2))
         await fleet.advance(fleet.unit * 3)
         let age = try await fleet.bob.load([fleet.name])[0]?.age ?? .zero
-        try self.expect(age >= fleet.unit * 5 && age < fleet.unit * 6, "it is \(age) old")
+        try self.expect(age >= fleet.unit * 5 && age < fleet.unit * 6, "the age is \(age)")
     }
 
     private static func stale(_ fleet: Fleet) async throws {
         try await fleet.store(fleet.entry())
         await fleet.advance(fleet.unit * 3)
         let good = try await fleet.claim(fleet.bob, maximumAge: fleet.unit * 5)
-        guard case .entry = good else { throw RuleBroken(detail: "young enough, and \(good)") }
+        guard case .entry = good else { throw RuleBroken(detail: "for an entry below the maximum age: \(good)") }
         let young = try await fleet.claim(fleet.bob, maximumAge: fleet.unit * 2)
-        guard case .granted(let ticket, .some) = young else { throw RuleBroken(detail: "too old, and \(young)") }
+        guard case .granted(let ticket, .some) = young else {
+            throw RuleBroken(detail: "for an entry above the maximum age: \(young)")
+        }
         let other = try await fleet.claim(fleet.alice, maximumAge: .zero)
-        guard case .taken(_, .some) = other else { throw RuleBroken(detail: "another caller fetches, and \(other)") }
+        guard case .taken(_, .some) = other else {
+            throw RuleBroken(detail: "during the fetch of another caller: \(other)")
+        }
         try await fleet.bob.giveUp(ticket)
         await fleet.advance(fleet.unit * 8)
         let over = try await fleet.claim(fleet.bob, maximumAge: fleet.unit * 100)
-        guard case .granted = over else { throw RuleBroken(detail: "past its time to live, and \(over)") }
+        guard case .granted = over else { throw RuleBroken(detail: "after the time to live: \(over)") }
     }
 
     private static func expired(_ fleet: Fleet) async throws {
         let late = try await fleet.ticket(fleet.alice, for: 2)
         await fleet.advance(fleet.unit * 3)
         let isStored = try await fleet.alice.put(fleet.entry("late"), with: late)
-        try self.expect(!isStored, "a put after the claim's time is stored")
+        try self.expect(!isStored, "a put after the end of the claim is stored")
         let next = try await fleet.ticket(fleet.bob)
         let isStoredNext = try await fleet.alice.put(fleet.entry("late"), with: late)
-        try self.expect(!isStoredNext, "a put with another's claim is stored")
+        try self.expect(!isStoredNext, "a put during the next claim is stored")
         let isKept = try await fleet.bob.put(fleet.entry("next"), with: next)
         try self.expect(isKept, "the late put has ended the next claim")
         let digest = try await fleet.alice.load([fleet.name])[0]?.digest
@@ -235,7 +241,7 @@ extension MuxSharedStoreConformance {
         try await fleet.alice.giveUp(first)
         _ = try await fleet.ticket(fleet.bob)
         let isStored = try await fleet.alice.put(fleet.entry(), with: first)
-        try self.expect(!isStored, "a put after giving up is stored")
+        try self.expect(!isStored, "a put after the release is stored")
     }
 
     private static func late(_ fleet: Fleet) async throws {
@@ -249,14 +255,17 @@ extension MuxSharedStoreConformance {
         try self.expect(isStored, "the put of the next holder is refused")
         try await fleet.bob.giveUp(second)
         let isThere = try await fleet.isThere(fleet.name)
-        try self.expect(isThere, "giving up has removed the entry")
+        try self.expect(isThere, "the release has removed the entry")
     }
 
     private static func once(_ fleet: Fleet) async throws {
         let ticket = try await fleet.ticket(fleet.alice)
         let isStored = try await fleet.alice.put(fleet.entry("one"), with: ticket)
         let isStoredAgain = try await fleet.alice.put(fleet.entry("two"), with: ticket)
-        try self.expect(isStored && !isStoredAgain, "first \(isStored), then \(isStoredAgain)")
+        try self.expect(
+            isStored && !isStoredAgain,
+            "the first put was stored: \(isStored); the second put was stored: \(isStoredAgain)"
+        )
     }
 
     private static var scopes: [MuxShared.Scope] {
@@ -271,12 +280,12 @@ extension MuxSharedStoreConformance {
             try await fleet.store(fleet.entry())
             try await fleet.bob.invalidate([scope])
             let isThere = try await fleet.isThere(fleet.name)
-            try self.expect(!isThere, "\(scope) is over, and the entry is there")
+            try self.expect(!isThere, "after the invalidation of \(scope), the entry is still in the store")
         }
         try await fleet.store(fleet.entry())
         try await fleet.bob.invalidate([])
         let isThere = try await fleet.isThere(fleet.name)
-        try self.expect(isThere, "nothing was invalidated, and the entry is gone")
+        try self.expect(isThere, "after an empty invalidation, the entry is missing")
     }
 
     private static func voids(_ fleet: Fleet) async throws {
@@ -284,15 +293,15 @@ extension MuxSharedStoreConformance {
             let early = try await fleet.ticket(fleet.alice)
             try await fleet.bob.invalidate([scope])
             let isStoredAtOnce = try await fleet.alice.put(fleet.entry("old"), with: early)
-            try self.expect(!isStoredAtOnce, "what was fetched before \(scope) was over is stored")
+            try self.expect(!isStoredAtOnce, "a value from before the invalidation of \(scope) is stored")
 
             let ticket = try await fleet.ticket(fleet.alice)
             try await fleet.bob.invalidate([scope])
             let next = try await fleet.ticket(fleet.bob)
             let isStored = try await fleet.alice.put(fleet.entry("old"), with: ticket)
-            try self.expect(!isStored, "what was fetched before \(scope) was over is stored")
+            try self.expect(!isStored, "a value from before the invalidation of \(scope) is stored")
             let isStoredNext = try await fleet.bob.put(fleet.entry("new"), with: next)
-            try self.expect(isStoredNext, "what was fetched after \(scope) was over is refused")
+            try self.expect(isStoredNext, "a value from after the invalidation of \(scope) is refused")
             try await fleet.bob.invalidate([.everything])
         }
     }
@@ -304,14 +313,14 @@ extension MuxSharedStoreConformance {
         let ticket = try await fleet.ticket(fleet.alice, other, maximumAge: .zero)
         try await fleet.bob.invalidate([.tag("Rome"), .entry(MuxStoreKey(domain: "Places", key: nil)), .domain("Pl")])
         let isStored = try await fleet.alice.put(fleet.entry("other"), with: ticket)
-        try self.expect(isStored, "a claim of something else is void")
+        try self.expect(isStored, "a claim outside the scope has ended")
         for name in [other, distant] {
             let isThere = try await fleet.isThere(name)
-            try self.expect(isThere, "\(name) is gone")
+            try self.expect(isThere, "\(name) is missing")
         }
         try await fleet.bob.invalidate([.domain("Places"), .tag("Places")])
         let isThere = try await fleet.isThere(distant)
-        try self.expect(isThere, "another domain is gone")
+        try self.expect(isThere, "an entry of another domain is missing")
     }
 
     private static func otherTags(_ fleet: Fleet) async throws {
@@ -320,7 +329,7 @@ extension MuxSharedStoreConformance {
         let key = MuxStoreKey(domain: "Places", key: "2")
         try await fleet.store(fleet.entry(), MuxShared.Name(key, tags: [fleet.name.tags[0]]))
         let isThere = try await fleet.isThere(MuxShared.Name(key, tags: [fleet.name.tags[1]]))
-        try self.expect(!isThere, "it was put with another tag, and is there")
+        try self.expect(!isThere, "an entry with another tag is found")
     }
 
     private static func digests(_ fleet: Fleet) async throws {
@@ -346,12 +355,12 @@ extension MuxSharedStoreConformance {
         try self.expect(isStored, "a renewal is refused")
         let found = try await fleet.bob.load([fleet.name])[0]
         try self.expect(found?.payload == Data("one".utf8), "the payload is lost")
-        try self.expect((found?.age ?? .longest) < fleet.unit, "it is as old as before")
+        try self.expect((found?.age ?? .longest) < fleet.unit, "the age is unchanged")
 
         entry.digest = "digest of two"
         let next = try await fleet.ticket(fleet.alice, maximumAge: .zero)
         let isStoredNext = try await fleet.alice.put(entry, with: next)
-        try self.expect(!isStoredNext, "another payload is renewed than the store has")
+        try self.expect(!isStoredNext, "a renewal with another digest is stored")
         _ = try await fleet.ticket(fleet.bob, maximumAge: .zero)
     }
 
@@ -369,7 +378,7 @@ extension MuxSharedStoreConformance {
             if change != .unknown { told.append(change) }
             if told.count == expected.count { break }
         }
-        try self.expect(told == expected, "told \(told)")
+        try self.expect(told == expected, "the reports are \(told)")
     }
 
     private static func own(_ fleet: Fleet) async throws {
@@ -378,7 +387,7 @@ extension MuxSharedStoreConformance {
         try await fleet.bob.invalidate([.tag("Paris")])
         for await change in changes {
             guard case .invalidated(let scope) = change else { continue }
-            try self.expect(scope == .tag("Paris"), "told \(change)")
+            try self.expect(scope == .tag("Paris"), "the report is \(change)")
             break
         }
     }
@@ -396,7 +405,7 @@ extension MuxSharedStoreConformance {
                 }
                 return try await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
             }
-            try self.expect(granted == 1, "\(granted) are granted")
+            try self.expect(granted == 1, "\(granted) claims are granted")
         }
     }
 }

@@ -35,22 +35,22 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
     private typealias Rule = @Sendable @concurrent (any MuxStore) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
-        ("An empty store holds nothing", Self.empty),
-        ("What was saved is loaded whole", Self.whole),
-        ("Loading changes nothing", Self.loads),
-        ("Many are loaded in the order of their names", Self.loadsMany),
-        ("What can be kept is not refused", Self.checks),
-        ("A later save replaces an earlier one", Self.replaces),
+        ("An empty store has no entry", Self.empty),
+        ("A saved entry is loaded unchanged", Self.whole),
+        ("A load has no effect on the store", Self.loads),
+        ("Many entries are loaded in the order of the names", Self.loadsMany),
+        ("A storable entry is not refused", Self.checks),
+        ("A later save replaces an earlier save", Self.replaces),
         ("Names that differ in any byte name different entries", Self.names),
-        ("A removed entry is gone, and no other", Self.removes),
-        ("Removing a domain leaves the others", Self.removesDomain),
-        ("Removing everything keeps the session", Self.removesEverything),
-        ("A relaxed call takes effect too", Self.relaxed),
+        ("A removal removes only the named entries", Self.removes),
+        ("The removal of a domain keeps other domains", Self.removesDomain),
+        ("The removal of all entries keeps the session", Self.removesEverything),
+        ("A relaxed call has the same effect", Self.relaxed),
         ("The session number never falls", Self.sessionRises),
         ("Entries of an earlier session do not exist", Self.sessionEnds),
-        ("A session that has ended stays ended", Self.sessionStaysEnded),
-        ("Calls without entries change nothing", Self.nothing),
-        ("Many calls at once do not mix", Self.manyCalls),
+        ("An ended session remains ended", Self.sessionStaysEnded),
+        ("A call without entries has no effect", Self.nothing),
+        ("Concurrent calls do not interfere", Self.manyCalls),
     ]
 
     private static func expect(_ store: any MuxStore, holds entry: MuxStoredEntry) async throws {
@@ -60,7 +60,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
 
     private static func expect(_ store: any MuxStore, holdsNo name: MuxStoreKey) async throws {
         let found = try await store.load(name)
-        try self.expect(found == nil, "\(name) is still there")
+        try self.expect(found == nil, "\(name) is still in the store")
     }
 
     private static func entry(
@@ -88,7 +88,7 @@ extension MuxStoreConformance {
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "b"))
         let epoch = try await store.sessionEpoch()
-        try self.expect(epoch == 0, "the first session is \(epoch), not 0")
+        try self.expect(epoch == 0, "the number of the first session is \(epoch) instead of 0")
         try await store.save([], durability: .full)
         try await store.remove([], durability: .full)
         try await store.remove([MuxStoreKey(domain: "a")], durability: .relaxed)
@@ -164,12 +164,12 @@ extension MuxStoreConformance {
             expected.insert(nil, at: index)
         }
         let found = try await store.load(names)
-        try self.expect(found.count == names.count, "asked for \(names.count), loaded \(found.count)")
+        try self.expect(found.count == names.count, "\(found.count) results for \(names.count) names")
         for (name, (found, expected)) in zip(names, zip(found, expected)) {
-            try self.expect(found == expected, "asked for \(name), loaded \(found.map { "\($0)" } ?? "nothing")")
+            try self.expect(found == expected, "for \(name), the result is \(found.map { "\($0)" } ?? "nothing")")
         }
         let none = try await store.load([MuxStoreKey]())
-        try self.expect(none.isEmpty, "asked for nothing, loaded \(none)")
+        try self.expect(none.isEmpty, "without names, the result is \(none)")
     }
 
     private static func checks(_ store: any MuxStore) async throws {

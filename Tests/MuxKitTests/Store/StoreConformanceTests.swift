@@ -60,12 +60,13 @@ struct StoreConformanceTests {
 
         let expected =
             switch flaw {
-            case .forgetsValidator, .forgetsStaleIfError, .forgetsStaleWhileRevalidate: "What was saved is loaded whole"
-            case .keepsFirst: "A later save replaces an earlier one"
+            case .forgetsValidator, .forgetsStaleIfError, .forgetsStaleWhileRevalidate:
+                "A saved entry is loaded unchanged"
+            case .keepsFirst: "A later save replaces an earlier save"
             case .mixesNoKeyWithEmpty, .foldsCase: "Names that differ in any byte name different entries"
-            case .ignoresRemoval, .removesTooMuch: "A removed entry is gone, and no other"
-            case .domainStays: "Removing a domain leaves the others"
-            case .everythingStays: "Removing everything keeps the session"
+            case .ignoresRemoval, .removesTooMuch: "A removal removes only the named entries"
+            case .domainStays: "The removal of a domain keeps other domains"
+            case .everythingStays: "The removal of all entries keeps the session"
             case .sessionFalls: "The session number never falls"
             case .sessionLingers: "Entries of an earlier session do not exist"
             }
