@@ -1,4 +1,4 @@
-// swift-tools-version: 6.3
+// swift-tools-version: 6.2
 import PackageDescription
 
 /// Warnings are errors in CI only (`.ci/run`): an app that depends on this package by path builds in spite of one.

@@ -63,7 +63,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
     await MuxRepository.shared.clearAll()
 }
 
-#if os(macOS) || os(Linux)
+#if compiler(>=6.3) && (os(macOS) || os(Linux))
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct FirstStepsTests {
     @Test(.ownThreads) func `P-03 the program of the first steps prints what the article says`() async throws {

@@ -1,4 +1,4 @@
-#if os(Linux)
+#if compiler(>=6.3) && os(Linux)
 import Foundation
 import MuxConformance
 import MuxKit

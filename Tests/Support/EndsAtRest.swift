@@ -16,7 +16,7 @@ package struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
     /// The objects of a test.
     private final class Book: Inspector {
         private struct Thing: Sendable {
-            weak let object: (any Inspectable)?
+            weak var object: (any Inspectable)?
         }
 
         private struct State: Sendable {

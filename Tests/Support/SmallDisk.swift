@@ -6,7 +6,7 @@ package import MuxKit
 package final class SmallDisk: FileSystem {
     private struct State: Sendable {
         struct Handle: Sendable {
-            weak let file: OpenFile?
+            weak var file: OpenFile?
         }
         var capacity: Int64
         var handles: [Handle] = []

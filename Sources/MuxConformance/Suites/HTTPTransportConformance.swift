@@ -128,7 +128,9 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
 
 extension HTTPTransportConformance {
     /// A rule of `HTTPTransport`, in the order of the checks; the raw value is a sentence.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum Rule: String, CaseIterable, Sendable, Hashable {
         // MARK: Requests
 

@@ -8,7 +8,10 @@ public import Foundation
 /// A description includes a sentence about the underlying error: its `errorDescription`, a text about an
 /// error of the system or of a coder, or otherwise the type of the error. Other texts of an error might quote
 /// a token.
-@nonexhaustive public enum RunnerError: Error, Sendable {
+#if hasAttribute(nonexhaustive)
+@nonexhaustive
+#endif
+public enum RunnerError: Error, Sendable {
     /// The update was refused. Every later call fails, too, until a value is set or the runner is reset.
     case updateFailed(underlying: (any Error)?)
 
@@ -69,7 +72,10 @@ public import Foundation
 
 extension RunnerError {
     /// The kind of a ``RunnerError``: can be compared, counted and logged.
-    @nonexhaustive public enum Code: String, Sendable, Hashable, CaseIterable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum Code: String, Sendable, Hashable, CaseIterable {
         /// ``RunnerError/updateFailed(underlying:)``.
         case updateFailed
         /// ``RunnerError/tooManyUpdates(count:elapsed:underlying:)``.

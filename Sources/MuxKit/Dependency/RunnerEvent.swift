@@ -1,5 +1,8 @@
 /// An event of a runner's dependency, without the value.
-@nonexhaustive public enum RunnerEvent: Sendable, Hashable {
+#if hasAttribute(nonexhaustive)
+@nonexhaustive
+#endif
+public enum RunnerEvent: Sendable, Hashable {
     /// An update began.
     case updateStarted
     /// An update made the dependency with this epoch, or found the dependency in the store.

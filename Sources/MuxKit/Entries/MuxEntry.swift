@@ -13,7 +13,10 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     }
 
     /// The reason for a stale value.
-    @nonexhaustive public enum StaleReason: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum StaleReason: Sendable, Hashable {
         /// The fetch failed with a silenceable error.
         case fetchFailed
         /// A recent fetch failed, and the pause before the next fetch has not passed.

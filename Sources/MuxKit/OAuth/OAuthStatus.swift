@@ -16,7 +16,10 @@ public enum OAuthStatus: Sendable, Hashable {
     case unknown
 
     /// The reason of a sign-in.
-    @nonexhaustive public enum SignInReason: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum SignInReason: Sendable, Hashable {
         /// No tokens exist: before the first sign-in, and after a sign-out.
         case noTokens
         /// The server has refused the refresh token.

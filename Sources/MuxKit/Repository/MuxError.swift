@@ -3,7 +3,10 @@ public import Foundation
 /// An error of a request, apart from errors of the fetch.
 ///
 /// A cancelled caller gets `CancellationError` instead.
-@nonexhaustive public enum MuxError: Error, Sendable, Equatable {
+#if hasAttribute(nonexhaustive)
+@nonexhaustive
+#endif
+public enum MuxError: Error, Sendable, Equatable {
     /// The session ended (sign-out) during the caller's wait.
     case sessionEnded
 

@@ -3,7 +3,10 @@ import Foundation
 /// A decision of a multiplexer, a repository or a runner.
 public struct MuxEvent: Sendable, Equatable {
     /// The kind of the decision.
-    @nonexhaustive public enum Kind: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum Kind: Sendable, Hashable {
         /// A request returned a value in memory, or with ``RequestOptions/cacheOnly`` on disk.
         case hit
         /// A request joined a running flight.
@@ -129,7 +132,10 @@ extension MuxEvent {
     ///
     /// An app's own error has a status if it is a ``RetryableError`` whose advice has a status, and is ``connection`` if it is
     /// a ``ConnectivityError`` with a connectivity failure.
-    @nonexhaustive public enum Reason: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum Reason: Sendable, Hashable {
         /// The status of the server's response.
         case status(Int)
         /// A time limit has passed.

@@ -6,7 +6,10 @@ public import Foundation
 /// error can contain a secret.
 public struct RetryError: Error, Sendable {
     /// The reason for the end of an unsuccessful retry.
-    @nonexhaustive public enum Reason: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum Reason: Sendable, Hashable {
         /// The last error is permanent, or the policy does not retry it.
         case refused
 

@@ -20,7 +20,10 @@ public struct RetryLog: Sendable {
 
 extension RetryLog {
     /// An event of a retry; its description is a line for a log, without the text of any error.
-    @nonexhaustive public enum Event: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum Event: Sendable, Hashable {
         /// The attempt with this index begins.
         case attempt(Int)
 

@@ -133,7 +133,10 @@ public enum MuxShared: Sendable {
     }
 
     /// The entries that one invalidation removes.
-    @nonexhaustive public enum Scope: Sendable, Hashable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum Scope: Sendable, Hashable {
         /// One entry.
         case entry(MuxStoreKey)
         /// All entries with this tag.

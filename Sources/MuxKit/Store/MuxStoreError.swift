@@ -3,7 +3,9 @@ public import Foundation
 /// An error of a store.
 ///
 /// Contains no path, key or value, so the error can be logged.
+#if hasAttribute(nonexhaustive)
 @nonexhaustive
+#endif
 public enum MuxStoreError: Error, Sendable, Hashable {
     /// The file system failed `operation` with the POSIX error number `code`.
     case fileSystem(_ operation: MuxStoreError.FileOperation, code: Int32)
@@ -162,7 +164,9 @@ extension MuxStoreError: LocalizedError, CustomStringConvertible {
 
 extension MuxStoreError {
     /// A failed file operation.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum FileOperation: String, Sendable, Hashable {
         /// Opening or creating a file.
         case open

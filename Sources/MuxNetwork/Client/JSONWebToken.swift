@@ -67,7 +67,9 @@ extension JSONWebToken: RedactedDescription {
 
 extension JSONWebToken {
     /// A reason why a text is not a JSON Web Token.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum ParsingError: Error, Sendable, Hashable {
         /// The token does not have three parts between dots.
         case notThreeParts

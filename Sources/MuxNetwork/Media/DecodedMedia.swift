@@ -191,7 +191,9 @@ private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// The phase of loading a value.
+#if hasAttribute(nonexhaustive)
 @nonexhaustive
+#endif
 public enum MediaPhase<Value: Sendable>: Sendable {
     /// The value is not loaded yet.
     case loading

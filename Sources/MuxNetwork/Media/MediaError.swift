@@ -15,7 +15,9 @@ public import MuxKit
 /// ```
 public struct MediaError: Error, Sendable, Equatable {
     /// The reason of a ``MediaError``.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum Reason: Sendable, Equatable {
         /// The URL's scheme is neither `http` nor `https` nor `file`.
         case unsupportedURL

@@ -5,7 +5,9 @@ extension HTTPError {
     /// The reason of an invalid request.
     ///
     /// Descriptions contain names of placeholders and header fields, without values.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum PreparationFailure: Error, Sendable {
         /// The scheme is neither `http` nor `https`.
         case unsupportedScheme(HTTPHost.Scheme)

@@ -7,7 +7,9 @@ public import MuxKit
 /// header field, query or value of a path. Of an underlying error or a server error, a description contains
 /// only the `errorDescription`, the text for users; other parts may contain secrets. A cancellation is always
 /// a `CancellationError`.
+#if hasAttribute(nonexhaustive)
 @nonexhaustive
+#endif
 public enum HTTPError: Error, Sendable {
     /// The request is invalid; nothing was sent.
     ///
@@ -276,7 +278,9 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
 
 extension HTTPError {
     /// The reason of an exchange without a complete response.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum TransportFailure: Error, Sendable {
         /// The name of the host, or of the proxy, could not be resolved.
         case notResolved(any Error)
@@ -390,7 +394,9 @@ extension RedactedDescription {
 
 extension HTTPError {
     /// The reason to refuse a redirection.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum RedirectRefusal: Sendable, Hashable, CustomStringConvertible {
         /// The redirection changes from `https` to `http`.
         case insecure

@@ -8,7 +8,9 @@ public import MuxKit
 /// - Of all sent and received text, descriptions and mirrors contain only the error code and the server's
 ///   explanation, and neither if quoting sent values.
 /// - A cancellation is always `CancellationError`.
+#if hasAttribute(nonexhaustive)
 @nonexhaustive
+#endif
 public enum OAuthError: Error, Sendable {
     /// The server refused the request.
     case refused(OAuthError.Refusal)
@@ -48,7 +50,9 @@ public enum OAuthError: Error, Sendable {
     case noRefreshToken
 
     /// The fault of a redirection.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum RedirectFault: Sendable, Hashable {
         /// The address differs from ``OAuthAuthorization/redirectURI``.
         case address
@@ -84,7 +88,9 @@ public enum OAuthError: Error, Sendable {
     }
 
     /// The fault of a response.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum Fault: Sendable, Hashable {
         /// The body is not a JSON object, or is too large.
         case notAnObject

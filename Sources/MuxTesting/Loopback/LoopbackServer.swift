@@ -221,7 +221,9 @@ public final class LoopbackServer: Sendable {
 
 extension LoopbackServer {
     /// An error of the start of a ``LoopbackServer``.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
         /// The system refused the socket with this `errno`; `port` is `nil` if any free port was requested.
         case cannotListen(code: Int32, port: UInt16? = nil)

@@ -284,7 +284,9 @@ extension FakeOAuthServer {
     }
 
     /// The reason for a response without tokens.
+    #if hasAttribute(nonexhaustive)
     @nonexhaustive
+    #endif
     public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
         /// Unknown user or wrong password.
         case invalidCredentials

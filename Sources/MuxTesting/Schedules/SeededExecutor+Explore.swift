@@ -102,7 +102,10 @@ extension SeededExecutor {
 
 extension SeededExecutor {
     /// An error of an order.
-    @nonexhaustive public enum ScheduleError: Error, LocalizedError, CustomStringConvertible, Sendable {
+    #if hasAttribute(nonexhaustive)
+    @nonexhaustive
+    #endif
+    public enum ScheduleError: Error, LocalizedError, CustomStringConvertible, Sendable {
         /// The operation threw an error in the order of this seed.
         case failed(seed: UInt64, underlying: any Error)
 

@@ -375,7 +375,7 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 1)
     }
 
-    #if os(macOS) || os(Linux)
+    #if compiler(>=6.3) && (os(macOS) || os(Linux))
     // MARK: - Processes
 
     private static let children = 8

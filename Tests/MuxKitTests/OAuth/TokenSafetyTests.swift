@@ -34,7 +34,7 @@ struct TokenSafetyTests {
         #expect(try await ProtectedFileTokenStore(named: "Session", directory: self.folder.url).load() == nil)
     }
 
-    #if os(macOS) || os(Linux)
+    #if compiler(>=6.3) && (os(macOS) || os(Linux))
     @Test(.ownThreads)
     func `D09 the tokens that a killed writer left beside the file go at the next start`() async throws {
         defer { self.folder.remove() }

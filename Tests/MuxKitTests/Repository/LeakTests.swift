@@ -11,7 +11,7 @@ struct LeakTests {
 
     /// A wait, which each of its observers, listening tasks and timers retains.
     private struct Wait {
-        weak let race: RetryRace?
+        weak var race: RetryRace?
     }
 
     @Test func `PT-02 waits leave no observer, listener, helper or timer`() async {

@@ -129,7 +129,7 @@ struct SavePolicyTests {
 
     /// A weak reference.
     private struct Weak: Sendable {
-        weak let object: (any AnyObject & Sendable)?
+        weak var object: (any AnyObject & Sendable)?
 
         init(_ object: any AnyObject & Sendable) { self.object = object }
     }

@@ -198,7 +198,7 @@ struct SiblingSignOutTests {
     }
 }
 
-#if os(macOS) || os(Linux)
+#if compiler(>=6.3) && (os(macOS) || os(Linux))
 /// The same with processes that are ones.
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct ProcessSignOutTests {

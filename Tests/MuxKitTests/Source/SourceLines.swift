@@ -41,6 +41,8 @@ enum SourceLines {
     static let sources = Self.lines(under: "Sources")
     /// All Swift files under `Tests`.
     static let tests = Self.lines(under: "Tests")
+    /// All Swift files under `Demo`, with the nested packages.
+    static let demo = Self.lines(under: "Demo")
 
     /// The folder of the package.
     static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
@@ -56,6 +58,23 @@ enum SourceLines {
             return text.split(separator: "\n", omittingEmptySubsequences: false).enumerated().map { number, line in
                 Line(file: file, folder: folder, number: number + 1, code: Self.code(line))
             }
+        }
+    }
+
+    /// The lines of each file, with the conditions of the `#if` blocks around each line.
+    static func conditions(of lines: [Line]) -> [(line: Line, conditions: [String])] {
+        var (file, stack) = ("", [String]())
+        return lines.map { line in
+            if line.file != file { (file, stack) = (line.file, []) }
+            let code = line.code.trimmingCharacters(in: .whitespaces)
+            if code.hasPrefix("#if ") {
+                stack.append(String(code.dropFirst(4)))
+            } else if code.hasPrefix("#else"), !stack.isEmpty {
+                stack[stack.count - 1] = code
+            } else if code == "#endif" {
+                _ = stack.popLast()
+            }
+            return (line, stack)
         }
     }
 

@@ -91,7 +91,7 @@ struct JournalSiblingTests {
         #expect(try await one.load(name("fourth")) == sample("fourth", 4))
     }
 
-    #if os(macOS) || os(Linux)
+    #if compiler(>=6.3) && (os(macOS) || os(Linux))
     @Test(.ownThreads) func `DK-10 two processes that save at once lose nothing`() async throws {
         let scratch = Scratch()
         let store = scratch.store()

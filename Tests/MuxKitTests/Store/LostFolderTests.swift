@@ -112,7 +112,7 @@ struct LostFolderTests {
         }
     }
 
-    #if os(macOS) || os(Linux)
+    #if compiler(>=6.3) && (os(macOS) || os(Linux))
     @Test(.onlyInWholeRuns) func `DS-10 a thousand repositories work with 1,024 descriptors`() async throws {
         let scratch = Scratch()
         try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)

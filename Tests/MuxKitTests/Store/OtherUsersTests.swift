@@ -162,7 +162,7 @@ struct OtherUsersTests {
         #expect(repository.folder(.media).refusal == .noFolder)
     }
 
-    #if os(macOS) || os(Linux)
+    #if compiler(>=6.3) && (os(macOS) || os(Linux))
     /// A folder that a user owns.
     private static func make(_ url: URL, owner: Int, mode: Int) throws {
         try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)

@@ -93,7 +93,7 @@ struct ReadOnlyFolderTests {
         #expect(scratch.listing.isEmpty)
     }
 
-    #if os(macOS) || os(Linux)
+    #if compiler(>=6.3) && (os(macOS) || os(Linux))
     @Test(.ownThreads, .enabled(if: geteuid() == 0))
     func `DS-12 another user reads a store of the superuser that it may not write to`() async throws {
         let folder = TemporaryFolder()

@@ -4,7 +4,7 @@ import Testing
 /// A weak reference that a closure captures before its object exists.
 struct Later<Object: AnyObject & Sendable>: Sendable {
     private struct Reference: Sendable {
-        weak let object: Object?
+        weak var object: Object?
     }
 
     private let reference = Locked(Reference(object: nil))

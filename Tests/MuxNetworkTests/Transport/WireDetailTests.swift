@@ -177,6 +177,7 @@ struct WireDetailTests {
 
     // MARK: - Proxies
 
+    #if compiler(>=6.3)
     @Test(.ownThreads, arguments: ["http", "https", "socks5h"])
     func `WR-08 a proxy that refuses the password is no lost connection`(kind: String) async {
         await #expect(processExitsWith: .success) { [kind = kind as String] in
@@ -208,6 +209,7 @@ struct WireDetailTests {
             }
         }
     }
+    #endif
 
     // MARK: - Client certificates
 

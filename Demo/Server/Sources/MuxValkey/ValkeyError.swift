@@ -2,7 +2,10 @@ public import Foundation
 public import MuxKit
 
 /// Why an engine did not do what it was asked for.
-@nonexhaustive public enum ValkeyError: Error, Sendable, Equatable {
+#if hasAttribute(nonexhaustive)
+@nonexhaustive
+#endif
+public enum ValkeyError: Error, Sendable, Equatable {
     /// There is no connection, for this reason.
     case notConnected(String)
     /// The connection ended before the reply; whether the command had an effect is not known.
