@@ -41,7 +41,7 @@ struct ConsumerTests {
         #expect(try Self.text("run").contains("Tests/DocumentationTests/{Imagined*,First*,*Samples}.swift"))
         // What is about this repository, or is the demo's.
         let excused = [
-            "ProductTests", "SampleTests", "ConsumerTests", "DemoKillsTests", "RepeatKillsTests",
+            "ProductTests", "SampleTests", "ConsumerTests", "ReleaseTests", "DemoKillsTests", "RepeatKillsTests",
             "SharedRepositoryTests", "SurfaceTests", "Repository",
         ]
         for file in Repository.files("Tests/DocumentationTests", ".swift") {
