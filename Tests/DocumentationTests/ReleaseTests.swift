@@ -2,9 +2,13 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// The package as a dependency.
+/// The package as a dependency, and the files that a published repository has.
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct ReleaseTests {
+    private static func libraries() throws -> [String] {
+        try Repository.text("Package.swift").matches(of: /\.library\(name: "([A-Za-z]+)"/).map { String($0.1) }
+    }
+
     private static func exists(_ path: String) -> Bool {
         FileManager.default.fileExists(atPath: Repository.root.appending(path: path).path)
     }
@@ -50,5 +54,46 @@ struct ReleaseTests {
         let script = try Repository.text("Tests/Consumers/by-version")
         #expect(script.contains("from: \"0.1.0\"") && script.contains(".package(url: \"file://"))
         #expect(!script.contains(".package(path:"))
+    }
+
+    // MARK: - Files of a published repository
+
+    @Test func `RC-03 the package index builds the documentation of every library with articles`() throws {
+        let settings = try Repository.text(".spi.yml")
+        let targets = try #require(settings.firstMatch(of: /documentation_targets: \[(.+)\]/)).1
+            .components(separatedBy: ", ")
+        let libraries = try Self.libraries()
+        #expect(Set(targets).isSubset(of: libraries))
+        let documented = libraries.filter { Self.exists("Sources/\($0)/\($0).docc") }
+        #expect(documented.count >= 3 && Set(documented).isSubset(of: targets))
+    }
+
+    @Test func `RC-03 editors and the formatter have the same settings`() throws {
+        let settings = try Repository.text(".editorconfig")
+        let format = try Repository.text(".swift-format")
+        let length = try #require(format.firstMatch(of: /"lineLength": (\d+)/)).1
+        let indentation = try #require(format.firstMatch(of: /"spaces": (\d+)/)).1
+        #expect(settings.hasPrefix("root = true\n"))
+        #expect(settings.contains("\n[*.swift]\nmax_line_length = \(length)\n"))
+        #expect(settings.contains("\nindent_style = space\nindent_size = \(indentation)\n"))
+    }
+
+    @Test func `RC-03 a reporter and a contributor find templates and a code of conduct`() throws {
+        for form in ["bug", "request"] {
+            let text = try Repository.text(".github/ISSUE_TEMPLATE/\(form).yml")
+            for key in ["name: ", "description: ", "\nbody:\n"] { #expect(text.contains(key), "\(form): \(key)") }
+        }
+        let pull = try Repository.text(".github/PULL_REQUEST_TEMPLATE.md")
+        let steps = try #require(pull.firstMatch(of: /`\.ci\/run ([a-z ]+)`/)).1.split(separator: " ")
+        let script = try Repository.text(".ci/run")
+        for step in steps { #expect(script.contains("\nrun_\(step)() {"), "\(step)") }
+        #expect(try Repository.text(".github/CODE_OF_CONDUCT.md").contains("in private"))
+    }
+
+    @Test func `RC-03 the changelog has one section, for the first version`() throws {
+        let lines = try Repository.text("CHANGELOG.md").split(separator: "\n", omittingEmptySubsequences: false)
+        #expect(lines.filter { $0.hasPrefix("## ") } == ["## 0.1.0"])
+        #expect(lines.filter { $0.hasPrefix("### ") } == [])
+        #expect(lines.count <= 30)
     }
 }
