@@ -96,13 +96,26 @@ struct ProductTests {
     // MARK: - Finding one's way
 
     @Test func `P-05 Contributing says what is in every folder of the sources`() throws {
-        let page = try Repository.text("Sources/MuxKit/MuxKit.docc/Contributing.md")
+        let page = try Repository.text("CONTRIBUTING.md")
         let folders = Repository.folders("Sources").filter { $0.contains("/") }
         #expect(folders.count > 20)
         for folder in folders { #expect(page.contains("`\(folder)`"), "\(folder)") }
 
         let named = page.split(separator: "`").filter { $0.hasPrefix("Mux") && $0.contains("/") }.map(String.init)
         for name in named { #expect(folders.contains(name), "\(name) is described and does not exist") }
+    }
+
+    @Test func `HS-08 one document for contributors explains the families of test ids`() throws {
+        #expect(Repository.files("Sources", "/Contributing.md") == [])
+        let page = try Repository.text("CONTRIBUTING.md").components(separatedBy: "\n## Names of tests\n")
+        let section = try #require(page.dropFirst().first?.components(separatedBy: "\n## ").first)
+        let rows = section.split(separator: "\n").compactMap { $0.firstMatch(of: /^\| ([A-Z, ]+) \|/)?.1 }
+        let explained = rows.flatMap { $0.components(separatedBy: ", ") }
+        #expect(explained.count == Set(explained).count)
+        let ids = try (Repository.text(".ci/spec-ids") + Repository.text("Demo/Server/spec-ids")).split(separator: "\n")
+        let families = Set(ids.map { String($0.prefix(while: \.isLetter)) })
+        #expect(families.count > 25)
+        #expect(families.subtracting(explained).sorted() == [])
     }
 
     @Test func `P-05 one page shows every public type`() throws {
