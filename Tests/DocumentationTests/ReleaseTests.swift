@@ -96,4 +96,45 @@ struct ReleaseTests {
         #expect(lines.filter { $0.hasPrefix("### ") } == [])
         #expect(lines.count <= 30)
     }
+
+    // MARK: - The README
+
+    @Test func `RC-04 the README is read in two minutes`() throws {
+        let text = try Repository.text("README.md")
+        let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+        #expect(lines.count <= 140)
+        let sample = try #require(text.components(separatedBy: "```swift\n").dropFirst().first)
+        let code = sample.components(separatedBy: "```")[0].split(separator: "\n").filter { !$0.hasPrefix("import ") }
+        #expect(code.count <= 5)
+        for part in ["| instead of | write |", "\n## When not to use it\n", "\n## Three figures\n"] {
+            #expect(text.contains(part), "\(part)")
+        }
+    }
+
+    @Test func `RC-04 each of the three figures has a command that exists`() throws {
+        let section = try Repository.text("README.md").components(separatedBy: "\n## Three figures\n").dropFirst().first
+        let part = try #require(section?.components(separatedBy: "\n## ").first)
+        let rows = part.split(separator: "\n").filter { $0.hasPrefix("| ") && $0.contains("`swift run") }
+        #expect(rows.count == 3)
+        let demo = try Repository.files("Demo/CLI/Acts", ".swift").map { try Repository.text($0) }.joined()
+        let acts = demo.matches(of: /Play\("([^"]+)"/).map { act in
+            act.1.lowercased().split { !$0.isLetter && !$0.isNumber }.joined(separator: "-")
+        }
+        let groups = try Repository.text("Demo/Benchmarks/Benchmarks.swift")
+            .matches(of: #/BenchmarkGroup\(\s*"(\w+)"/#).map { String($0.1) }
+        for row in rows {
+            if let act = row.firstMatch(of: /`swift run demo play ([a-z0-9-]+)`/) {
+                #expect(acts.contains(String(act.1)), "\(row)")
+            } else {
+                let group = try #require(row.firstMatch(of: /`swift run -c release benchmarks (\w+)`/), "\(row)")
+                #expect(groups.contains(String(group.1)), "\(row)")
+            }
+        }
+    }
+
+    @Test func `RC-04 the README has a picture of the demo page`() throws {
+        let picture = try #require(try Repository.text("README.md").firstMatch(of: /!\[[^\]]+\]\(([^)]+\.png)\)/)).1
+        let bytes = try Data(contentsOf: Repository.root.appending(path: String(picture)))
+        #expect(bytes.starts(with: [0x89, 0x50, 0x4E, 0x47]) && bytes.count < 500_000)
+    }
 }

@@ -8,6 +8,7 @@ enum Acts {
         [
             Play("Launch storm", self.launchStorm),
             Play("Token expiry storm", self.tokenExpiryStorm),
+            Play("A thousand 401s", self.thousandRefusals),
             Play("Relaunch", self.relaunch),
             Play("Offline", self.offline),
             Play("Pull to refresh", self.pullToRefresh),
@@ -40,6 +41,40 @@ enum Acts {
         act.expect("all of 200 × 51 requests succeed", succeeded == 200 * 51 && failed == 0)
         act.expect("one refresh, no sign-in", change.oauth.refreshes == 1 && change.oauth.signIns == 0)
         act.expect("no refresh token is used twice", change.oauth.reusesDetected == 0)
+    }
+
+    /// A thousand calls take the same access token before the server replies to the first call.
+    private static func thousandRefusals(_ act: inout Act, _ stage: Stage) async throws {
+        let api = try API(stage.backend.url)
+        let gate = Gate<Void>()
+        stage.gate.withLock { $0 = gate }
+        let before = Act.figures(of: stage).oauth
+        stage.backend.oauth.expireAllAccessTokens()
+        let started = Tally()
+        let calls = Task {
+            await withTaskGroup { group in
+                for _ in 0..<1_000 {
+                    group.addTask {
+                        let user = try? await stage.app.oauth.run { token -> RunResult<App.Profile> in
+                            started.add()
+                            return .output(try await api.fetchUserInfo(token))
+                        }
+                        return user != nil
+                    }
+                }
+                return await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
+            }
+        }
+        await started.reached(1_000)
+        stage.gate.withLock { $0 = nil }
+        gate.openForGood(returning: ())
+
+        let succeeded = await calls.value
+        let after = Act.figures(of: stage).oauth
+        act.expect("the server refuses 1,000 calls", after.refusals - before.refusals == 1_000)
+        let isRefreshed = after.refreshes - before.refreshes == 1 && after.signIns == before.signIns
+        act.expect("one refresh, no sign-in", isRefreshed)
+        act.expect("all 1,000 calls succeed with the new token", succeeded == 1_000)
     }
 
     private static func relaunch(_ act: inout Act, _ stage: Stage) async throws {
