@@ -2,15 +2,15 @@ import Foundation
 package import Testing
 
 /// What `MUX_SCHEDULES` multiplies long tests by.
-private var factor: Int { max(1, ProcessInfo.processInfo.environment["MUX_SCHEDULES"].flatMap(Int.init) ?? 1) }
+var longTestFactor: Int { max(1, ProcessInfo.processInfo.environment["MUX_SCHEDULES"].flatMap(Int.init) ?? 1) }
 
 /// The number of repetitions of a long test: a quarter of `count`, multiplied by `MUX_SCHEDULES`.
 ///
 /// `.ci/run` sets 4 for the optimised run, and for what that run skips: tests that end processes or measure memory.
-package func repetitions(_ count: Int) -> Int { max(1, count * factor / 4) }
+package func repetitions(_ count: Int) -> Int { max(1, count * longTestFactor / 4) }
 
 /// The step through a list that a long test plays in part: 4, or 1 with `MUX_SCHEDULES=4`.
-package var repetitionStep: Int { max(1, 4 / factor) }
+package var repetitionStep: Int { max(1, 4 / longTestFactor) }
 
 extension Trait where Self == ConditionTrait {
     /// Skips a long test that cannot be shortened, unless `MUX_SCHEDULES` is 4 or more.

@@ -37,7 +37,7 @@ extension Trait where Self == TakesTurns {
 }
 
 /// A counting semaphore, first come, first served, and re-entrant within a task.
-private final class Turns: Sendable {
+final class Turns: Sendable {
     private struct State: Sendable {
         var free: Int
         var waiting: [CheckedContinuation<Void, Never>] = []
