@@ -355,7 +355,7 @@ func clientOver(_ other: OtherClient) -> HTTPClient {
 
 // MARK: - What they promise
 
-@MainActor @Suite(.timeLimit(.minutes(15)), .takesTurns)
+@MainActor @Suite(.standard(endsAtRest: false))
 struct AppSamplesTests {
     /// Suspends until the model shows `notes`.
     private func wait(for notes: [Note], in model: NotesModel) async {

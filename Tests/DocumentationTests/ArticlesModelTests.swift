@@ -6,7 +6,7 @@ import Observation
 import Testing
 
 /// The model of the SwiftUI sample, which is this folder's, too, by a link.
-@MainActor @Suite(.timeLimit(.minutes(15)), .takesTurns)
+@MainActor @Suite(.standard(endsAtRest: false))
 struct ArticlesModelTests {
     private let folder = FileManager.default.temporaryDirectory.appending(component: "Articles-\(UUID().uuidString)")
     private let oauth = FakeOAuthServer(users: ["alice": "a secret", "bob": "another"])

@@ -204,7 +204,7 @@ func retriedWithProviders() async throws {
 
 // MARK: - What the articles say
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ComingFromSamplesTests {
     @Test func `CO-28 a memory cache keeps its bounds at once, and zero keeps nothing`() {
         let two = MemoryCache<Int, String>(maximumCount: 2)

@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// What `Tests/Consumers/run` compiles and runs is what the rows ask for; CI runs it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ConsumerTests {
     private static let folder = "Tests/Consumers"
 

@@ -7,7 +7,7 @@ import Testing
 /// The demo as it is built beside the tests.
 ///
 /// It kills processes of its own, hence the name: sanitizers leave it out.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct DemoKillsTests {
     /// The folder of everything that was built together with the tests.
     private static var products: [URL] {

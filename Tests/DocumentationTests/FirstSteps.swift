@@ -64,7 +64,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
 }
 
 #if compiler(>=6.3) && (os(macOS) || os(Linux))
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct FirstStepsTests {
     @Test(.ownThreads) func `P-03 the program of the first steps prints what the article says`() async throws {
         let home = FileManager.default.temporaryDirectory.appending(component: "MuxKit-home-\(UUID().uuidString)").path

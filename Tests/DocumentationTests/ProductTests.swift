@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// What somebody needs who has only just cloned the repository.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ProductTests {
     // MARK: - Running it
 

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// How it is proven.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ProofSamples {
     private struct Settings: Codable, Equatable, Sendable { var size = 0 }
     private struct ShowsWhatWasBefore: Error, Sendable {}

@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// The package as a dependency, and the files that a published repository has.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ReleaseTests {
     private static func libraries() throws -> [String] {
         try Repository.text("Package.swift").matches(of: /\.library\(name: "([A-Za-z]+)"/).map { String($0.1) }

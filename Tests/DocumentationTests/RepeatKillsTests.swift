@@ -6,7 +6,7 @@ import Testing
 /// The script that runs the tests many times, with a `swift` that plays what is told to it.
 ///
 /// The script ends processes, hence the name: sanitizers leave it out.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct RepeatKillsTests {
     /// Runs the script in a folder of its own; `runs` are the logs of runs that fail, and empty texts for those that pass.
     private func play(_ runs: [String], _ arguments: [String] = []) async throws -> (status: Int32, output: String) {

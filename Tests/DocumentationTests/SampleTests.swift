@@ -4,7 +4,7 @@ import Testing
 
 /// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler reads; and whatever else
 /// the documentation names is there.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct SampleTests {
     /// The lines of a text that say something, without the blanks that line them up.
     private static func lines(_ text: some StringProtocol) -> [String] {

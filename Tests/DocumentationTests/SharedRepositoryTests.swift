@@ -5,7 +5,7 @@ import MuxTestSupport
 import Testing
 
 /// The shared repository, each time in a process of its own.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct SharedRepositoryTests {
     @Test(.ownThreads) func `CO-10 the shared repository can be set up once before its first use`() async {
         await #expect(processExitsWith: .success) {

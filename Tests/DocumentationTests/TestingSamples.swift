@@ -36,7 +36,7 @@ func testingLandingPage() {
     _ = name
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct OurStoreTests {
     typealias OurStore = MemoryStore
 
@@ -45,7 +45,7 @@ struct OurStoreTests {
     }
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ServiceOnLoopbackTests {
     struct Note: Codable, Identifiable, Sendable {
         var id: Int

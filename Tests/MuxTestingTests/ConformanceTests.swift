@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The conformance suites find each fault of stores and leases with one fault.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
+@Suite(.standard(.waiting))
 struct ConformanceTests {
     @Test func `CO-41 a store without a fault keeps every rule`() async throws {
         try await MuxStoreConformance.run { FaultyStore(nil) }

@@ -2,7 +2,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FakeOAuthServerTests {
     let clock = VirtualClock()
 

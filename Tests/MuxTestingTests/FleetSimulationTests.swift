@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// How often machines fetch, by what they share: the policy's early expiry against what is known of it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FleetSimulationTests {
     /// Origin calls in each time to live, of 8, 64 and 256 machines; 256 machines take long.
     private static let table: [(FleetSimulation.Sharing, [Double])] = [

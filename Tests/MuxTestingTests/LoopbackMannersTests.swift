@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Behaviour that every HTTP client may expect.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
+@Suite(.standard(.waiting))
 struct LoopbackMannersTests {
     private struct Place: Codable, Identifiable, Sendable { var id: String }
 

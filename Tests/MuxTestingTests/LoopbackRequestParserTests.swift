@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LoopbackRequestParserTests {
     private func parser(_ text: String = "") -> LoopbackRequestParser {
         var parser = LoopbackRequestParser(headerLimit: 200, bodyLimit: 10)

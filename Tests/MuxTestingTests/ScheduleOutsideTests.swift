@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// Schedules of code that depends on work outside of them.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
+@Suite(.standard(.waiting))
 struct ScheduleOutsideTests {
     @MainActor private final class Screen {
         func name() -> String { "new" }

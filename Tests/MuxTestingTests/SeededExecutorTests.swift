@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct SeededExecutorTests {
     /// Records names in order.
     private final class Visitors: Sendable {

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The shared store in memory, and the rules of shared stores.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SharedStoreTests {
     private let clock = VirtualClock()
     private let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"), tags: ["Rome"])

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// The trait of the suites of this package.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct StandardTraitTests {
     private struct Failure: Error {}
 

@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
+@Suite(.standard(.waiting))
 struct TransportConformanceTests {
     typealias Rule = HTTPTransportConformance.Rule
 

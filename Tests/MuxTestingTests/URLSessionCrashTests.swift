@@ -8,7 +8,7 @@ import MuxTesting
 import Testing
 
 /// `URLSession` on Linux, in processes of their own, which some answers end.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest, .serialized)
+@Suite(.standard(.waiting), .serialized)
 struct URLSessionCrashTests {
     typealias Rule = HTTPTransportConformance.Rule
 

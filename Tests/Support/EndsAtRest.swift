@@ -1,5 +1,5 @@
 package import MuxKit
-package import Testing
+import Testing
 
 /// An object that its test's end inspects, also after its last use.
 package protocol InspectedAtEnd: Inspectable {}
@@ -9,10 +9,7 @@ package protocol InspectedAtEnd: Inspectable {}
 /// Multiplexers, maps, runners, caches, downloads, batches, repositories, transports and virtual clocks are inspected on their release or at
 /// the end of the test: no caller, flight, timer, listener or idle key is left; tables and state machines are consistent. A folder of a
 /// journal contains no temporary file, and its index equals the result of a rescan.
-package struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
-    /// Applies to each test of a suite.
-    package var isRecursive: Bool { true }
-
+enum EndsAtRest {
     /// The objects of a test.
     private final class Book: Inspector {
         private struct Thing: Sendable {
@@ -57,14 +54,6 @@ package struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
         }
     }
 
-    @concurrent package func provideScope(
-        for test: Test,
-        testCase: Test.Case?,
-        performing function: @Sendable @concurrent () async throws -> Void
-    ) async throws {
-        try await Self.check(test.sourceLocation, function)
-    }
-
     /// Counts the resources of all objects of `body` at its end.
     static func check(_ location: SourceLocation, _ body: () async throws -> Void) async throws {
         let book = Book()
@@ -73,9 +62,4 @@ package struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
             Issue.record("not at rest: \(fault)", sourceLocation: location)
         }
     }
-}
-
-extension Trait where Self == EndsAtRest {
-    /// Counts the resources of all objects of a test at its end.
-    package static var endsAtRest: EndsAtRest { EndsAtRest() }
 }

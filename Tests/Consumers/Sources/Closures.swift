@@ -11,7 +11,7 @@ final class Notebook {
 @available(*, unavailable)
 extension Notebook: Sendable {}
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct ClosureTests {
     @Test func `CO-36 an array of closures runs`() async throws {
         let work: [@Sendable () async throws -> Int] = [{ 1 }, { 2 }, { try await Backend.a() }]

@@ -45,7 +45,7 @@ let globalOAuth = OAuthDependentRunner(refreshAccess: Up.refresh, signIn: Up.sig
 let globalMe = Multiplexer(cacheKey: "me", dependency: globalOAuth, onFetch: Backend.fetchMe)
 let globalUsers = MultiplexerMap(cacheKey: "users", dependency: globalOAuth, onFetch: Backend.fetchUser)
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct OneLinerTests {
     private let screen: Screen
 

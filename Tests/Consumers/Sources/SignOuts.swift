@@ -74,7 +74,7 @@ struct Screens: Sendable {
     }
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct SignOutTests {
     private let folder = FileManager.default.temporaryDirectory.appending(component: "mux-\(UUID().uuidString)")
 

@@ -4,6 +4,6 @@ import Testing
 struct StandIn: TestTrait, SuiteTrait {}
 
 extension Trait where Self == StandIn {
-    static var takesTurns: Self { .init() }
+    static func standard(endsAtRest: Bool) -> Self { .init() }
     static var ownThreads: Self { .init() }
 }

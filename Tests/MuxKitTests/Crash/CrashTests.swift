@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .ownThreads, .endsAtRest)
+@Suite(.standard, .ownThreads)
 struct CrashTests {
     /// Ends the process at the n-th call, in a write after so many bytes.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {

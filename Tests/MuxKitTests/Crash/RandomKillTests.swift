@@ -8,7 +8,7 @@ import Testing
 /// Two processes at a time on one folder, each killed at a random call, in a write after a random number of bytes.
 ///
 /// `MUX_KILLS=1000` multiplies the number of rounds; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(600)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 600))
 struct RandomKillTests {
     /// What a process did, written down outside the store: a line before and a line after each change.
     private struct Ledger: Sendable {

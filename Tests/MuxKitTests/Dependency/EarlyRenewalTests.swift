@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What calls get whose time ends while they wait for a dependency to be renewed early.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct EarlyRenewalTests {
     private struct Pass: ExpiringDependency, Hashable {
         let number: Int

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Dependencies whose end is known, and clocks that are wrong.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ExpiryTests {
     private struct Pass: ExpiringDependency, Equatable {
         var number: Int

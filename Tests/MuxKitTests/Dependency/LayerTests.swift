@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Runners that depend on runners.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LayerTests {
     private let events = EventTally()
 

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// What counts as too many updates: refusals one after the other, with no success in between.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RefusalCountTests {
     private let updates = Locked(0)
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Critical errors, limits of count and time, and the order of errors.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RunnerLimitTests {
     private let clock = VirtualClock()
     private let events = EventTally()

@@ -6,7 +6,7 @@ import Testing
 /// Alice and Bob share one client.
 ///
 /// Each new access token kills the previous one at the server.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ScenarioTests {
     /// A server that accepts the newest token only.
     final class Server: Sendable {

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The time limit of updates that do not heed their cancellation.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct UpdateTimeoutTests {
     private static var policy: RunnerPolicy {
         var policy = RunnerPolicy.onePerCall

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SerialLaneTests {
     @Test func `RP-03 a lane that is never empty forgets those who had their turn`() async throws {
         let executor = OrderedExecutor()

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DurationTests {
     @Test(arguments: [
         (1.5, Duration.milliseconds(1_500)), (-1.5, .milliseconds(-1_500)), (.infinity, .longest),

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Tasks that an operation starts and does not await.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ReentrantAsyncMutexTests {
     private let mutex = ReentrantAsyncMutex(refusal: MuxError.wouldDeadlock)
 

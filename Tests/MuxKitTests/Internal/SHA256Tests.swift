@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// SHA-256 against the examples of the National Institute of Standards and Technology.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SHA256Tests {
     /// FIPS 180-2, appendix B, and the long messages of the same standard.
     private static let examples: [(message: [UInt8], digest: String)] = [

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BoundedTableTests {
     @Test(arguments: [0, 1, 2, 9, 10, 40, 57, nil] as [Int?])
     func `MX-24 EV-01 the table does what the plain model does`(capacity: Int?) {

@@ -7,7 +7,7 @@ import Testing
 /// What the order of eviction keeps, and how many of the requests of generated workloads it serves.
 ///
 /// The floors of real traces are goals of the benchmarks, which play them where their files are at hand.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct EvictionTests {
     private enum Pattern: CaseIterable, Sendable {
         case uniform, skewed, loop, phases

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HitTests {
     private static let ages: [Duration] = [
         .zero, .nanoseconds(1), .seconds(1), .seconds(9), .seconds(10) - .nanoseconds(1), .seconds(10), .seconds(11),

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// That what is done to a map costs by what changed, not by what is in it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ManyEntriesTests {
     /// A key that counts how often keys are looked for.
     private struct Counted: MuxKey {

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MapBoundTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
@@ -178,7 +178,7 @@ struct MapBoundTests {
         await map.expectAtRest()
     }
 
-    @Test(.timeLimit(.minutes(15))) func `MX-24 a value that leaves may use the map that it was in`() async throws {
+    @Test func `MX-24 a value that leaves may use the map that it was in`() async throws {
         final class Value: Sendable {
             let holder: Locked<MultiplexerMap<Int, Value>?>
             init(_ holder: Locked<MultiplexerMap<Int, Value>?>) { self.holder = holder }

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MemoryCacheTests {
     @Test func `AM-14 count and cost are bounded and counted`() {
         let cache = MemoryCache<Int, String>(maximumCount: 3, maximumCost: 100)

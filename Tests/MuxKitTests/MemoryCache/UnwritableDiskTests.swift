@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A map whose values cannot be written to disk.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct UnwritableDiskTests {
     private typealias Map = MultiplexerMap<Int, Int>
 

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A map that is full of what is not on disk yet.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct WriteBackTests {
     private typealias Map = MultiplexerMap<Int, Int>
 

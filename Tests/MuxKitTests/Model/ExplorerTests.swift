@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// Every sequence of events up to a length, against models that were written from the promises; `MUX_DEPTH=2` makes them longer by two.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct ExplorerTests {
     private func explore<Decider: FlightDecider>(
         _ decider: Decider,

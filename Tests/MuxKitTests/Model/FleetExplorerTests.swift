@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// The fleet's promises in every order of events.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FleetExplorerTests {
     private func explore(_ bug: FleetBoard.Bug, machines: Int, keys: Int, depth: Int)
         async -> Explorer<FleetBoard, FleetBoard.Event>.Outcome

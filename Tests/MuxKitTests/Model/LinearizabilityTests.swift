@@ -10,7 +10,7 @@ import Testing
 /// Excluded, because it is promised to be otherwise: what a caller gets from a flight that a fence has passed (it is marked as
 /// fenced, and kept nowhere), calls that fail (they are cancelled, dismissed by a sign-out or reset, or their fetch failed: they
 /// change nothing), stale values served in place of an error, and evictions.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct LinearizabilityTests {
     private typealias Action = Linearizability.Action
     private static let keys = [0, 1]

@@ -10,7 +10,7 @@ private let archive = "etcd-histories/logs.tar.gz"
 ///
 /// They are those of porcupine (https://github.com/anishathalye/porcupine, `test_data/jepsen`), which are not part of this
 /// repository: see ``SharedData``.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest, .enabled(if: SharedData.has(archive), "not at hand"))
+@Suite(.standard, .enabled(if: SharedData.has(archive), "not at hand"))
 struct RecordedHistoryTests {
     /// A register that is read, written, and changed if it has a certain value.
     private struct Register: SequentialModel {

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// The real types in many orders, each drawn from a seed; `MUX_SCHEDULES` asks for more, `MUX_SEED` for a certain one.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct ScheduleTests {
     @Test func `Q-04 multiplexers keep their promises in every order that is tried`() async throws {
         let count = try await SeededExecutor.explore(1_125) { try await MapScenario($0).play() }

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Batches that are left, fenced, asked for by themselves, or for keys that are hardly two.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BatchEdgeTests {
     private typealias Map = MultiplexerMap<Int, Int>
 

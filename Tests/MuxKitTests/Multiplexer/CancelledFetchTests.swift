@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Fetches, updates and sign-ins that throw a cancellation, although no caller is cancelled.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CancelledFetchTests {
     private let world = World()
 

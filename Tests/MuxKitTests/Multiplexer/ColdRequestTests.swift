@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The first part of a fetch runs on the caller's thread, where that is no one's.
-@Suite(.serialized, .timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard, .serialized)
 struct ColdRequestTests {
     private typealias Map = MultiplexerMap<Int, Place>
 

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// What the disk has is judged for each caller by what that caller asked for.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DiskWishTests {
     private let store = UnreliableStore()
     /// Holds what is read from disk.

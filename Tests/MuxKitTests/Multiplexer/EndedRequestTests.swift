@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Clearing what nobody may get any more.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct EndedRequestTests {
     private let world = World()
     private let gate = Gate<Int>()

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A server that fails is left alone: its failures are not answered with more requests.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FailingServerTests {
     /// An error that reports a `Retry-After`.
     private struct Busy: RetryableError {

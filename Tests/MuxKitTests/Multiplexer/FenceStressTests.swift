@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FenceStressTests {
     /// A place to go to: who does may meet others on the way.
     private actor Elsewhere {

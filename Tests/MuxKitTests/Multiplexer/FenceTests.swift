@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FenceTests {
     @Test func `MX-07 soft refresh keeps the old value and fetches at the next request`() async throws {
         let world = World()

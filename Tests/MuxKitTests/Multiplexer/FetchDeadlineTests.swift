@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FetchDeadlineTests {
     private let world = World()
     private let policy = MuxPolicy(timeToLive: .zero, fetchTimeout: .seconds(5))

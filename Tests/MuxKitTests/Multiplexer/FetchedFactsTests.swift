@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What a fetch says about its value beside the time to live.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FetchedFactsTests {
     private let world = World()
 

@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// The one function that decides how good an entry is, against an oracle that was written from the specification.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FreshnessGridTests {
     /// What may be done with an entry, in the words of the specification: a list of rules, the first that applies wins.
     private static func oracle(_ facts: Freshness.Facts, _ limits: Freshness.Limits) -> Freshness {

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FreshnessTests {
     private static let counting = ScriptedFetch<Int>.Outcome.computed { $0 }
 

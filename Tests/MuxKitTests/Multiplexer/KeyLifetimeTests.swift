@@ -33,7 +33,7 @@ private struct CuriousError: Error {
     let object: Curious
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct KeyLifetimeTests {
     @Test(.ownThreads) func `CO-17 keys and remembered errors are let go of outside the lock`() async {
         // A lock that is taken twice ends the process.

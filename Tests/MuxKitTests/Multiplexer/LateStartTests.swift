@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Between the request and the fetch lies a look at the disk, which may take its time.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LateStartTests {
     private let executor = OrderedExecutor()
     private let store = UnreliableStore()

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LingerTests {
     @Test func `MX-05 of two callers that leave, the linger of the last one counts`() async throws {
         let executor = OrderedExecutor()

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Requests for many keys of which the disk has some.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LoadManyTests {
     private typealias Map = MultiplexerMap<Int, Int>
 

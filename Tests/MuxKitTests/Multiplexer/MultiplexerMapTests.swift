@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MultiplexerMapTests {
     @Test func `MX-22 ten thousand keys at once make one fetch each`() async throws {
         let world = World()

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RandomCancellationTests {
     @Test func `MX-03 random cancellation loses no caller and leaks no task`() async throws {
         for seed in 0..<UInt64(repetitions(10_000)) {

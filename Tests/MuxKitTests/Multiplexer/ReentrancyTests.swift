@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ReentrancyTests {
     @Test func `MX-19 a fetch that requests its own key is an error at once`() async throws {
         let world = World()

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Remembered failures beside a value that is there.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RememberedFailureTests {
     private let world = World()
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Fetches that ask whether the value of before is still the same.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RevalidationTests {
     /// A server with one resource, which answers "not modified" to whoever has its present version.
     private final class Server: Sendable {

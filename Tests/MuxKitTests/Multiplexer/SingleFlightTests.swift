@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SingleFlightTests {
     @Test func `MX-01 a thousand cold callers share one fetch`() async throws {
         let world = World()

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct StatisticsTests {
     @Test func `MX-27 the time that fetches took adds up, failures included`() async throws {
         let world = World()

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Requests from tasks that a fetch starts, and that it may or may not await.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct UnawaitedRequestTests {
     private let world = World()
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Folders that cannot be used stop nothing that does not need them.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BrokenFolderTests {
     private let folder = TemporaryFolder()
     private let clock = VirtualClock()

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// A token store that calls its runner or its repository while it is being used.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CallingTokenStoreTests {
     enum Member: CaseIterable, Sendable {
         case load

@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// What the keychain's statuses mean: the part that needs no keychain.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct KeychainAnswerTests {
     private typealias Replacement = KeychainAnswer.Replacement
 

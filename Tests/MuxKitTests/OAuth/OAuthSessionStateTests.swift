@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// The state of a token manager, without one.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthMemoTests {
     @Test func `D06 the number of a session that was looked up before a sign-out is not that of the next one`() {
         var sessionState = OAuthSessionState()

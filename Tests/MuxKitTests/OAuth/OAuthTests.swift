@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthTests {
     @Test func `B01 cold, one sign-in and one refresh lead to the task`() async throws {
         let oauth = OAuthWorld()

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RefusedTokenTests {
     @Test func `B04 after a dead refresh token a sign-in that gives an access token needs no refresh`() async throws {
         let oauth = OAuthWorld()

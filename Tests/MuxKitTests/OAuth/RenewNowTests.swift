@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// "Renew now" renews: exactly one request to the token server.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RenewNowTests {
     /// When somebody wants a new token.
     enum Moment: CaseIterable, Sendable {

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A process that is killed while it exchanges a refresh token, and the next start.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .ownThreads, .endsAtRest)
+@Suite(.standard, .ownThreads)
 struct RotationCrashTests {
     /// Where the process is killed.
     enum Step: String, CaseIterable, Sendable {

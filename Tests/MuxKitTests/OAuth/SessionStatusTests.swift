@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Whether there is a session, without a request and without a sign-in; and refresh tokens that the server has refused.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .ownThreads, .endsAtRest)
+@Suite(.standard, .ownThreads)
 struct SessionStatusTests {
     private let scratch = Scratch(isInspected: false)
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Tokens that end soon, clocks that are wrong, and token servers that fail while the old token is good.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ShortLivedTokenTests {
     /// A server whose access tokens end after so many uses; a token that was refused stays refused.
     private final class UsedUpServer: Sendable {

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Several runners on one store, as in several processes, and several processes.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .ownThreads, .endsAtRest)
+@Suite(.standard, .ownThreads)
 struct SiblingTests {
     private let clock = VirtualClock()
     private let scratch = Scratch()

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A token endpoint that fails is left alone.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TokenPauseTests {
     /// What a token endpoint threw, of which the error says when to come back.
     private struct Busy: Error, RetryableError, Equatable {

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TokenRemovalTests {
     @Test func `D09 signing out when nobody ever signed in is complete`() async throws {
         let folder = TemporaryFolder()

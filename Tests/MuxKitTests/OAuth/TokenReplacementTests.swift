@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Tokens that are set while others are in use.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TokenReplacementTests {
     private let executor = OrderedExecutor()
     private let tokens = UnreliableTokenStore()

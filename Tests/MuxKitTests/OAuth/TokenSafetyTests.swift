@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What is on disk, and who gets to see it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TokenSafetyTests {
     private let folder = TemporaryFolder()
 

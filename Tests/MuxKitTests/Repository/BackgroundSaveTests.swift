@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// What keeps an app from being suspended or ended while it saves: the part that needs no Apple platform.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BackgroundSaveTests {
     @Test func `CO-32 an activity waits for the work until its time is over`() {
         for hasExpired in [false, true] {

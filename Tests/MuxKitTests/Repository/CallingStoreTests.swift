@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A store that calls its repository while it is being used.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CallingStoreTests {
     enum Member: CaseIterable, Sendable {
         case sessionEpoch

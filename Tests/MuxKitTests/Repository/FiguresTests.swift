@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Statistics, gauges and events say what happened, and agree.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FiguresTests {
     /// An observer that leaves out hits.
     private struct WithoutHits: MuxObserver {

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Many operations of each kind leave nothing behind.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .serialized, .endsAtRest)
+@Suite(.standard(minutes: 60), .serialized)
 struct LeakTests {
     private static let count = repetitions(10_000)
 

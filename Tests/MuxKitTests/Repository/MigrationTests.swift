@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MigrationTests {
     private struct First: Codable, Sendable { var name: String }
     private struct Second: Codable, Sendable { var names: [String] }

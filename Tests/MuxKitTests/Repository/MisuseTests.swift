@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Misuse is reported in the log of a debug build, where no observer is told of it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MisuseTests {
     private let lines = Locked<[String]>([])
 

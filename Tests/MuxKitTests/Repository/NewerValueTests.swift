@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Two repositories on one folder stand for two processes; one clock on the wall serves both.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct NewerValueTests {
     private let scratch = Scratch()
     private let wall = Locked(World.start)

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What is refreshed is stale after a relaunch, too, once that was saved.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RefreshOnDiskTests {
     private typealias Map = MultiplexerMap<String, Int>
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Each figure of the reports, statistics and gauges, alone.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ReportTests {
     private typealias Failure = MuxRepository.SaveReport.Failure
 

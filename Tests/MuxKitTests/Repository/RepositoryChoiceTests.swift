@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Values belong to the session of their dependency.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RepositoryChoiceTests {
     private func runner(_ repository: MuxRepository) -> OAuthDependentRunner<String, String> {
         OAuthDependentRunner(

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RepositoryTests {
     @Test func `RP-01 each repository has its own folder`() async throws {
         let folders = [TemporaryFolder(), TemporaryFolder()]

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SavePolicyTests {
     @Test func `RP-08 values are saved by themselves a while after they came, together`() async throws {
         let clock = VirtualClock()

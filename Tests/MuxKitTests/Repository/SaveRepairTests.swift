@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SaveRepairTests {
     @Test func `RP-03 a negative time to live harms no other entry`() async throws {
         let folder = TemporaryFolder()

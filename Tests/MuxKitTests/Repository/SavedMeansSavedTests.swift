@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What a report of a save says is what a process that starts afterwards finds.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SavedMeansSavedTests {
     /// The keys of `Map` that a process finds on disk which starts now.
     private func onDisk(_ scratch: Scratch, _ keys: [Int]) async -> Set<Int> {

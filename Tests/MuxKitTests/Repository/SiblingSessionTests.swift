@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Two repositories on one folder stand for two processes, an app and its widget.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SiblingSessionTests {
     private let scratch = Scratch()
     private let app: MuxRepository

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Sign-outs of other processes: two repositories on one folder stand for them where one process is enough to see it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SiblingSignOutTests {
     private let scratch = Scratch()
 
@@ -200,7 +200,7 @@ struct SiblingSignOutTests {
 
 #if compiler(>=6.3) && (os(macOS) || os(Linux))
 /// The same with processes that are ones.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ProcessSignOutTests {
     @Test(.ownThreads) func `CO-07 CO-08 another process's sign-out is noticed by a process that runs`() async throws {
         let scratch = Scratch(isInspected: false)

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Something happens at every await of a sign-out: whatever it is, nothing of the session is served or saved afterwards.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SignOutExplorerTests {
     /// What happens at one step of a sign-out.
     enum Interjection: CaseIterable, Sendable {

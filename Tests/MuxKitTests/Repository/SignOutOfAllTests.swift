@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A sign-out reaches every multiplexer of its repository, whatever it was made with.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SignOutOfAllTests {
     private let user = Locked("alice")
 

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SignOutTests {
     @Test func `RP-04 a sign-out leaves nothing in memory or on disk`() async throws {
         let folder = TemporaryFolder()

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Values that are stored by hand, beside what the disk has.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct StoredByHandTests {
     private typealias Map = MultiplexerMap<String, Int>
 

@@ -46,7 +46,7 @@ final class InjectedMonitor: ReachabilityMonitor {
     var watcherCount: Int { self.state.withLock { $0.watchers.count } }
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ReachabilityTests {
     private let world = RetryWorld()
 

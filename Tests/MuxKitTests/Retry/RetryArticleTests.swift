@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The samples of the article "Retrying", as they stand there.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RetryArticleTests {
     private struct Busy: Error {}
     private struct Page: Sendable, Equatable, Codable {}

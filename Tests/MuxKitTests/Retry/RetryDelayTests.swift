@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RetryDelayTests {
     private func seconds(_ policy: RetryPolicy, _ count: Int) -> [Double] {
         (1...count).map { policy.delay(beforeAttempt: $0).secondsValue }

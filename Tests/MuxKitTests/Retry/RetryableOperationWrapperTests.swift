@@ -25,7 +25,7 @@ private final class Upload: Operation, @unchecked Sendable {
     }
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RetryableOperationWrapperTests {
     private let world = OperationWorld()
     private let made = Locked<[Int]>([])

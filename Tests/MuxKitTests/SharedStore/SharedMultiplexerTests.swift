@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Multiplexers of several machines on one store.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SharedMultiplexerTests {
     @Test func `FL-03 of many machines that want a value at once one fetches it`() async throws {
         try await SeededExecutor.explore(50) { schedule in

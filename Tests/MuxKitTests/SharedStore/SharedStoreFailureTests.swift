@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The failure paths of one machine's use of its shared store.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SharedStoreFailureTests {
     /// A machine whose store fails, and a connection of another machine.
     private struct Shop: Sendable {

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Many invalidations, refused entries, lost claims and outages of a shared store.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SharedStoreFaultTests {
     /// An error of an engine.
     private struct EngineFailure: MuxShared.Failure {

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Callers that are cancelled, or answered, in the midst of their arrival.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ArrivalTests {
     @Test func `MX-04 a caller that is cancelled while it arrives leaves`() async throws {
         let clock = CancellingClock()

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FlightDeadlinesTests {
     private func deadlines(of flights: ClosedRange<FlightID>) -> FlightDeadlines<Int> {
         flights.reduce(into: FlightDeadlines()) { deadlines, flight in

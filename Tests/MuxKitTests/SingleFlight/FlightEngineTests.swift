@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// The guards of the engine without the guards of its owners (PT-06).
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FlightEngineTests {
     private typealias Engine = FlightEngine<SoleKey, Int, Int>
 

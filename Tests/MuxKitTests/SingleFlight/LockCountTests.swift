@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// How often one request takes the lock of its multiplexer.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LockCountTests {
     @Test func `P-05 a cold persistent miss takes the lock at most seven times`() async throws {
         let world = World()

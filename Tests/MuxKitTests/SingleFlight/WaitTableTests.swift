@@ -36,7 +36,7 @@ private func node(_ number: Int) -> WaitForNode { WaitForNode(engine: 1, flight:
 
 private func id(_ number: Int) -> WaitForGraph.WaitID { WaitForGraph.WaitID(2, Ticket(number)) }
 
-@Suite(.timeLimit(.minutes(15)), .endsAtRest)
+@Suite(.standard)
 struct WaitTableTests {
     /// Few flights give dense cycles, many give long chains; all seeds end with an empty table.
     @Test(arguments: [3, 8, 40, 200])
@@ -224,7 +224,7 @@ struct WaitTableTests {
 }
 
 /// Chains of fetches, each of which requests the next key.
-@Suite(.timeLimit(.minutes(15)), .serialized, .takesTurns, .endsAtRest)
+@Suite(.standard, .serialized)
 struct DependentChainTests {
     @Test(arguments: [false, true])
     func `DS-08 a chain of dependent fetches takes no search`(isUnawaited: Bool) async throws {

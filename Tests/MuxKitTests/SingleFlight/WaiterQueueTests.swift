@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct WaiterQueueTests {
     @Test func `Q-01 waiters are drained in order of arrival, without those who left`() {
         var queue = WaiterQueue()

@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// What no compiler says here, for it has no Apple platform: rules of the sources, the workflow and the manifests.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct AppleSourceTests {
     private static func text(_ path: String) throws -> String {
         try String(contentsOf: SourceLines.root.appending(path: path), encoding: .utf8)

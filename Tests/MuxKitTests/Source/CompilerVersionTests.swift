@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// The package builds with Swift 6.2; a newer compiler accepts newer features without a word.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CompilerVersionTests {
     private static func text(_ path: String) throws -> String {
         try String(contentsOf: SourceLines.root.appending(path: path), encoding: .utf8)

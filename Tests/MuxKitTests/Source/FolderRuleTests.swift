@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// Folders depend downwards only: a reader of one has no need to know what is above it.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FolderRuleTests {
     /// The folders of each module, from the lowest up.
     ///

@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// Rules for names and for the form of options, read from the sources.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct NameRuleTests {
     private static func text(_ file: String) throws -> String {
         try String(contentsOf: SourceLines.root.appending(path: "Sources/\(file)"), encoding: .utf8)

@@ -7,7 +7,7 @@ import Testing
 /// Every decoder of what comes from disk, on mutations of a corpus of hostile inputs and of what the encoders write.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct DecoderFuzzTests {
     private let fuzz = FuzzRun()
     private let corpus: [[UInt8]]

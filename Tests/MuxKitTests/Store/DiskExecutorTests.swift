@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DiskExecutorTests {
     @Test func `DK-09 blocked stores take no thread from the pool`() async throws {
         let count = ProcessInfo.processInfo.activeProcessorCount * 2 + 2

@@ -6,7 +6,7 @@ import Testing
 /// Seeded mutations of everything that is read from disk.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct DiskFuzzTests {
     private let format = RecordCodec(store: 9)
     private let fuzz = FuzzRun()

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What users notice of a disk that is full, read-only or gone: nothing but a report.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DiskTroubleTests {
     enum FailureRecord: CaseIterable, Sendable {
         case full

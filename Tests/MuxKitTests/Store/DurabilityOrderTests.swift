@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Every writer of a file: what is on disk survives a power cut when a call returns.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DurabilityOrderTests {
     private typealias Operation = MuxStoreError.FileOperation
 

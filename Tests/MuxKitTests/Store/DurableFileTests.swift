@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DurableFileTests {
     private func file(_ scratch: Scratch, _ fileSystem: any FileSystem = POSIXFileSystem()) -> DurableFile {
         DurableFile("token", in: scratch.root.path, fileSystem: fileSystem)

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Cleared values leave no byte in the folder.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ErasedValueTests {
     private typealias Map = MultiplexerMap<String, String>
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Where values and tokens are kept is left out of backups and protected, as far as the file system knows how.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FolderMarkTests {
     /// A file system that can mark nothing.
     private static func unable() -> RecordingFileSystem {

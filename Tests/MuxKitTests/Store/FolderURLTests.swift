@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// URLs without a usable file path.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FolderURLTests {
     @Test(arguments: UnusableURLs.texts)
     func `AC-04 a URL without a usable path has no path`(text: String) throws {

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// A disk without space: saves, clears and sign-outs work on, and what was reported as saved is found.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FullDiskTests {
     private typealias Map = MultiplexerMap<Int, String>
 

@@ -11,7 +11,7 @@ private let archive = "json-test-suite/test_parsing.tar.gz"
 ///
 /// They are those of JSONTestSuite (https://github.com/nst/JSONTestSuite, `test_parsing`), which are not part of this
 /// repository: see ``SharedData``.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest, .enabled(if: SharedData.has(archive), "not at hand"))
+@Suite(.standard, .enabled(if: SharedData.has(archive), "not at hand"))
 struct JSONTestSuiteTests {
     /// By name, in the order of names.
     private func texts() async throws -> [(name: String, text: Data)] {

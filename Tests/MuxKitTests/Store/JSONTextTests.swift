@@ -3,7 +3,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct JSONTextTests {
     private let format = RecordCodec(store: 5)
 

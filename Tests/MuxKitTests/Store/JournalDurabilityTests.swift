@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct JournalDurabilityTests {
     /// The calls of `body` on a store that is open.
     private func calls(_ body: (JournalStore) async throws -> Void) async throws -> [FileCall] {

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct JournalFolderTests {
     @Test func `DK-04 no name of a file comes from a key`() async throws {
         let scratch = Scratch()

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Two stores on one folder stand for two processes: each has its own open files and locks.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct JournalSiblingTests {
     @Test func `DK-10 a save of a sibling is adopted on the next load`() async throws {
         let scratch = Scratch()

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct JournalWalkerTests {
     private let format = RecordCodec(store: 1)
 

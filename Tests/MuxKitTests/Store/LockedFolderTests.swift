@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A process that was stopped while it had the lock of a folder.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LockedFolderTests {
     private let scratch = Scratch()
     private let system = POSIXFileSystem()

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LostFolderTests {
     private static let paths = [
         "", "store", "store/journal", "store/journal/00000001.jsonl", "store/epoch.json", "store/lock",

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Real processes on one folder, each with an index kept after every few records, so that they meet all the time.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ManyProcessesTests {
     private static let rounds = 24
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Folders and files that other users own or may write to.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OtherUsersTests {
     private static let user: UInt32 = 1000
     private static let folder = "/folder"

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Files and folders belong to exactly one name.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OwnedNameTests {
     /// Two texts with one FNV-1a hash of 64 bits; so have all pairs of them with the same text behind.
     private static let pair = ("8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ")

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Loads on the caller's thread: of what the system has in memory, from a store that nobody else uses at the moment.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct PromptLoadTests {
     private let scratch = Scratch()
     private let warm = RecordingFileSystem(isWarm: true)

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Stores in folders that cannot be written to.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ReadOnlyFolderTests {
     /// A file system on which every file is opened for reading only, and every change fails.
     static func readOnly(_ isOn: Locked<Bool> = Locked(true)) -> RecordingFileSystem {

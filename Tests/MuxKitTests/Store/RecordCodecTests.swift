@@ -3,7 +3,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct EntryFormatTests {
     private let format = RecordCodec(store: 0x0123_4567_89ab_cdef)
 

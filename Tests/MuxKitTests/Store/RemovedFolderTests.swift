@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The system removes folders and files of small stores while the process runs: before every call to the file system.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RemovedFolderTests {
     /// Runs `body` with something removed before call 1, 2, and so on, until that is beyond its last call.
     ///

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SealedStoreTests {
     private func store(_ base: some MuxStore, _ key: UInt8 = 7) -> SealedStore {
         SealedStore(base, seal: ToySeal(key: key).seal, open: ToySeal(key: key).open)

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct StoreConformanceTests {
     @Test func `DK-08 the journal keeps the rules of a store`() async throws {
         let folders = Locked<[Scratch]>([])

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// File systems that cannot synchronize folders.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct UnsynchronizedFolderTests {
     /// A file system in which an operation fails.
     private static func failing(

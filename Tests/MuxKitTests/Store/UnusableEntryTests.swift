@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Entries that no usual request uses leave the disk.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct UnusableEntryTests {
     private static let day = Duration.seconds(24 * 60 * 60)
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Sessions on several machines with one store.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SharedSessionsTests {
     private struct Machine: Sendable {
         let repository: MuxRepository

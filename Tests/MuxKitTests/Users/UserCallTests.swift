@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The calls of a user around sign-outs, and users that are hard to tell apart.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct UserCallTests {
     /// A user whose hash is that of all others.
     private struct Twin: MuxKey {

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ZipTests {
     @Test func `MX-29 differently typed work runs in parallel and keeps the order of the arguments`() async throws {
         let first = Gate<Int>()

@@ -8,12 +8,7 @@ import Testing
 private let origin = ProcessInfo.processInfo.environment["MUX_BROWSER"].flatMap { URL(string: $0) }
 
 /// The cache beside Chromium's, which has performed the exchanges of `Tests/Interop/browser/exchanges.json` before.
-@Suite(
-    .enabled(if: origin != nil, "Tests/Interop/browser/run starts the browser that this needs"),
-    .timeLimit(.minutes(1)),
-    .takesTurns,
-    .endsAtRest
-)
+@Suite(.standard, .enabled(if: origin != nil, "Tests/Interop/browser/run starts the browser that this needs"))
 struct BrowserComparisonTests {
     /// The exchanges in which the origin does not get the same requests, with the reason why the library's are right.
     private static let exceptions = [

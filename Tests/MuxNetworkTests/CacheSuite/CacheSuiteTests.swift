@@ -17,12 +17,7 @@ let cacheSubject: CacheSubject = { base, clock, wallTime in
 let cacheSubjectGoal = (required: 137, optimal: 70)
 
 /// The public suite http-tests/cache-tests, played by an interpreter of its own.
-@Suite(
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
-    .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
-)
+@Suite(.standard, .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing"))
 struct CacheSuiteTests {
     // MARK: - The interpreter
 

@@ -6,12 +6,7 @@ import MuxTesting
 import Testing
 
 /// The suite, played against the cache of values: a map of whole answers, by URL.
-@Suite(
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
-    .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
-)
+@Suite(.standard, .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing"))
 struct ValueCacheSuiteTests {
     /// Whether a test is about whole answers: the output of a request has no fields to update, no parts and no age.
     private static func isAboutAnswers(_ test: CacheSuiteTest, of suite: CacheSuite) -> Bool {

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Folders of stored bodies that are refused.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BodyFolderRulesTests {
     /// A cache whose bodies of more than ten bytes are in files.
     private func cache(

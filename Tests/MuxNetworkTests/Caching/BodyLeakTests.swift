@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Files of long bodies: none is left that no response names, all of them count, and callers get the bytes of one response.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BodyLeakTests {
     private let world = CachingWorld()
 

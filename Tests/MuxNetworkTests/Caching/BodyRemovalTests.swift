@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The system removes the folder of long bodies while the process runs: before every call to the file system.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BodyRemovalTests {
     private static let body = Data((0..<600_000).map { UInt8(truncatingIfNeeded: $0 &* 31 / 7) })
 

@@ -8,7 +8,7 @@ import Testing
 /// Seeded pairs of requests with mutated fields, and what a literal reading of RFC 9111 says of the second one's answer.
 ///
 /// `MUX_FUZZ=667` makes a million of them; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct CacheMutationTests {
     private let fuzz = FuzzRun()
 

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Requests, changes, sign-outs and cancellations in many orders.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CacheScheduleTests {
     @Test func `HC-05 no order of requests, changes and sign-outs shows what is over`() async throws {
         try await SeededExecutor.explore(250) { try await CacheScenario($0).play() }

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Multiplexers of a client: what servers say decides what is kept, and for how long.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CachedRequestTests {
     private let world = CachingWorld()
     private let server = NumberServer()

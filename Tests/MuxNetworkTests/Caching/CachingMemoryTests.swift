@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// What a long answer needs of memory on its way through the cache, in a process of its own.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CachingMemoryTests {
     /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
     @Test(.ownThreads) func `HC-06 a long body goes into the cache and out of it through less than 16 megabytes`() async

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// What must not be stored, reused or lost.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CachingTransportEdgeTests {
     private let world = CachingWorld()
 

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// When a stored answer is used, and for whom.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CachingTransportReuseTests {
     private let world: CachingWorld
 

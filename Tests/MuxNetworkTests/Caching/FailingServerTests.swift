@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A response cache leaves a failing server alone.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FailingServerTests {
     private let world = CachingWorld()
 

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPDateTests {
     private static let now = Date(timeIntervalSince1970: 1_767_225_600)  // 1 January 2026
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What a private cache makes of a server's answer, case by case.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPFreshnessTests {
     /// Sun, 06 Nov 1994 08:49:37 GMT, when all answers of the table arrive.
     private static let now = Date(timeIntervalSince1970: 784_111_777)

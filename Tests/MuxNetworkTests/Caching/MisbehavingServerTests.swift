@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Servers and networks in between that do not keep RFC 9110 and RFC 9111: no response is made of two versions, or confirmed by another.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MisbehavingServerTests {
     private let world = CachingWorld()
 

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A newer response replaces an older one, whether or not the newer one is stored: RFC 9111, sections 4 and 4.3.3.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct NewerResponseTests {
     private let world = CachingWorld()
 

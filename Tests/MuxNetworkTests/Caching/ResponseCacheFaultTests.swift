@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Rules of RFC 9111 that the response cache once missed.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ResponseCacheFaultTests {
     private let world = CachingWorld()
 

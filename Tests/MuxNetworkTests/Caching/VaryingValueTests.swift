@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Values whose answers depend on header fields of their requests: RFC 9111, section 4.1.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct VaryingValueTests {
     private let world: CachingWorld
     /// What the next request says.

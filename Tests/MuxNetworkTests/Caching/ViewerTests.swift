@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Nobody gets what another one may see.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ViewerTests {
     private let world = CachingWorld()
 

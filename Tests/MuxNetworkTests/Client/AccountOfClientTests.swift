@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// What a client, its cache of answers, and media have fetched with a token ends with the session of that token.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct AccountOfClientTests {
     private let repository = MuxRepository(store: MemoryStore())
     private let folder = FileManager.default.temporaryDirectory.appending(component: "MuxAccount-\(UUID().uuidString)")

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct AuthenticationTests {
     /// A server that lets in whoever has the present token.
     private final class Door: Sendable {

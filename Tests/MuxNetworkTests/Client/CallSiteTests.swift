@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Lines that new users write from memory.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CallSiteTests {
     private struct User: Codable, Sendable, Equatable {
         var name: String

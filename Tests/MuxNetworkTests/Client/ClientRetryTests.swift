@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ClientRetryTests {
     private static let busy = HTTPReply(status: 503)
     private static let late = HTTPError.transport(.timedOut(after: .seconds(1)))

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The defaults that apps rely on, in one table: a change of one is a change of the public interface.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DefaultsTests {
     /// The members of `value`, but for functions and types that are listed themselves.
     private static func lines(_ name: String, _ value: Any) -> [String] {

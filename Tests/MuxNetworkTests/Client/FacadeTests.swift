@@ -12,7 +12,7 @@ extension HTTPClient {
     }
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FacadeTests {
     fileprivate struct User: Decodable, Sendable {
         var user: String

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The class of a failure, and the figures of what is not a multiplexer.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FailureReasonTests {
     private struct Refused: Error {}
 

@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct JSONWebTokenTests {
     private func token(_ claims: String) throws(JSONWebToken.ParsingError) -> JSONWebToken {
         try JSONWebToken("e30.\(Base64URL.encode(Data(claims.utf8))).c2ln")

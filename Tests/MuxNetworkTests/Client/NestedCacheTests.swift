@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// A response cache belongs to the account of the client or media that use it, at any depth of the transport.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct NestedCacheTests {
     private let world = CachingWorld()
     private let url = CacheFolder.url("/numbers/a")

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A client whose tokens live for seconds, and whose token server fails now and then.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TokenRenewalTests {
     /// A token server and the server that the tokens are for, in virtual time.
     private final class Servers: Sendable {

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// What a client sends changes what it has kept.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ChangedResourceTests {
     private let world = CachingWorld()
     private let server = NumberServer()

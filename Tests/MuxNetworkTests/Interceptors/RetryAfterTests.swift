@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A server that wants to be left alone is left alone.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct RetryAfterTests {
     private let world = CachingWorld()
     private let server = NumberServer()

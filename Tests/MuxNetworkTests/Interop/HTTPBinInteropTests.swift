@@ -6,10 +6,8 @@ import Testing
 
 /// The transport against httpbin, which says what it received.
 @Suite(
+    .standard,
     .enabled(if: Interop.httpbin != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
     .serialized
 )
 struct HTTPBinInteropTests {

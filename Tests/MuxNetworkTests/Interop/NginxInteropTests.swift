@@ -6,10 +6,8 @@ import Testing
 
 /// Transport and caching against nginx.
 @Suite(
+    .standard,
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
     .serialized
 )
 struct NginxInteropTests {

@@ -7,10 +7,8 @@ import Testing
 
 /// The OAuth client against django-oauth-toolkit with rotation and reuse protection.
 @Suite(
+    .standard,
     .enabled(if: Interop.oauth != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
     .serialized
 )
 struct OAuthInteropTests {

@@ -7,10 +7,8 @@ import Testing
 
 /// TLS, HTTP/2 and proxies against nginx.
 @Suite(
+    .standard,
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
     .serialized
 )
 struct TransportInteropTests {

@@ -9,10 +9,8 @@ import Testing
 ///
 /// The server of stray bytes answers `/pause/s` after that many seconds, which is how time passes here.
 @Suite(
+    .standard,
     .enabled(if: !Interop.wire.isEmpty, "Tests/Interop/wire/run starts the servers that this needs"),
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest,
     .serialized
 )
 struct WireInteropTests {

@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct DecodedMediaTests {
     private struct Damaged: Error {}
 

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Responses that are not the file, such as the page of a captive portal.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaAcceptanceTests {
     private static func minimum(_ bytes: Int64) -> AsyncMedia.Limits {
         var limits = AsyncMedia.Limits()

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaErrorTests {
     @Test(arguments: [204, 304, 400, 401, 403, 404, 410, 416, 500, 503])
     func `AM-10 a status that brings no file is a typed error and leaves nothing`(status: Int) async throws {

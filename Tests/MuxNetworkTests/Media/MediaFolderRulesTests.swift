@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Folders of media that are refused.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaFolderRulesTests {
     /// Media whose downloads always bring the same bytes.
     private func media(

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaHostileTests {
     @Test func `AM-04 Q-07 a server that ignores ranges is read from the beginning`() async throws {
         let world = try MediaWorld(faults: [.cut(after: 100_000), .ignoreRange])

@@ -6,12 +6,7 @@ import MuxTesting
 import Testing
 
 /// Downloads from nginx, which serves `film.mp4` whole and slowly.
-@Suite(
-    .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"),
-    .timeLimit(.minutes(15)),
-    .takesTurns,
-    .endsAtRest
-)
+@Suite(.standard, .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"))
 struct MediaInteropTests {
     private func media(_ folder: URL) -> AsyncMedia {
         AsyncMedia(

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Files under a key that the app chooses, for signed URLs.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaKeyTests {
     private static let byPath: @Sendable (URL) -> String = { $0.path() }
 

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// What killed processes leave in the folder of media, and what must not outlive its file.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaLeakTests {
     /// The names of everything in the folder, folders included.
     private func everything(_ world: MediaWorld) -> [String] {

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaLimitTests {
     @Test func `AM-09 the file that was not used for longest makes room`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))

@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaMemoryTests {
     @Test(.ownThreads, .onlyInWholeRuns) func `AM-02 a gigabyte goes through less than 32 megabytes`() async throws {
         // In a process of its own: what other tests need at the same time would count, too.

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaPrefetchTests {
     @Test func `AM-13 what is asked for goes before what is only wished for`() async throws {
         let gate = Gate<Void>()

@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaRelaunchTests {
     /// Ends the process in the n-th write to a growing file, after so many bytes of it.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {

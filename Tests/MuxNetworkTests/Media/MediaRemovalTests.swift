@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The system removes a folder or a file of media while the process runs: before every call to the file system.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaRemovalTests {
     /// What is removed.
     enum Target: String, CaseIterable, Sendable {

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaRequestTests {
     @Test func `AM-01 a hundred callers are one GET and get one file`() async throws {
         let gate = Gate<Void>()

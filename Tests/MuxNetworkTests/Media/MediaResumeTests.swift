@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaResumeTests {
     @Test func `AM-04 cut at a hundred offsets the file is right and nothing is fetched twice`() async throws {
         var random = SplitMix64(state: 4)

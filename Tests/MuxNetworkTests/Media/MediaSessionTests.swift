@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaSessionTests {
     private func bearer(_ call: inout HTTPCall, _ token: String) { call.headers["Authorization"] = "Bearer \(token)" }
 

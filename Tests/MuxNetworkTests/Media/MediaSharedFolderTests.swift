@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Two processes that fetch one file into one folder.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MediaSharedFolderTests {
     /// What the other process does to the folder, once, when a call is about to be made.
     private static func fileSystem(

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct EncodingTests {
     @Test func `K06 base64url is the example of RFC 7515 and refuses what is none`() throws {
         // RFC 7515, appendix C.

@@ -11,7 +11,7 @@ import FoundationNetworking
 #endif
 
 /// What people read when something fails: a sentence that says what, why, and what would help.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ErrorTextTests {
     private struct Person: Codable, Sendable {
         struct Pet: Codable, Sendable { var name: String }

@@ -5,7 +5,7 @@ import MuxTestSupport
 import Testing
 
 /// What each class of failure leads to.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FailureClassTests {
     private struct Cause: Error {}
 

@@ -11,7 +11,7 @@ extension HTTPEndPoint {
     )
 }
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPEndPointTests {
     private func text(
         _ path: HTTPPath,

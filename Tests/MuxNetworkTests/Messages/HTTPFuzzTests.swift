@@ -6,7 +6,7 @@ import Testing
 /// Seeded mutations of everything that comes from a caller's data or from a server.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct HTTPFuzzTests {
     private let fuzz = FuzzRun()
 

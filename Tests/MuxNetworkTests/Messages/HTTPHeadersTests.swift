@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPHeadersTests {
     @Test func `G03 a field is found and replaced whatever the case of its name`() {
         var headers = HTTPHeaders()

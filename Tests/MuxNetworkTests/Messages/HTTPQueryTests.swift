@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPQueryTests {
     @Test func `G10 parameters keep their order and a name may occur twice`() {
         let query: HTTPQuery = ["z": "1", "a": "2", "z": "3"]

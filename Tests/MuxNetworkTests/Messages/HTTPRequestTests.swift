@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPRequestTests {
     private struct Minimal: HTTPRequest {
         var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }

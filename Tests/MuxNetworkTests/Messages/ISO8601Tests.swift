@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ISO8601Tests {
     /// 2021-06-04T10:00:00Z.
     private static let ten = 1_622_800_800.0

@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct VocabularyTests {
     @Test func `G01 Basic is the example of RFC 7617 and Bearer has one blank`() {
         let basic = HTTPCredentials.basic(user: "Aladdin", password: "open sesame")

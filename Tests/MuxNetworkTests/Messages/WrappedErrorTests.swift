@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Errors inside the errors of a client library.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct WrappedErrorTests {
     private struct Wrapper: WrappingError {
         let wrappedError: (any Error)?

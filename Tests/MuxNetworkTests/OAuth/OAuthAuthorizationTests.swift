@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthAuthorizationTests {
     private let client = OAuthClient(id: "s6 Bh")
 

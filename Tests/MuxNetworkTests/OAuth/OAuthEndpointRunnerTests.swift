@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The runner that renews its tokens at a token endpoint, against a backend on a real socket.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthEndpointRunnerTests {
     /// A token endpoint in memory that rotates refresh tokens, and the status it answers with instead while it is told so.
     private final class Server: Sendable {

@@ -9,7 +9,7 @@ import Testing
 /// Token endpoints that write what they like, over the platform's own transport.
 ///
 /// A refusal ends a session, so none may be made of an answer that did not arrive whole.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthHostileEndpointTests {
     private static let tokens = #"{"access_token":"a","token_type":"Bearer","refresh_token":"r2"}"#
     private static let refusal = #"{"error":"invalid_grant"}"#

@@ -5,7 +5,7 @@ import MuxTestSupport
 import Testing
 
 /// What RFC 9700 and RFC 9207 ask of a client.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthSecurityTests {
     private let client = OAuthClient(id: "app")
     private static let tokens = #"{"access_token":"a","token_type":"Bearer"}"#

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct OAuthTokenEndpointTests {
     private static let now = Date(timeIntervalSince1970: 1_767_225_600)
     private static let example = """

@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct PKCETests {
     @Test func `O02 the challenge of RFC 7636 appendix B`() throws {
         let pkce = try #require(PKCE(verifier: "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Replies of token endpoints as large providers send them.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TokenReplyTests {
     private static let now = Date(timeIntervalSince1970: 1_767_225_600)
 

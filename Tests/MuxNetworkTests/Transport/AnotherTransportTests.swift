@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Transports that know nothing of the errors of this package.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct AnotherTransportTests {
     /// Says nothing about itself.
     private struct SocketClosed: Error {}

@@ -9,7 +9,7 @@ import MuxTesting
 import Testing
 
 /// Kept connections on which something has arrived between two requests: such bytes become no response, and such an end no failure.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ConnectionReuseTests {
     /// A response, and how it ends without a look at the connection.
     private enum First: String, CaseIterable {

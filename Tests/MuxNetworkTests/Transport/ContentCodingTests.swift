@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// Content codings as the transport over libcurl undoes them.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ContentCodingTests {
     private static let text = Data(String(repeating: "The quick brown fox jumps over the lazy dog. ", count: 40).utf8)
 

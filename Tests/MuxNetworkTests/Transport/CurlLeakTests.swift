@@ -8,7 +8,7 @@ import Synchronization
 import Testing
 
 /// What libcurl allocates for a transfer is freed with it: handles, lists of fields, texts.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest, .serialized)
+@Suite(.standard, .serialized)
 struct CurlLeakTests {
     /// The number of libcurl's allocations that are not freed.
     private static let live = Atomic(0)

@@ -9,7 +9,7 @@ import Testing
 /// All options of libcurl that the transport sets, by libcurl's own names and types.
 ///
 /// The table of libcurl's functions records `curl_easy_setopt`, and refuses to start a transfer: nothing reaches the network.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest, .serialized)
+@Suite(.standard, .serialized)
 struct CurlOptionsTests {
     /// The options of a plain GET with the default options.
     private static let defaults = [

@@ -9,7 +9,7 @@ import Testing
 /// Answers that are malformed or cut: each is the right answer or a typed error, and none that is cut counts as whole.
 ///
 /// With `MUX_FUZZ=2` or more each is cut at every byte.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct CutAnswerTests {
     @Test func `TR-02 there are sixty-four answers to cut`() {
         #expect(CutAnswer.all.count == 64)

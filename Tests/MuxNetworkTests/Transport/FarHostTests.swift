@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// Hosts that answer late: on loopback, where all is quick, a wrong unit of a time limit is not seen.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
+@Suite(.standard(.waiting))
 struct FarHostTests {
     /// A port whose queue of connections is full: the system answers no other, as if the host were far away.
     private final class FullQueue: Sendable {

@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HTTPHeadParserTests {
     private func parser(limit: Int = 10_000) throws -> HTTPHeadParser {
         HTTPHeadParser(url: try #require(URL(string: "http://a/")), limit: limit)

@@ -10,7 +10,7 @@ import Testing
 /// Connections that are lost during the TLS handshake: no verdict on a certificate, so no failure of security.
 ///
 /// What certificates lead to is tested against nginx (`TransportInteropTests`).
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HandshakeTests {
     /// What a server does once the client has spoken.
     private enum Ending: CaseIterable {

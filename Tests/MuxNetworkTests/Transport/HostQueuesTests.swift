@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The queues in which calls wait for a connection.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct HostQueuesTests {
     @Test(arguments: 0..<UInt64(repetitions(50)))
     func `TR-07 each host serves its calls in their order, as many at once as permitted`(seed: UInt64) {

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// URL references as servers send them, against the requests of `curl -L` 7.88.1 to the same server.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct LocationTests {
     /// A `Location` and the request targets that follow it, from `/base/start?s`.
     struct Row: Sendable, CustomTestStringConvertible {

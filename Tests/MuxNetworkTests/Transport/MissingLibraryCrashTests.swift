@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// Where libcurl cannot be opened, in processes of their own, whose standard error is read.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct MissingLibraryCrashTests {
     private static let line = "MuxKit network: libcurl.so.4 cannot be used"
 

@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// Operations of each kind in a process of their own leave nothing behind.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .serialized, .endsAtRest)
+@Suite(.standard(minutes: 60), .serialized)
 struct NetworkLeakTests {
     @Test(.ownThreads) func `PT-02 exchanges leave no descriptor, thread, connection or timer`() async {
         await #expect(processExitsWith: .success) {

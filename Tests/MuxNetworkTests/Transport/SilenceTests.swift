@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// Whose silence counts: the server's alone, and only while the caller waits for the server.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct SilenceTests {
     /// An exchange whose producer and sink are the test's, measured by a virtual clock.
     private final class World: HTTPSink, HTTPProducer {

@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// What makes requests fast: connections that are used again, no more of them than permitted, and few turns of a busy sink.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TransportConnectionTests {
     private static func transport() -> SystemTransport {
         var options = HTTPTransportOptions()

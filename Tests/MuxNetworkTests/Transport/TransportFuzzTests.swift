@@ -9,7 +9,7 @@ import Testing
 /// Seeded mutations of answers, over real connections.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct TransportFuzzTests {
     private static let silence = Duration.milliseconds(250)
     private let fuzz = FuzzRun()

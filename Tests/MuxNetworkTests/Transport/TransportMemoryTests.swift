@@ -8,7 +8,7 @@ import MuxTesting
 import Testing
 
 /// What calls need of memory, threads and processors: each test has a process of its own.
-@Suite(.timeLimit(.minutes(10)), .takesTurns, .endsAtRest, .serialized)
+@Suite(.standard, .serialized)
 struct TransportMemoryTests {
     /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
     @Test(.ownThreads) func `TR-07 a large body goes to a slow consumer through less than 16 megabytes`() async {

@@ -9,7 +9,7 @@ import Testing
 /// Calls that are cancelled anywhere, and limits that are short.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
+@Suite(.standard(minutes: 60))
 struct TransportRandomCancellationTests {
     private let fuzz = FuzzRun()
 

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct TransportTests {
 
     /// Runs `body` against a server that answers with `handler`, and stops the server afterwards.

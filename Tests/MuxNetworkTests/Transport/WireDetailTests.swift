@@ -8,7 +8,7 @@ import MuxTesting
 import Testing
 
 /// Smaller rules of what is sent and accepted.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct WireDetailTests {
     private static func transport() -> SystemTransport {
         var options = HTTPTransportOptions()

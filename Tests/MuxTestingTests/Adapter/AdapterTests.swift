@@ -8,7 +8,7 @@ import MuxTesting
 import Testing
 
 /// A transport over another client.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
+@Suite(.standard(.waiting))
 struct AdapterTests {
     private static let hasCommand = ["/usr/bin/curl", "/usr/local/bin/curl"].contains {
         FileManager.default.isExecutableFile(atPath: $0)
