@@ -38,7 +38,7 @@ func pulls(_ profile: Multiplexer<Profile>) async throws {
 }
 
 @MainActor
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct PitfallSamplesTests {
     private struct Unreachable: Error {}
 

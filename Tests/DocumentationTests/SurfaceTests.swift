@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// The products of the package, and the public names in each product.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct SurfaceTests {
     /// The targets in the order of the manifest, with the names of their dependencies.
     private static func dependencies() throws -> [String: Set<String>] {

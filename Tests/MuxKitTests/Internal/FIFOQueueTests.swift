@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct FIFOQueueTests {
     @Test(arguments: 0..<UInt64(repetitions(20)))
     func `HS-05 elements of a queue leave in the order of arrival`(seed: UInt64) {

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Batches that are fetched with a token.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct BatchDependencyTests {
     private struct Call: Equatable {
         let keys: [Int]

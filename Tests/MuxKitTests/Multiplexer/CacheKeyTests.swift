@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct CacheKeyTests {
     private enum Keys: String, MuxKey { case profile, users }
     private enum Level: Int, MuxKey { case low, high }

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// The wait for an operation with a limit.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct WaitingTests {
     private let clock = VirtualClock()
     private let gate = Gate<Int>()

@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// The order of a client's steps: cache, token, retry, `Retry-After`, invalidation, transport.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.standard)
 struct ClientChainTests {
     private let world = CachingWorld()
 

@@ -6,7 +6,7 @@ import MuxTestSupport
 import Testing
 
 /// Names of other packages next to `import MuxKit` and `import MuxNetwork`: an ambiguous name does not compile.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.standard(endsAtRest: false))
 struct NeighbouringNamesTests {
     private struct Model {
         @Dependency var number = 3
