@@ -39,6 +39,9 @@ enum Backing<Slots: SlotStorage>: Sendable {
     /// The text of a key in the backing; `nil` for the key of a ``Multiplexer``.
     func text(of key: Key) -> String? { self.persistence?.text(key) }
 
+    /// The name of an entry in the store; `nil` without a store.
+    func name(of key: Key) -> MuxStoreKey? { self.persistence?.name(of: key) }
+
     /// Looks up an absent entry, and resumes callers for which the entry is good enough.
     ///
     /// A call of ``flightEnded(_:)`` must follow at the end of the flight.
