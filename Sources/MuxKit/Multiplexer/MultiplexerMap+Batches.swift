@@ -100,13 +100,33 @@ extension MultiplexerMap {
         )
     }
 
-    fileprivate static func batcher(
+    /// Makes a map whose batches return the values with their lifetimes.
+    package init(
+        policy: MuxPolicy,
+        batching: MuxPolicy.Batching,
+        repository: MuxRepository,
+        persistence: Persistence<ExactKey<Key>, Value>?,
+        selection: EntrySelection<ExactKey<Key>>?,
+        fetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Fetched<Value>]
+    ) {
+        let batcher = Self.batcher(batching, repository, fetchMany)
+        self.init(
+            policy: policy,
+            repository: repository,
+            persistence: persistence,
+            selection: selection,
+            largestBatch: batching.maximumSize,
+            fetch: .fetched { key, _ in try await batcher.value(of: key) }
+        )
+    }
+
+    fileprivate static func batcher<Output: Sendable>(
         _ batching: MuxPolicy.Batching,
         _ repository: MuxRepository,
-        _ fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
-    ) -> Batcher<ExactKey<Key>, Value> {
+        _ fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Output]
+    ) -> Batcher<ExactKey<Key>, Output> {
         Batcher(batching, time: repository.time, spawn: repository.spawn) { keys in
-            var values: [ExactKey<Key>: Value] = [:]
+            var values: [ExactKey<Key>: Output] = [:]
             var rest = keys
             while !rest.isEmpty {
                 // A dictionary cannot have two texts that differ only in Unicode normalization, so each call

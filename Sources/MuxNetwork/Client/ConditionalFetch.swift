@@ -38,6 +38,27 @@ struct ConditionalFetch: Sendable {
         return try self.fetched(request, fields, response, delay)
     }
 
+    /// Fetches many values with one request.
+    ///
+    /// - Returns: The values, each with the freshness of the response.
+    /// - Throws: ``HTTPError``, or `CancellationError`.
+    func values<Key, Value, Request: HTTPRequest>(of request: Request) async throws -> [Key: Fetched<Value>]
+    where Request.Output == [Key: Value] {
+        let fields = self.client.configuration.fields(of: request)
+        let (response, delay) = try await self.response(to: request, [:])
+        let all = try self.fetched(request, fields, response, delay)
+        return all.value.mapValues { value in
+            Fetched(
+                value,
+                timeToLive: all.timeToLive,
+                staleWhileRevalidate: all.staleWhileRevalidate,
+                staleIfError: all.staleIfError,
+                validator: all.validator,
+                isKept: all.isKept
+            )
+        }
+    }
+
     /// Whether a cached value with this validator matches the current `request`.
     func isSelected(_ validator: String, by request: some HTTPRequest) -> Bool {
         HTTPVariant(validator).isSelected(by: self.client.configuration.fields(of: request))

@@ -43,7 +43,7 @@ extension HTTPClient {
         _ request: @escaping @autoclosure @Sendable () -> Request
     ) -> Multiplexer<Request.Output> {
         let name = cacheKey?.persistence.domain
-        let resource = CachedResources<Bool, Request>(self, policy, repository, name) { _ in request() }
+        let resource = CachedResources<Bool, Request.Output, Request>(self, policy, repository, name) { _ in request() }
         let multiplexer = Multiplexer(
             policy: resource.policy,
             repository: resource.repository,
@@ -80,7 +80,13 @@ extension HTTPClient {
         repository: MuxRepository? = nil,
         _ request: @escaping @Sendable (Key) -> Request
     ) -> MultiplexerMap<Key, Request.Output> {
-        let resources = CachedResources(self, policy, repository, cacheKey?.persistence.domain, request)
+        let resources = CachedResources<Key, Request.Output, Request>(
+            self,
+            policy,
+            repository,
+            cacheKey?.persistence.domain,
+            request
+        )
         let map = MultiplexerMap(
             policy: resources.policy,
             repository: resources.repository,
@@ -91,10 +97,54 @@ extension HTTPClient {
         resources.attach(map)
         return map
     }
+
+    /// Makes a map that fetches many resources with one request.
+    ///
+    /// ```swift
+    /// let users = client.multiplexerMap(cacheKey: "Users", batching: .init()) { ids in GetUsers(ids: ids) }
+    /// let some = try await users.request(keys: ["1", "2", "3"])
+    /// ```
+    ///
+    /// One request includes the keys of all calls within `MuxPolicy.Batching.window`. The response determines
+    /// the lifetime of all of its values, as for ``multiplexer(cacheKey:policy:repository:_:)``; such a value
+    /// is never validated. A change of a resource makes no value of the map stale.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the values on disk; `nil`, the default, for values in memory only.
+    ///   - policy: The rules for a value without server rules, and for the fetch.
+    ///   - batching: The limits of batches.
+    ///   - repository: The repository whose saves and sign-outs include the map; `nil`, the default, for the
+    ///     repository of the authenticator, otherwise the shared repository. If the authenticator has another
+    ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///   - request: Makes the request of some keys. A key without a value in the output fails alone, with
+    ///     `MuxError.notFound`.
+    /// - Returns: The map.
+    public func multiplexerMap<Key: Hashable & Sendable, Value: Sendable, Request: HTTPRequest>(
+        cacheKey: MultiplexerMap<Key, Value>.CacheKey? = nil,
+        policy: MuxPolicy = .init(),
+        batching: MuxPolicy.Batching,
+        repository: MuxRepository? = nil,
+        _ request: @escaping @Sendable ([Key]) -> Request
+    ) -> MultiplexerMap<Key, Value> where Request.Output == [Key: Value] {
+        let resources = CachedResources<Key, Value, Request>(
+            self,
+            policy,
+            repository,
+            cacheKey?.persistence.domain
+        ) { request([$0]) }
+        return MultiplexerMap(
+            policy: resources.policy,
+            batching: batching,
+            repository: resources.repository,
+            persistence: resources.named(cacheKey?.persistence),
+            selection: resources.selection { $0.key },
+            fetchMany: { try await resources.fetchMany(request($0)) }
+        )
+    }
 }
 
 /// The parts of a multiplexer for a client's resources: the fetch, and the rules for changed values.
-private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: Sendable {
+private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Request: HTTPRequest>: Sendable {
     let policy: MuxPolicy
     private let cacheKey: String?
     /// The name on disk, including the viewer; `nil` for values in memory only.
@@ -125,14 +175,22 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
     var repository: MuxRepository { self.choice.repository }
 
     /// `persistence` with the viewer in its name; `nil` for values in memory only.
+    func named<EntryKey: Sendable>(
+        _ persistence: Persistence<EntryKey, Value>?
+    ) -> Persistence<EntryKey, Value>? {
+        guard var persistence, let domain else { return nil }
+        persistence.domain = domain
+        return persistence
+    }
+
+    /// `persistence` with the viewer in its name; `nil` for values in memory only.
     ///
     /// An entry is stale if this client changed the resource after the fetch of the entry.
     func persistence<EntryKey: Sendable>(
-        like persistence: Persistence<EntryKey, Request.Output>?,
+        like persistence: Persistence<EntryKey, Value>?,
         key: @escaping @Sendable (EntryKey) -> Key
-    ) -> Persistence<EntryKey, Request.Output>? {
-        guard var persistence, let domain else { return nil }
-        persistence.domain = domain
+    ) -> Persistence<EntryKey, Value>? {
+        guard var persistence = self.named(persistence) else { return nil }
         persistence.changedAt = { entry in
             let key = key(entry)
             return self.noted(key, self.request(key)).flatMap { self.index.changedAt($0) }
@@ -150,8 +208,15 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         )
     }
 
+    @concurrent
+    func fetchMany(_ request: Request) async throws -> [Key: Fetched<Value>] where Request.Output == [Key: Value] {
+        try self.choice.check(self.cacheKey)
+        return try await self.conditionalFetch.values(of: request)
+    }
+
     @Sendable @concurrent
-    func fetch(_ key: Key, _ before: FetchedBefore<Request.Output>?) async throws -> Fetched<Request.Output> {
+    func fetch(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value>
+    where Request.Output == Value {
         try self.choice.check(self.cacheKey)
         let request = self.request(key)
         _ = self.noted(key, request)
@@ -165,7 +230,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
     }
 
     /// Reports changes to `multiplexer`, until the multiplexer's deallocation.
-    func attach(_ multiplexer: Multiplexer<Request.Output>) {
+    func attach(_ multiplexer: Multiplexer<Value>) {
         self.index.attach(
             refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
             isKnown: { [weak multiplexer] _ in multiplexer != nil }
@@ -173,7 +238,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
     }
 
     /// Reports changes to `map`, until the map's deallocation.
-    func attach(_ map: MultiplexerMap<Key, Request.Output>) {
+    func attach(_ map: MultiplexerMap<Key, Value>) {
         self.index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },
             isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }

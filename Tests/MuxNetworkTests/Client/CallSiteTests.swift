@@ -176,4 +176,43 @@ struct CallSiteTests {
         }
         #expect(transport.calls.isEmpty)
     }
+
+    private struct GetUsers: HTTPRequest {
+        typealias Output = [String: User]
+        var ids: [String]
+        var method: HTTPMethod { .get }
+        var endPoint: HTTPEndPoint { HTTPEndPoint(host: "api.domain.com", path: "/users") }
+        var queryItems: HTTPQuery { ["ids": self.ids.sorted().joined(separator: ",")] }
+    }
+
+    @Test func `CS-07 a map of a client fetches many keys with one request, for the lifetime of the response`()
+        async throws
+    {
+        let clock = VirtualClock()
+        let transport = ScriptedTransport { call, _ in
+            let ids = call.url.query()?.split(separator: "=").last?.split(separator: ",").filter { $0 != "9" } ?? []
+            let body = ids.map { #""\($0)":{"name":"user \($0)"}"# }.joined(separator: ",")
+            return HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data("{\(body)}".utf8))
+        }
+        let repository = MuxRepository(store: MemoryStore(), clock: clock)
+        let runner = DependentRunner<String>("secret")
+        let client = HTTPClient(transport: transport, authenticator: runner)
+        let users = client.multiplexerMap(
+            cacheKey: "Users",
+            batching: .init(window: .zero, maximumSize: 3),
+            repository: repository
+        ) { ids in GetUsers(ids: ids) }
+        let found = try await users.request(keys: ["1", "2", "9"])
+        #expect(found == ["1": User(name: "user 1"), "2": User(name: "user 2")])
+        #expect(transport.calls.map(\.url.absoluteString) == ["https://api.domain.com/users?ids=1,2,9"])
+        #expect(transport.calls.first?.headers["Authorization"] == "Bearer secret")
+
+        clock.advance(by: .seconds(59))
+        #expect(try await users.request(key: "1").name == "user 1")
+        #expect(transport.calls.count == 1)
+        clock.advance(by: .seconds(2))
+        #expect(try await users.request(key: "1").name == "user 1")
+        #expect(transport.calls.count == 2)
+        #expect(await users.save().saved == 2)
+    }
 }
