@@ -87,7 +87,7 @@ struct ConsumerTests {
         for file in sources where file.hasSuffix("/Deprecations.swift") {
             let text = try Repository.text(file)
             for match in text.matches(
-                of: /\n *public (?:static )?(?:nonisolated\(nonsending\) )?(?:typealias|var|func) `?(\w+)/
+                of: /\n *@available\(\*, deprecated.*\n *public .*?(?:typealias|var|func) `?(\w+)/
             ) {
                 count += 1
                 #expect(brought.contains(match.1), "\(match.1)")
