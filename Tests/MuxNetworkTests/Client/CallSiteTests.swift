@@ -191,7 +191,7 @@ struct CallSiteTests {
         let clock = VirtualClock()
         let transport = ScriptedTransport { call, _ in
             let ids = call.url.query()?.split(separator: "=").last?.split(separator: ",").filter { $0 != "9" } ?? []
-            let body = ids.map { #""\($0)":{"name":"user \($0)"}"# }.joined(separator: ",")
+            let body = ids.map { #""\#($0)":{"name":"user \#($0)"}"# }.joined(separator: ",")
             return HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data("{\(body)}".utf8))
         }
         let repository = MuxRepository(store: MemoryStore(), clock: clock)
@@ -199,7 +199,7 @@ struct CallSiteTests {
         let client = HTTPClient(transport: transport, authenticator: runner)
         let users = client.multiplexerMap(
             cacheKey: "Users",
-            batching: .init(window: .zero, maximumSize: 3),
+            batching: MuxPolicy.Batching(window: .zero, maximumSize: 3),
             repository: repository
         ) { ids in GetUsers(ids: ids) }
         let found = try await users.request(keys: ["1", "2", "9"])
