@@ -105,7 +105,7 @@ struct RetryableOperationWrapperTests {
 
         let error = #expect(throws: RetryError.self) { try wrapper.result?.get() }
         #expect(error?.reason == .operationUsed)
-        #expect(error?.lastError is Upload.Failure)
+        #expect(error?.lastError is Flaky)
         #expect(error?.description.contains("the operation has run before") == true)
     }
 
