@@ -243,7 +243,7 @@ struct RetryingOperationTests {
         let operation = self.world.operation(manner, steps: [.failure(.wakingOn([])), .value(7)])
         let end = self.world.begin(operation)
         await self.world.retry.tally.reached(3)  // attempt, failed, waiting
-        #expect(self.world.count("waiting until woken") == 1)
+        #expect(self.world.count("waiting for a wake-up") == 1)
         self.clock.advance(by: .seconds(1_000_000))
         #expect(self.world.runs.value == 1)
         #expect(self.clock.sleeperCount == 0)

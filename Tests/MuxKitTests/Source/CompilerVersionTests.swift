@@ -53,7 +53,10 @@ struct CompilerVersionTests {
     @Test func `RC-01 no feature of Swift 6.3 is used without a condition`() throws {
         let lines = SourceLines.conditions(of: SourceLines.sources + SourceLines.tests + SourceLines.demo)
         #expect(lines.count > 50_000)
-        for feature in Self.features { #expect(try feature.places(in: lines) == [], "\(feature.name)") }
+        for feature in Self.features {
+            let places = try feature.places(in: lines)
+            #expect(places == [], "\(feature.name)")
+        }
     }
 
     @Test(arguments: [

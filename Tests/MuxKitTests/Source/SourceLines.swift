@@ -51,7 +51,7 @@ enum SourceLines {
     private static func lines(under folder: String) -> [Line] {
         let root = self.root.appending(component: folder)
         let files = FileManager.default.enumerator(atPath: root.path)?.compactMap { $0 as? String } ?? []
-        return files.filter { $0.hasSuffix(".swift") }.sorted().flatMap { file in
+        return files.filter { $0.hasSuffix(".swift") && !$0.contains("/.") }.sorted().flatMap { file in
             let parts = file.split(separator: "/").map(String.init)
             let folder = parts.count > 2 ? (parts[0], parts[1]) : nil
             let text = (try? String(contentsOf: root.appending(path: file), encoding: .utf8)) ?? ""

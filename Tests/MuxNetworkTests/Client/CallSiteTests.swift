@@ -182,7 +182,7 @@ struct CallSiteTests {
         var ids: [String]
         var method: HTTPMethod { .get }
         var endPoint: HTTPEndPoint { HTTPEndPoint(host: "api.domain.com", path: "/users") }
-        var queryItems: HTTPQuery { ["ids": self.ids.sorted().joined(separator: ",")] }
+        var queryItems: HTTPQuery { ["ids": self.ids.sorted().joined(separator: "-")] }
     }
 
     @Test func `CS-07 a map of a client fetches many keys with one request, for the lifetime of the response`()
@@ -190,7 +190,7 @@ struct CallSiteTests {
     {
         let clock = VirtualClock()
         let transport = ScriptedTransport { call, _ in
-            let ids = call.url.query()?.split(separator: "=").last?.split(separator: ",").filter { $0 != "9" } ?? []
+            let ids = call.url.query()?.split(separator: "=").last?.split(separator: "-").filter { $0 != "9" } ?? []
             let body = ids.map { #""\#($0)":{"name":"user \#($0)"}"# }.joined(separator: ",")
             return HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data("{\(body)}".utf8))
         }
@@ -204,7 +204,7 @@ struct CallSiteTests {
         ) { ids in GetUsers(ids: ids) }
         let found = try await users.request(keys: ["1", "2", "9"])
         #expect(found == ["1": User(name: "user 1"), "2": User(name: "user 2")])
-        #expect(transport.calls.map(\.url.absoluteString) == ["https://api.domain.com/users?ids=1,2,9"])
+        #expect(transport.calls.map(\.url.absoluteString) == ["https://api.domain.com/users?ids=1-2-9"])
         #expect(transport.calls.first?.headers["Authorization"] == "Bearer secret")
 
         clock.advance(by: .seconds(59))

@@ -6,7 +6,7 @@ import MuxTestSupport
 import Testing
 
 /// Names of other packages next to `import MuxKit` and `import MuxNetwork`: an ambiguous name does not compile.
-@Suite(.standard(endsAtRest: false))
+@Suite(.standard)
 struct NeighbouringNamesTests {
     private struct Model {
         @Dependency var number = 3
