@@ -15,9 +15,9 @@ struct FleetTests {
         let fleet = try RunningProgram("fleet", [])
         let page = try await fleet.get("/")
         #expect(page.status == 200 && page.text.contains("Kill the store"))
-        let acts = ["burst", "change", "machine", "engine"]
+        let acts = ["burst", "change", "machine"]
         // With the engine, then without it, then with it again.
-        for act in acts + acts + ["burst", "change"] {
+        for act in acts + ["stop"] + acts + ["start", "burst", "change"] {
             let reply = try await fleet.get("/act/\(act)", "POST")
             let outcome = try JSONDecoder().decode(Outcome.self, from: Data(reply.text.utf8))
             #expect(outcome.holds, "\(act): \(outcome.text)")
