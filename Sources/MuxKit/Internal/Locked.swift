@@ -6,7 +6,7 @@ import Foundation
 
 /// Counts the acquisitions of all locks in a debug build.
 @usableFromInline
-package enum LockCount {
+package enum LockCount: Sendable {
     #if DEBUG
     @usableFromInline static let acquisitions = Atomic(0)
     #endif
