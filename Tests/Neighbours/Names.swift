@@ -8,6 +8,8 @@ public struct Dependency<Value> {
     public init(wrappedValue: Value) { self.wrappedValue = wrappedValue }
 }
 
+extension Dependency: Sendable where Value: Sendable {}
+
 extension Task where Success == Never, Failure == Never {
     /// A helper that many apps and packages declare.
     ///
