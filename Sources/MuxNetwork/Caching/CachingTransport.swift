@@ -250,7 +250,9 @@ extension CachingTransport {
 
         /// The folder of long bodies, which no other cache may use.
         ///
-        /// `nil` for a folder in the app's caches folder, separate for each folder of a repository.
+        /// `nil` for a folder in the app's caches folder, separate for each folder of a repository. A folder
+        /// belongs to one repository, the repository of the first client: name the repository if clients with
+        /// and without an authenticator share the cache.
         public var directory: URL?
 
         /// The maximum heuristic lifetime, derived from `Last-Modified` alone.

@@ -9,7 +9,9 @@ public import MuxKit
 public protocol HTTPAuthenticator: Sendable {
     /// The repository of the tokens' session; `nil`, the default, for tokens without a session.
     ///
-    /// The default repository of a client's multiplexers and of its ``CachingTransport``.
+    /// The default repository of a client's multiplexers and of its ``CachingTransport``. A stored response
+    /// needs no token if the authenticator has a session, or is a `DependencyRunner`. Any other authenticator
+    /// may have a different token for each call, so each call gets its token before the cache.
     var sessionRepository: MuxRepository? { get }
 
     /// Runs `send` with a token, and again with a new token if `send` reports a bad token.

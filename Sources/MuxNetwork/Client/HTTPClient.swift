@@ -199,7 +199,7 @@ public struct HTTPClient: Sendable {
                 )
             }
         } catch let error as HTTPError {
-            throw error.naming(request)
+            throw error.naming(HTTPCall.name(of: request, base: self.configuration.baseURL))
         }
     }
 
@@ -236,7 +236,7 @@ public struct HTTPClient: Sendable {
         do throws(HTTPError) {
             return try ValidatedCall(try self.call(for: request, path: values, headers: [:])).call
         } catch {
-            throw error.naming(request)
+            throw error.naming(HTTPCall.name(of: request, base: self.configuration.baseURL))
         }
     }
 

@@ -70,9 +70,15 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
 
     /// The method, the host and the template of the path, even if the request cannot be sent; `nil` without a
     /// valid host and a template.
-    static func name(of request: some HTTPRequest) -> String? {
+    ///
+    /// - Parameters:
+    ///   - request: The request.
+    ///   - base: The URL of the server for a request without a host.
+    /// - Returns: The name.
+    static func name(of request: some HTTPRequest, base: URL?) -> String? {
         let endPoint = request.endPoint
-        return self.name(request.method.rawValue, at: endPoint.host, endPoint.path.template)
+        let host = endPoint.host == .base ? base.flatMap { HTTPHost($0) } : endPoint.host
+        return self.name(request.method.rawValue, at: host, endPoint.path.template)
     }
 
     private static func name(_ method: String, at host: HTTPHost?, _ template: String?) -> String? {

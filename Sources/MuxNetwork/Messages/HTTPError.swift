@@ -29,7 +29,8 @@ public enum HTTPError: Error, Sendable {
     /// The body of a successful response could not be decoded.
     case decoding(HTTPError.DecodingFailure)
 
-    /// The authenticator threw this error instead of providing a token.
+    /// The authenticator threw this error instead of providing a token, or the session of the request ended
+    /// before the token (`MuxError.sessionEnded`).
     case authentication(any Error)
 }
 
@@ -120,9 +121,6 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         default: false
         }
     }
-
-    /// Returns the error with the method, the host and the path template of `request`, unless already present.
-    func naming(_ request: some HTTPRequest) -> HTTPError { self.naming(HTTPCall.name(of: request)) }
 
     /// Returns the error with `request` for error texts, unless already present.
     func naming(_ request: String?) -> HTTPError {
