@@ -28,9 +28,10 @@ public import MuxKit
 /// **Concurrent calls.** Requests for one URL share an exchange. The task of the first request performs the
 /// exchange. Other requests wait for the stored response, no longer than the time-out for a silent server.
 ///
-/// **A client's steps.** A client whose transport is a cache uses the cache first, and gets a token only for a
-/// request to the server: a fresh stored response needs neither a token nor a connection. Retries and
-/// `Retry-After` follow the token. A stale response in place of a failure is used without a retry.
+/// **A client's steps.** A client whose transport is a cache gets a token only for a request to the server: a
+/// fresh stored response needs neither a token nor a connection. The order is: retry, cache, token,
+/// `Retry-After`, transport. A stale response in place of a failure is used without a retry. If the retry
+/// budget of the client admits no request to the host, a stored response is used as without a connection.
 ///
 /// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
 /// is inside another transport; accounts with separate repositories share no responses.

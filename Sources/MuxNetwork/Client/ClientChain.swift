@@ -75,27 +75,40 @@ struct ClientChain: Sendable {
         guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
             return try await self.attempt(call)
         }
+        // A stored response says nothing about the host.
+        if let reply = self.cache?.reply(for: call) { return reply }
         let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
+        let loop = RetryLoop(policy, host: host, time: self.time)
         var refused: HTTPReply?
         do {
-            return try await retry(policy, on: host, clock: self.configuration.clock) {
-                _ -> Result<HTTPReply, any Error> in
+            return try await loop.run { _ in
                 refused = nil
                 do {
                     let reply = try await self.attempt(call)
-                    guard policy.retriedStatuses.contains(reply.status) else { return .success(reply) }
+                    guard policy.retriedStatuses.contains(reply.status) else { return .output(reply) }
                     refused = reply
+                    return .failure(HTTPError.status(.init(HTTPResponse(request: call.call, reply: reply))), .pass)
                 } catch HTTPError.authentication(let error) {
-                    return .failure(HTTPError.authentication(error))
+                    // Nothing was sent to the host.
+                    return .impossible(.refused, HTTPError.authentication(error))
                 }
-                throw HTTPError.status(.init(HTTPResponse(request: call.call, reply: refused ?? HTTPReply(status: 0))))
-            }.get()
+            }
         } catch let error as RetryError {
             if case MuxError.repositoryMismatch? = error.lastError { throw MuxError.repositoryMismatch }
             if let refused { return refused }
-            // Without an attempt, the budget admits no request to the host.
-            throw error.lastError as? HTTPError ?? HTTPError.transport(.unreachable(error))
+            if let last = error.lastError as? HTTPError { throw last }
+            return try await self.withoutServer(call, because: .transport(.unreachable(error)))
         }
+    }
+
+    /// Handles a call whose host gets no request now: only a stored response, fresh or stale, is returned.
+    ///
+    /// - Throws: `error` without such a response.
+    private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {
+        guard self.cache != nil, call.method.isSafe else { throw error }
+        var call = call
+        call.admit = { (_) throws(HTTPError) in throw error }
+        return try await self.attempt(call)
     }
 
     private func attempt(_ call: ValidatedCall) async throws -> HTTPReply {

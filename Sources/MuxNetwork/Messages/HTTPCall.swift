@@ -206,7 +206,7 @@ package struct ValidatedCall: Sendable {
     package var session: UInt64?
     /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
     package var isQuery = false
-    /// Throws if a redirection must not send a request to an origin; `nil` to allow all origins.
+    /// Throws if a cache or a redirection must not send a request to an origin; `nil` to allow all origins.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
     /// The steps of a client for a cache, which runs the steps for each exchange; `nil` for a call without an
     /// authenticator or a cache.

@@ -240,10 +240,15 @@ extension ValidatedTransport {
     package var session: UInt64 { 0 }
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
+    /// The stored response to a call that needs no exchange, within the limits of ``options``.
+    func reply(for call: ValidatedCall) -> HTTPReply? {
+        self.stored(for: call).flatMap { $0.body.count <= self.options.maximumBodySize ? $0 : nil }
+    }
+
     /// Sends a request and returns the complete response, within the limits of ``options``.
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
+        if let reply = self.reply(for: call) { return reply }
         let limit = self.options.maximumBodySize
-        if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
         let session = call.session ?? self.session

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The order of a client's steps: cache, token, retry, `Retry-After`, invalidation, transport.
+/// The steps of a client around its cache: retry, cache, token, `Retry-After`, transport.
 @Suite(.standard)
 struct ClientChainTests {
     private let world = CachingWorld()
@@ -397,6 +397,59 @@ struct ClientChainTests {
         isExpired.withLock { $0 = true }
         #expect(try await client.output(of: GetNumber(id: "b")).version == 3)
         #expect(try await client.output(of: GetNumber()).version == 4)
+    }
+
+    // MARK: - A host that is down
+
+    @Test func `HS-03 a stored response is used while the retry budget admits no request to its host`() async throws {
+        let works = Locked(true)
+        let transport = ClosureTransport { call in
+            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            return Self.mirror(call)
+        }
+        let budget = RetryBudget(
+            RetryBudget.Options(failuresToOpen: 1, pause: .seconds(1_000)),
+            clock: self.world.clock
+        )
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
+            configuration.retry = .immediate(maxAttempts: 1)
+            configuration.retryBudget = budget
+        }
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        works.withLock { $0 = false }
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
+        let count = transport.calls.count
+        works.withLock { $0 = true }
+
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        self.world.clock.advance(by: .seconds(61))
+        #expect(try await client.response(to: GetNumber()).headers.cacheStatuses.last?.forward == .stale)
+        // No stored response has opened the circuit again.
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
+        #expect(transport.calls.count == count)
+    }
+
+    @Test func `HS-03 a failure to get a token counts neither for nor against the host of the request`() async throws {
+        let works = Locked(false)
+        let transport = ClosureTransport { Self.mirror($0) }
+        let budget = RetryBudget(
+            RetryBudget.Options(failuresToOpen: 1, pause: .seconds(1_000)),
+            clock: self.world.clock
+        )
+        let client = self.world.client(
+            .caching(transport),
+            authenticator: self.account {
+                guard works.withLock(\.self) else { throw URLError(.notConnectedToInternet) }
+                return "1"
+            }
+        ) { configuration in
+            configuration.retry = .immediate(maxAttempts: 2)
+            configuration.retryBudget = budget
+        }
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber()) }
+        works.withLock { $0 = true }
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        #expect(transport.calls.count == 1)
     }
 
     // MARK: - Changes

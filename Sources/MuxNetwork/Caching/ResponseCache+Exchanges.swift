@@ -1,0 +1,85 @@
+import Foundation
+import MuxKit
+
+/// The requests of a cache to its server.
+extension ResponseCache {
+    /// Performs one exchange with the server, with the token of the call.
+    ///
+    /// - Throws: The error of ``ValidatedCall/admit`` before any step.
+    nonisolated(nonsending) func send(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: CachingSink
+    ) async throws -> HTTPReply {
+        try call.admit?(call.origin)
+        guard let steps = call.steps else { return try await self.attempt(call, limits, into: sink) }
+        var call = call
+        call.steps = nil
+        var waiting = self.time.now
+        let isCurrent = { self.session == limits.session }
+        return try await steps.send(call, isCurrent: isCurrent) { call, mayRefuse in
+            limits.exclude(self.time.now.duration(since: waiting))
+            defer { waiting = self.time.now }
+            guard mayRefuse else { return try await self.attempt(call, limits, into: sink) }
+            let refusable = RefusableSink(sink)
+            do {
+                let reply = try await self.attempt(call, limits, into: refusable)
+                return refusable.isRefused ? nil : reply
+            } catch  where refusable.isRefused && !error.isAbort {
+                return nil
+            }
+        }
+    }
+
+    /// Sends one request, unless the server has asked for a pause.
+    private nonisolated(nonsending) func attempt(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any AttemptSink
+    ) async throws -> HTTPReply {
+        try await self.retryAfter.send(call) { call in
+            sink.attemptBegins()
+            return try await self.exchange(call, limits, into: sink)
+        }
+    }
+
+    private nonisolated(nonsending) func exchange(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        var limits = limits
+        if let base = self.base as? ResponseCache {
+            limits.session = limits.session == self.session ? base.session : .max
+        }
+        if let base = self.base as? any ValidatedTransport, CachingTransport.isKnown(base) {
+            return try await base.perform(call, limits, into: sink)
+        }
+        // The transport may contain another cache, which needs the session of the call.
+        let session =
+            CallSession.of(call.call) ?? CallSession(self.repository, isOfAccount: false, self, number: limits.session)
+        let sent = call.sent(for: session)
+        return try await CallSession.$current.withValue(session) {
+            guard let base = self.base as? any ValidatedTransport else {
+                return try await self.base.stream(sent.call, into: sink)
+            }
+            return try await base.perform(sent, limits, into: sink)
+        }
+    }
+
+    /// Ends the flight of an exchange.
+    func land(_ landed: Landed, _ flight: FlightID, of name: FlightName) {
+        self.engine.land(flight, of: name, failed: false) { _, _ in
+            .success(landed)
+        } always: { state in
+            // Removes a renewal that was requested while another renewal ran.
+            state.renewals[name] = nil
+        }
+    }
+}
+
+/// Discards a response without a waiting caller.
+struct DroppingSink: HTTPSink {
+    func receive(head: HTTPReply) {}
+    func receive(_ bytes: Data) {}
+}
