@@ -42,7 +42,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
     /// The name of an entry in the store; `nil` without a store.
     func name(of key: Key) -> MuxStoreKey? { self.persistence?.name(of: key) }
 
-    /// Looks up an absent entry, and resumes callers for which the entry is good enough.
+    /// Looks up an entry that is absent from memory or, in a shared store, not fresh enough, and resumes callers for which the entry is good enough.
     ///
     /// A call of ``flightEnded(_:)`` must follow at the end of the flight.
     @inlinable

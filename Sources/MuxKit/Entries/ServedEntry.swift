@@ -1,4 +1,4 @@
-/// An entry that a request gets without the outcome of a fetch.
+/// An entry, fresh or stale, that a request gets.
 @usableFromInline
 package struct ServedEntry<Value: Sendable>: Sendable {
     @usableFromInline let entry: MuxEntry<Value>
@@ -26,8 +26,9 @@ package struct ServedEntry<Value: Sendable>: Sendable {
 extension Slot {
     /// The entry for a request; `nil` if the request has to wait, or fails.
     ///
-    /// Only this function decides about stale entries. A request with ``RequestOptions/cacheOnly`` gets every
-    /// entry, without a decision.
+    /// Only this function decides about stale entries, with three exceptions: a request with
+    /// ``RequestOptions/cacheOnly`` gets every entry, callers before a fence get the fenced entry, and callers
+    /// of a finished look-up get the entry of the look-up.
     @inlinable
     func served(
         on occasion: ServedEntry<Value>.Occasion,

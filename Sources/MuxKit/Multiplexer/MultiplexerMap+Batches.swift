@@ -62,8 +62,9 @@ extension MultiplexerMap {
 
     /// Makes a map that fetches many keys at a time with a dependency, such as an access token.
     ///
-    /// All keys of a batch are fetched with the same dependency. If the server rejects the dependency, the
-    /// fetch throws a ``BadDependencyError``, and runs once more for the entire batch with a new dependency.
+    /// All keys of a call of `onFetchMany` are fetched with the same dependency. If the server rejects the
+    /// dependency, the closure throws a ``BadDependencyError``, and is called once more for the same keys with
+    /// a new dependency.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
@@ -101,22 +102,33 @@ extension MultiplexerMap {
     }
 
     /// Makes a map whose batches return the values with their lifetimes.
+    ///
+    /// `fetchMany` receives whether a value of the batch is still fresh, so the fetch has to reach the server.
     package init(
         policy: MuxPolicy,
         batching: MuxPolicy.Batching,
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,
         selection: EntrySelection<ExactKey<Key>>?,
-        fetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Fetched<Value>]
+        fetchMany: @escaping @Sendable @concurrent ([Key], Bool) async throws -> [Key: Fetched<Value>]
     ) {
-        let batcher = Self.batcher(batching, repository, fetchMany)
+        let reloading = Locked<Set<ExactKey<Key>>>([])
+        let batcher = Self.batcher(batching, repository) { keys in
+            let isReload = reloading.withLock { reloading in keys.contains { reloading.contains(ExactKey($0)) } }
+            return try await fetchMany(keys, isReload)
+        }
         self.init(
             policy: policy,
             repository: repository,
             persistence: persistence,
             selection: selection,
             largestBatch: batching.maximumSize,
-            fetch: .fetched { key, _ in try await batcher.value(of: key) }
+            fetch: .fetched { key, before in
+                guard let before, before.age < before.timeToLive else { return try await batcher.value(of: key) }
+                reloading.withLock { _ = $0.insert(key) }
+                defer { reloading.withLock { _ = $0.remove(key) } }
+                return try await batcher.value(of: key)
+            }
         )
     }
 

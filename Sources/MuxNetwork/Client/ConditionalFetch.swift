@@ -13,18 +13,14 @@ struct ConditionalFetch: Sendable {
         _ request: Request,
         _ before: FetchedBefore<Request.Output>?
     ) async throws -> Fetched<Request.Output> {
-        let isAsked = request.method == .get || request.method == .head
+        let isRead = Self.isRead(request)
         let fields = self.client.configuration.fields(of: request)
         let variant = before?.validator.map { HTTPVariant($0) }
         // A previous value for other request fields is not used.
         let before = variant?.isSelected(by: fields) ?? true ? before : nil
-        var headers: HTTPHeaders = [:]
-        // A fetch despite a fresh value must reach the server: intermediate caches must not respond without
-        // validation (RFC 9111, section 5.2.1.4).
-        if isAsked, let before, before.age < before.timeToLive, fields[.cacheControl] == nil {
-            headers[.cacheControl] = "no-cache"
-        }
-        if isAsked, let before, let variant, let validator = variant.validator {
+        let isReload = before.map { $0.age < $0.timeToLive } ?? false
+        let headers = self.headers(of: request, fields, isReload: isReload)
+        if isRead, let before, let variant, let validator = variant.validator {
             var conditional = headers
             conditional[validator.condition.name] = validator.condition.value
             let (response, delay) = try await self.response(to: request, conditional)
@@ -38,15 +34,34 @@ struct ConditionalFetch: Sendable {
         return try self.fetched(request, fields, response, delay)
     }
 
+    private static func isRead(_ request: some HTTPRequest) -> Bool {
+        request.method == .get || request.method == .head
+    }
+
+    /// The additional header fields of a fetch.
+    ///
+    /// A fetch despite a fresh value must reach the server: intermediate caches must not respond without
+    /// validation (RFC 9111, section 5.2.1.4).
+    private func headers(of request: some HTTPRequest, _ fields: HTTPHeaders, isReload: Bool) -> HTTPHeaders {
+        guard isReload, Self.isRead(request), fields[.cacheControl] == nil else { return [:] }
+        return [.cacheControl: "no-cache"]
+    }
+
     /// Fetches many values with one request.
     ///
+    /// - Parameters:
+    ///   - request: The request.
+    ///   - isReload: Whether a value is still fresh, so the request has to reach the server.
     /// - Returns: The values, each with the freshness of the response.
     /// - Throws: ``HTTPError``, or `CancellationError`.
-    func values<Key, Value, Request: HTTPRequest>(of request: Request) async throws -> [Key: Fetched<Value>]
-    where Request.Output == [Key: Value] {
+    func values<Key, Value, Request: HTTPRequest>(
+        of request: Request,
+        isReload: Bool
+    ) async throws -> [Key: Fetched<Value>] where Request.Output == [Key: Value] {
         let fields = self.client.configuration.fields(of: request)
-        let (response, delay) = try await self.response(to: request, [:])
-        let all = try self.fetched(request, fields, response, delay)
+        let headers = self.headers(of: request, fields, isReload: isReload)
+        let (response, delay) = try await self.response(to: request, headers)
+        let all = try self.fetched(request, fields, response, delay, areMany: true)
         return all.value.mapValues { value in
             Fetched(
                 value,
@@ -77,16 +92,18 @@ struct ConditionalFetch: Sendable {
         _ request: Request,
         _ fields: HTTPHeaders,
         _ response: HTTPResponse,
-        _ delay: Duration
+        _ delay: Duration,
+        areMany: Bool = false
     ) throws -> Fetched<Request.Output> {
         guard request.successStatuses.contains(response.status) else {
             throw HTTPError.status(request.mapper.failure(of: response))
         }
         let freshness = self.freshness(request, response, delay)
-        let isAsked = freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
+        let isAsked = !areMany && freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
         let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
         // RFC 9110, section 13.1.2: a server would refuse a conditional POST, rather than respond with a 304.
-        let validator = request.method == .post ? nil : freshness.validator
+        // A validator of many values is for none of them.
+        let validator = request.method == .post || areMany ? nil : freshness.validator
         let variant = HTTPVariant(validator, varying: self.names(response), in: fields)
         return Fetched(
             try request.mapper.output(of: response),

@@ -105,9 +105,10 @@ extension HTTPClient {
     /// let some = try await users.request(keys: ["1", "2", "3"])
     /// ```
     ///
-    /// One request includes the keys of all calls within `MuxPolicy.Batching.window`. The response determines
-    /// the lifetime of all of its values, as for ``multiplexer(cacheKey:policy:repository:_:)``; such a value
-    /// is never validated. A change of a resource makes no value of the map stale.
+    /// One request includes the keys of simultaneous calls, within `MuxPolicy.Batching.window` and up to
+    /// `MuxPolicy.Batching.maximumSize`. The response determines the lifetime of all of its values, as for
+    /// ``multiplexer(cacheKey:policy:repository:_:)``; without a lifetime in the response, `policy` does. Such
+    /// a value is never validated. A change of a resource makes no value of the map stale.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, for values in memory only.
@@ -138,7 +139,7 @@ extension HTTPClient {
             repository: resources.repository,
             persistence: resources.named(cacheKey?.persistence),
             selection: resources.selection { $0.key },
-            fetchMany: { try await resources.fetchMany(request($0)) }
+            fetchMany: { try await resources.fetchMany(request($0), isReload: $1) }
         )
     }
 }
@@ -209,9 +210,12 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
     }
 
     @concurrent
-    func fetchMany(_ request: Request) async throws -> [Key: Fetched<Value>] where Request.Output == [Key: Value] {
+    func fetchMany(
+        _ request: Request,
+        isReload: Bool
+    ) async throws -> [Key: Fetched<Value>] where Request.Output == [Key: Value] {
         try self.choice.check(self.cacheKey)
-        return try await self.conditionalFetch.values(of: request)
+        return try await self.conditionalFetch.values(of: request, isReload: isReload)
     }
 
     @Sendable @concurrent

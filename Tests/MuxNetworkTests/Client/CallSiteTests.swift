@@ -234,4 +234,41 @@ struct CallSiteTests {
         #expect(transport.calls.count == 2)
         #expect(await users.save().saved == 2)
     }
+
+    @Test func `CS-07 a reload of a batch reaches the server, and an ETag alone gives the lifetime of the policy`()
+        async throws
+    {
+        let version = Locked(1)
+        let server = ScriptedTransport { call, _ in
+            let body = #"{"1":{"name":"\#(version.withLock { $0 })"}}"#
+            let isFirst = call.url.query() == "ids=1"
+            let headers: HTTPHeaders = isFirst ? ["Cache-Control": "max-age=600"] : ["ETag": "\"a\""]
+            return HTTPReply(status: 200, headers: headers, body: Data(body.utf8))
+        }
+        let store = MemoryStore()
+        let repository = MuxRepository(store: store)
+        let client = HTTPClient(transport: CachingTransport(server, repository: repository))
+        let users = client.multiplexerMap(
+            batching: MuxPolicy.Batching(maximumSize: 1),
+            repository: repository
+        ) { ids in GetUsers(ids: ids) }
+        #expect(try await users.request(key: "1").name == "1")
+        version.withLock { $0 = 2 }
+        #expect(try await users.request(key: "1").name == "1")
+        #expect(try await users.request(key: "1", .reload).name == "2")
+        #expect(server.calls.count == 2)
+
+        for _ in 0..<2 { await #expect(throws: MuxError.notFound) { try await users.request(key: "2") } }
+        let tagged = client.multiplexerMap(
+            cacheKey: "Tagged",
+            policy: .init(timeToLive: .seconds(60)),
+            batching: MuxPolicy.Batching(maximumSize: 1),
+            repository: repository
+        ) { (ids: [String]) in GetUsers(ids: ids + ["x"]) }
+        for _ in 0..<2 { #expect(try await tagged.request(key: "1").name == "2") }
+        #expect(server.calls.count == 5)
+        #expect(await tagged.save().saved == 1)
+        let stored = try #require(await store.load(MuxStoreKey(domain: "Tagged", key: "1")))
+        #expect(stored.validator?.contains("a") != true)
+    }
 }

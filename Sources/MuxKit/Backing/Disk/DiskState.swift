@@ -62,7 +62,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         return self.lostCount
     }
 
-    /// Begins a due write-back; then a call of ``wroteBack(_:failed:of:)`` must follow.
+    /// Begins a due write-back; then a call of ``wroteBack(_:failed:of:)`` must follow, unless the
+    /// multiplexer is gone.
     ///
     /// A write-back is due if the table exceeds its bound. If the last write-back could not write, the next
     /// write-back is due when enough entries were evicted unsaved.
