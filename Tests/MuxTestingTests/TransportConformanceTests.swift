@@ -23,7 +23,7 @@ struct TransportConformanceTests {
     /// What `URLSession` cannot do on Apple platforms, from its documentation: it was not tried.
     private static let impossible: Set<Rule> = [
         .requestFields, .emptyFields, .bodiesInPieces, .slowServers, .brokenBodies, .repeatedFields, .trailers,
-        .unknownCodings, .cutContent, .interimAnswers, .unusableLocations, .simultaneousBodies, .earlyAnswers,
+        .unknownCodings, .cutContent, .interimResponses, .unusableLocations, .simultaneousBodies, .earlyResponses,
         .keptConnections, .fieldBytes,
     ]
 
@@ -37,7 +37,7 @@ struct TransportConformanceTests {
     #if os(Linux)
     @Test(.ownThreads) func `CO-29 the rule of the deadline holds while all threads of the pool are taken`() async {
         await #expect(processExitsWith: .success) {
-            let others = Set(Rule.allCases).subtracting([.slowAnswers])
+            let others = Set(Rule.allCases).subtracting([.slowResponses])
             try await HTTPTransportConformance.run(within: .busyMachine, excluding: others) { options in
                 // As tests do that compute for long: from before the deadline until an answer of 1.25 seconds would be complete.
                 Thread.detachNewThread {
@@ -74,14 +74,14 @@ struct TransportConformanceTests {
         case .swapsAnswers: [.manyCalls]
         case .refusesIPv6: [.addresses]
         case .addsCoding: [.knownCodings]
-        case .waitsForWhole: [.answersInPieces, .resetBodies, .cancelledInBody, .slowSinks]
+        case .waitsForWhole: [.responsesInPieces, .resetBodies, .cancelledInBody, .slowSinks]
         case .mergesCookies: [.repeatedFields]
         case .replacesBytes: [.fieldBytes]
         case .dropsTrailers: [.trailers]
         case .dropsUnknownCodings: [.unknownCodings]
         case .hidesTruncation: [.cutContent, .halfBodies, .halfChunks, .resetBodies]
         case .acceptsAnyContent: [.damagedContent]
-        case .addsBodyToHead: [.answersWithoutBody]
+        case .addsBodyToHead: [.responsesWithoutBody]
         case .hasNoBodyLimit: [.bodyLimit]
         case .keepsCredentials: [.credentials]
         case .hasNoRedirectionLimit: [.redirectionLimit]
@@ -90,18 +90,18 @@ struct TransportConformanceTests {
         case .forgetsFragment: [.relativeLocations]
         case .saysUnreachable:
             [
-                .refusedConnections, .unknownNames, .otherProtocols, .missingAnswers, .halfHeads, .halfBodies,
-                .halfChunks, .resetBodies, .silence, .slowAnswers, .callLimits, .bodyLimit, .bodiesForOthers,
+                .refusedConnections, .unknownNames, .otherProtocols, .missingResponses, .halfHeads, .halfBodies,
+                .halfChunks, .resetBodies, .silence, .slowResponses, .callLimits, .bodyLimit, .bodiesForOthers,
                 .foreignSchemes, .redirectionLimit, .cutContent,
             ]
-        case .saysTruncated: [.refusedConnections, .missingAnswers, .halfHeads, .otherProtocols]
+        case .saysTruncated: [.refusedConnections, .missingResponses, .halfHeads, .otherProtocols]
         case .hasLongTimeout: [.silence]
-        case .hasNoDeadline: [.slowAnswers]
+        case .hasNoDeadline: [.slowResponses]
         case .ignoresLimitsOfCalls: [.callLimits]
         case .ignoresCancellation: [.cancelledWaiting, .cancelledInBody]
         case .sendsWhenCancelled, .changesCancellation: [.cancelledBefore]
         case .wrapsSinkErrors: [.sinkErrors]
-        case .readsAhead: [.slowSinks, .answersInPieces]
+        case .readsAhead: [.slowSinks, .responsesInPieces]
         }
     }
 

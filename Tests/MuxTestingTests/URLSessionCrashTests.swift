@@ -25,10 +25,10 @@ struct URLSessionCrashTests {
         .malformedHeads: "its errors do not tell, and some end the process",
         .unknownCodings: "libcurl decodes, and fails if it does not know how",
         .cutContent: "libcurl decodes, and takes a content that ends early for a complete one",
-        .interimAnswers: "it gives 103 for the answer",
+        .interimResponses: "it gives 103 for the answer",
         .unusableLocations: "it gives no answer",
         .otherProtocols: "its errors do not tell",
-        .missingAnswers: "its errors do not tell",
+        .missingResponses: "its errors do not tell",
         .halfChunks: "its errors do not tell",
     ]
 

@@ -280,7 +280,7 @@ package struct RawConnection {
     }
 
     /// Writes a complete response; each additional field must end with CRLF.
-    package func answer(_ status: Int = 200, fields: String = "", _ body: String = "") throws(Ended) {
+    package func respond(_ status: Int = 200, fields: String = "", _ body: String = "") throws(Ended) {
         try self.write("HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
     }
 

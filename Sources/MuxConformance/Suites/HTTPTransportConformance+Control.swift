@@ -6,7 +6,7 @@ import MuxTesting
 /// Rules of a caller's control of a running call: cancellation, errors of the sink, and its pace.
 extension HTTPTransportConformance {
     static func cancelledBefore(_ transport: any HTTPTransport) async throws {
-        try await self.serving(self.answering { _ in self.text() }) { server, url in
+        try await self.serving(self.responding { _ in self.text() }) { server, url in
             for way in Way.allCases {
                 let call: @Sendable @concurrent () async throws -> HTTPReply = {
                     withUnsafeCurrentTask { $0?.cancel() }

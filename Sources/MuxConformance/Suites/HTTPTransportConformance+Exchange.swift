@@ -30,9 +30,9 @@ extension HTTPTransportConformance {
     }
 
     /// A script for complete responses to each request of a connection.
-    static func answering(_ answer: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
+    static func responding(_ response: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
         { connection in
-            while true { try connection.write(answer(try connection.readRequest())) }
+            while true { try connection.write(response(try connection.readRequest())) }
         }
     }
 
@@ -99,7 +99,7 @@ extension HTTPTransportConformance {
 
     /// The expected kinds of failures.
     enum Kind: String, Sendable {
-        case notResolved, notConnected, closedWithoutAnswer, timedOut, deadlineExceeded, notHTTP, truncated,
+        case notResolved, notConnected, closedWithoutResponse, timedOut, deadlineExceeded, notHTTP, truncated,
             bodyTooLarge
         case redirectRefused
 
@@ -107,7 +107,7 @@ extension HTTPTransportConformance {
             switch failure {
             case .notResolved: self = .notResolved
             case .notConnected: self = .notConnected
-            case .closedWithoutAnswer: self = .closedWithoutAnswer
+            case .closedWithoutResponse: self = .closedWithoutResponse
             case .timedOut: self = .timedOut
             case .deadlineExceeded: self = .deadlineExceeded
             case .notHTTP: self = .notHTTP

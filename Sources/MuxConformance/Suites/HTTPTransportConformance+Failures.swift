@@ -51,7 +51,7 @@ extension HTTPTransportConformance {
             while true {
                 let request = try connection.readRequest()
                 guard let index = Int(request.target.dropFirst()) else {
-                    try connection.answer(200, fields: "X-A: b\r\n", "well-formed")
+                    try connection.respond(200, fields: "X-A: b\r\n", "well-formed")
                     continue
                 }
                 return try connection.write(heads[index])
@@ -71,10 +71,10 @@ extension HTTPTransportConformance {
         }
     }
 
-    static func missingAnswers(_ transport: any HTTPTransport) async throws {
+    static func missingResponses(_ transport: any HTTPTransport) async throws {
         for byReset in [false, true] {
             let text = "without a byte, then \(byReset ? "RST" : "FIN")"
-            try await self.expect(.closedWithoutAnswer, text, transport, self.ending(after: "", byReset: byReset))
+            try await self.expect(.closedWithoutResponse, text, transport, self.ending(after: "", byReset: byReset))
         }
     }
 
@@ -87,7 +87,12 @@ extension HTTPTransportConformance {
         for head in heads {
             for byReset in [false, true] {
                 let text = "after \(head.debugDescription), then \(byReset ? "RST" : "FIN")"
-                try await self.expect(.closedWithoutAnswer, text, transport, self.ending(after: head, byReset: byReset))
+                try await self.expect(
+                    .closedWithoutResponse,
+                    text,
+                    transport,
+                    self.ending(after: head, byReset: byReset)
+                )
             }
         }
     }
@@ -241,7 +246,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    static func slowAnswers(_ transport: any HTTPTransport) async throws {
+    static func slowResponses(_ transport: any HTTPTransport) async throws {
         try await self.serving(self.endless) { server, url in
             try await self.expect(.deadlineExceeded, after: Limits.short, "from a slow server") {
                 try await transport.send(HTTPCall(url: url))

@@ -11,7 +11,7 @@ extension HTTPTransportConformance {
         to location: String? = "/end",
         _ body: String = ""
     ) -> RawServer.Script {
-        self.answering { request in
+        self.responding { request in
             guard request.target.hasPrefix("/start") else {
                 return self.text(200, "", request.method == "HEAD" ? "" : "end")
             }
@@ -183,7 +183,7 @@ extension HTTPTransportConformance {
             ("/e#own", "/e", "own"), ("./f%20g", "/start/f%20g", "top"),
         ]
         for (location, target, fragment) in cases {
-            let script = self.answering { request in
+            let script = self.responding { request in
                 guard request.target == "/start/b?x" else { return self.text(200, "", "end") }
                 return self.text(302, "Location: \(location)\r\n")
             }
@@ -210,13 +210,13 @@ extension HTTPTransportConformance {
         for status in [302, 307] {
             let home = Locked("")
             try await self.serving(
-                self.answering { request in
+                self.responding { request in
                     guard request.target == "/away" else { return self.text(200, "", "end") }
                     return self.text(status, "Location: \(home.withLock { $0 })/back\r\n")
                 }
             ) { away, awayURL in
                 try await self.serving(
-                    self.answering { request in
+                    self.responding { request in
                         switch request.target {
                         case "/start": self.text(status, "Location: /kept\r\n")
                         case "/kept": self.text(status, "Location: \(awayURL.absoluteString)/away\r\n")
@@ -250,7 +250,7 @@ extension HTTPTransportConformance {
         ]
         for (status, method) in [(307, "POST"), (308, "POST"), (301, "PUT"), (302, "PUT"), (307, "PATCH")] {
             for body in bodies {
-                try await self.serving(self.answering { _ in self.text() }) { other, otherURL in
+                try await self.serving(self.responding { _ in self.text() }) { other, otherURL in
                     try await self.serving(self.redirecting(status, to: "\(otherURL.absoluteString)/")) { _, base in
                         let call = HTTPCall(method: method, url: try self.url(base, "/start"), body: body)
                         let text = "after \(status) to another port"
@@ -280,7 +280,7 @@ extension HTTPTransportConformance {
 
     static func redirectionLimit(_ transport: any HTTPTransport) async throws {
         let limit = Limits.redirections
-        let script = self.answering { request in
+        let script = self.responding { request in
             let left = Int(request.target.dropFirst()) ?? 0
             return left == 0 ? self.text(200, "", "end") : self.text(302, "Location: /\(left - 1)\r\n")
         }

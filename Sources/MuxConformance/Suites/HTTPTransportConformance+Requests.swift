@@ -9,7 +9,7 @@ extension HTTPTransportConformance {
         let target = "/a%2Fb/c;d?x=1%202&y=%2B+z&&e"
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
             for way in Way.allCases {
-                try await self.serving(self.answering { self.text(200, "X-Method: \($0.method)\r\n") }) {
+                try await self.serving(self.responding { self.text(200, "X-Method: \($0.method)\r\n") }) {
                     server,
                     base in
                     var call = HTTPCall(method: method, url: try self.url(base, target))
@@ -37,7 +37,7 @@ extension HTTPTransportConformance {
     }
 
     static func requestFields(_ transport: any HTTPTransport) async throws {
-        try await self.serving(self.answering { _ in self.text() }) { server, url in
+        try await self.serving(self.responding { _ in self.text() }) { server, url in
             let headers: HTTPHeaders = [
                 "X-One": "1, 2", "X-Two": "a;b=\"c\"", "X-One": "3", "Accept": "x/y", "X-Three": "4",
             ]
@@ -49,7 +49,7 @@ extension HTTPTransportConformance {
     }
 
     static func emptyFields(_ transport: any HTTPTransport) async throws {
-        try await self.serving(self.answering { _ in self.text() }) { server, url in
+        try await self.serving(self.responding { _ in self.text() }) { server, url in
             let headers: HTTPHeaders = ["X-Empty": "", "X-Blank": " ", "X-Full": "1"]
             _ = try await transport.send(HTTPCall(url: url, headers: headers))
             let received = self.received(["x-empty", "x-blank", "x-full"], by: server).sorted()
@@ -60,7 +60,7 @@ extension HTTPTransportConformance {
     static func emptyBodies(_ transport: any HTTPTransport) async throws {
         for method in ["POST", "PUT", "PATCH", "GET", "DELETE"] {
             for body in [nil, HTTPCall.Body.data(Data())] where method != "GET" || body == nil {
-                try await self.serving(self.answering { _ in self.text() }) { server, url in
+                try await self.serving(self.responding { _ in self.text() }) { server, url in
                     _ = try await transport.send(HTTPCall(method: method, url: url, body: body))
                     let lengths = server.requests.flatMap { $0.values(of: "Content-Length") }
                     let isChunked = server.requests.contains { $0.isChunked }
@@ -111,7 +111,7 @@ extension HTTPTransportConformance {
         for pieces in [pieces, []] {
             let whole = Data(pieces.joined())
             for length in [whole.count, nil] {
-                try await self.serving(self.answering { _ in self.text() }) { server, url in
+                try await self.serving(self.responding { _ in self.text() }) { server, url in
                     let call = HTTPCall(method: "POST", url: url, body: .pieces(pieces, length: length))
                     _ = try await transport.send(call)
                     let received = server.requests.first
@@ -136,7 +136,7 @@ extension HTTPTransportConformance {
             _ = try connection.read(count: 1_000)
             isReceived.open(1)
             _ = try connection.read(count: 1_000)
-            try connection.answer()
+            try connection.respond()
             connection.waitForEnd()
         }
         try await self.serving(script) { _, url in
@@ -158,7 +158,7 @@ extension HTTPTransportConformance {
             _ = try connection.readHead()
             try connection.waitToProceed()
             for _ in 0..<(size / piece) { _ = try connection.read(count: piece) }
-            try connection.answer()
+            try connection.respond()
             connection.waitForEnd()
         }
         try await self.serving(script) { server, url in
@@ -195,7 +195,7 @@ extension HTTPTransportConformance {
             ("that threw after 2000 bytes", .stream(.init { failing })),
         ]
         for (name, body) in bodies {
-            try await self.serving(self.answering { _ in self.text() }) { server, url in
+            try await self.serving(self.responding { _ in self.text() }) { server, url in
                 do {
                     let reply = try await transport.send(HTTPCall(method: "POST", url: url, body: body))
                     throw RuleBroken(detail: "a stream \(name) was sent; the response is \(reply)")
@@ -210,7 +210,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    static func earlyAnswers(_ transport: any HTTPTransport) async throws {
+    static func earlyResponses(_ transport: any HTTPTransport) async throws {
         let piece = Data(count: 64 << 10)
         let pieces = Array(repeating: piece, count: 128)
         let script: RawServer.Script = { connection in
@@ -257,7 +257,7 @@ extension HTTPTransportConformance {
     // MARK: - Once
 
     static func framingFields(_ transport: any HTTPTransport) async throws {
-        try await self.serving(self.answering { _ in self.text() }) { server, url in
+        try await self.serving(self.responding { _ in self.text() }) { server, url in
             for name in HTTPHeaders.Name.framing.sorted(by: { $0.canonical < $1.canonical }) {
                 for value in ["0", "chunked", "close"] {
                     do {
@@ -284,7 +284,7 @@ extension HTTPTransportConformance {
         for (endsBefore, byReset) in [(true, false), (false, false), (false, true)] {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
-                try connection.answer()
+                try connection.respond()
                 if !endsBefore { try connection.readRequest() }
                 if byReset { connection.reset() }
             }
@@ -322,7 +322,7 @@ extension HTTPTransportConformance {
     }
 
     static func manyCalls(_ transport: any HTTPTransport) async throws {
-        try await self.serving(self.answering { self.text(200, "X-Target: \($0.target)\r\n", $0.target) }) { _, base in
+        try await self.serving(self.responding { self.text(200, "X-Target: \($0.target)\r\n", $0.target) }) { _, base in
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for number in 0..<200 {
                     group.addTask {
@@ -338,7 +338,7 @@ extension HTTPTransportConformance {
     }
 
     static func addresses(_ transport: any HTTPTransport) async throws {
-        let script = self.answering { self.text(200, "", $0.values(of: "Host").joined(separator: "|")) }
+        let script = self.responding { self.text(200, "", $0.values(of: "Host").joined(separator: "|")) }
         // Not checked on a machine without the address.
         guard let probe = try? Socket.listen(on: .ipv6, port: 0, buffers: nil) else { return }
         Socket.close(probe.descriptor)

@@ -44,7 +44,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         options.timeout = .seconds(40)
         switch rule {
         case .silence: options.timeout = Limits.short
-        case .slowAnswers:
+        case .slowResponses:
             options.deadline = Limits.short
             options.maximumRedirects = 1000
         case .bodyLimit: options.maximumBodySize = Limits.body
@@ -74,13 +74,13 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         case .bodiesInPieces: self.bodiesInPieces
         case .slowServers: self.slowServers
         case .brokenBodies: self.brokenBodies
-        case .earlyAnswers: self.earlyAnswers
+        case .earlyResponses: self.earlyResponses
         case .simultaneousBodies: self.simultaneousBodies
         case .framingFields: self.framingFields
         case .keptConnections: self.keptConnections
         case .manyCalls: self.manyCalls
         case .addresses: self.addresses
-        case .answersInPieces: self.answersInPieces
+        case .responsesInPieces: self.responsesInPieces
         case .repeatedFields: self.repeatedFields
         case .fieldBytes: self.fieldBytes
         case .trailers: self.trailers
@@ -88,8 +88,8 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         case .knownCodings: self.knownCodings
         case .cutContent: self.cutContent
         case .damagedContent: self.damagedContent
-        case .interimAnswers: self.interimAnswers
-        case .answersWithoutBody: self.answersWithoutBody
+        case .interimResponses: self.interimResponses
+        case .responsesWithoutBody: self.responsesWithoutBody
         case .unannouncedBodies: self.unannouncedBodies
         case .contradictingLengths: self.contradictingLengths
         case .bodyLimit: self.bodyLimit
@@ -109,13 +109,13 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         case .unknownNames: self.unknownNames
         case .otherProtocols: self.otherProtocols
         case .malformedHeads: self.malformedHeads
-        case .missingAnswers: self.missingAnswers
+        case .missingResponses: self.missingResponses
         case .halfHeads: self.halfHeads
         case .halfBodies: self.halfBodies
         case .halfChunks: self.halfChunks
         case .resetBodies: self.resetBodies
         case .silence: self.silence
-        case .slowAnswers: self.slowAnswers
+        case .slowResponses: self.slowResponses
         case .callLimits: self.callLimits
         case .cancelledBefore: self.cancelledBefore
         case .cancelledWaiting: self.cancelledWaiting
@@ -163,7 +163,7 @@ extension HTTPTransportConformance {
         case brokenBodies = "A call fails if the stream of the body fails or differs from the announced length"
 
         /// A 413 response after the head of a request with 8 MB.
-        case earlyAnswers = "A response before the end of the request body is returned"
+        case earlyResponses = "A response before the end of the request body is returned"
 
         /// 8 MB, sent back by the server during the upload.
         case simultaneousBodies = "The body and the response are transferred at the same time"
@@ -181,11 +181,11 @@ extension HTTPTransportConformance {
         /// `http://[::1]/`, if the machine has that address.
         case addresses = "A server at an IPv6 address is reached"
 
-        // MARK: Answers
+        // MARK: Responses
 
         /// The server waits for the sink: for the head before the body, and for the first piece before the
         /// rest.
-        case answersInPieces = "The sink receives a response while the response arrives"
+        case responsesInPieces = "The sink receives a response while the response arrives"
 
         /// Two lines of `Set-Cookie`, with a comma in a date: RFC 6265, section 3.
         case repeatedFields = "Set-Cookie fields are not merged"
@@ -209,10 +209,10 @@ extension HTTPTransportConformance {
         case damagedContent = "Content with a wrong gzip checksum is an error"
 
         /// 100 and 103: RFC 9110, section 15.2.
-        case interimAnswers = "Interim responses and their fields are ignored"
+        case interimResponses = "Interim responses and their fields are ignored"
 
         /// Responses to `HEAD`, and the statuses 204 and 304: RFC 9112, section 6.3.
-        case answersWithoutBody = "A response without a body ends with the head, regardless of Content-Length"
+        case responsesWithoutBody = "A response without a body ends with the head, regardless of Content-Length"
 
         /// The end of the connection ends the body: RFC 9112, section 6.3.
         case unannouncedBodies = "A body without a length ends at the end of the connection"
@@ -276,10 +276,10 @@ extension HTTPTransportConformance {
         /// Malformed field lines and status lines; repeated, each after a well-formed response.
         case malformedHeads = "Malformed lines of a head are ignored, or the response is not HTTP"
 
-        /// The failure is `closedWithoutAnswer`, after FIN and after RST.
-        case missingAnswers = "A connection that ends before the first byte was closed without a response"
+        /// The failure is `closedWithoutResponse`, after FIN and after RST.
+        case missingResponses = "A connection that ends before the first byte was closed without a response"
 
-        /// The failure is `closedWithoutAnswer`, after FIN and after RST.
+        /// The failure is `closedWithoutResponse`, after FIN and after RST.
         case halfHeads = "A connection that ends in a head was closed without a response"
 
         /// The failure is `truncated`, with both counts.
@@ -295,7 +295,7 @@ extension HTTPTransportConformance {
         case silence = "A call to a silent server times out after the limit"
 
         /// The failure is `deadlineExceeded`; only a call's deadline applies to `stream`.
-        case slowAnswers = "A call ends at the deadline, even while the response arrives"
+        case slowResponses = "A call ends at the deadline, even while the response arrives"
 
         /// `HTTPCall.timeout` and `HTTPCall.deadline`.
         case callLimits = "The limits of a call replace the limits of the transport"

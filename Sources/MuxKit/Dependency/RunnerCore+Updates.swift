@@ -271,7 +271,7 @@ extension RunnerCore {
     /// - Returns: A closure that resumes the callers, cancels the updates and reports the event; must be
     ///   called after the end of the session in other layers and participants.
     package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
-        let (ended, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
+        let (ended, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = state
             state.machine.ended(end)
             return (.failure(end.error), (number: isTold ? state.machine.nextEvent() : nil, former: former))
@@ -279,7 +279,7 @@ extension RunnerCore {
         let number = ended.number
         withExtendedLifetime(ended.former) {}
         return {
-            answerWaiters()
+            resumeWaiters()
             if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
         }
     }

@@ -17,14 +17,14 @@ extension MultiplexerCore: SessionParticipant {
     // MARK: - Sign-out
 
     package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
+        let (former, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             state.session &+= 1
             let former = state.disk.sessionEnded()
             return (.failure(MuxError.sessionEnded), (state.removeAll(), former))
         }
         withExtendedLifetime(former) {}
         return {
-            answerWaiters()
+            resumeWaiters()
             self.watchers.sendToAll(())
             if isTold { self.memory.tell(.sessionEnded) }
         }
@@ -43,7 +43,7 @@ extension MultiplexerCore: SessionParticipant {
     /// - Complexity: O(*n*) in the number of the user's entries and of all running fetches.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
         guard let users, users.include(user) else { return nil }
-        let ((keys, former, evictions), answerWaiters) = self.engine.dismissed(cancelling: true) {
+        let ((keys, former, evictions), resumeWaiters) = self.engine.dismissed(cancelling: true) {
             users.key($0, isOf: user)
         } _: { state in
             let keys = users.keys(of: user, in: state.slots.users)
@@ -57,7 +57,7 @@ extension MultiplexerCore: SessionParticipant {
         withExtendedLifetime(former) {}  // released outside the lock
         self.memory.release(evictions)
         return {
-            answerWaiters()
+            resumeWaiters()
             for key in keys { self.watchers.send((), to: key) }
         }
     }

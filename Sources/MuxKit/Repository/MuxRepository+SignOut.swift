@@ -201,7 +201,7 @@ extension MuxRepository {
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
         // Fetches are cancelled before callers inside the fetches that wait for a token are resumed.
         answers = answers.reversed() + others + lateAnswers
-        for answerWaiters in answers { answerWaiters() }
+        for resumeWaiters in answers { resumeWaiters() }
     }
 
     /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` ends the session of all users.
@@ -220,7 +220,7 @@ extension MuxRepository {
             answers += some.compactMap { $0.sessionEnded(of: user) }
             last = order
         }
-        for answerWaiters in answers { answerWaiters() }
+        for resumeWaiters in answers { resumeWaiters() }
     }
 
     /// Calls `body` for each participant that is not plain, including participants that are added in the meantime.

@@ -59,8 +59,8 @@ extension FlightEngine {
         cancelling: Bool,
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending R {
-        let (result, answerWaiters) = self.dismissed(cancelling: cancelling, change)
-        answerWaiters()
+        let (result, resumeWaiters) = self.dismissed(cancelling: cancelling, change)
+        resumeWaiters()
         return result
     }
 
@@ -78,7 +78,7 @@ extension FlightEngine {
         cancelling: Bool,
         where isConcerned: (Key) -> Bool = { _ in true },
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
-    ) -> sending (R, answerWaiters: @Sendable () -> Void) {
+    ) -> sending (R, resumeWaiters: @Sendable () -> Void) {
         let (actions, (answer, result)) = self.withEngineState { engineState in
             let answer = change(&engineState.state)
             return (answer.0 == nil ? [] : engineState.fenced(dismissing: true, where: isConcerned), answer)

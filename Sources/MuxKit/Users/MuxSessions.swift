@@ -479,9 +479,9 @@ extension MuxSessions: SessionParticipant {
         case .invalidated(.tag(let tag)):
             if let user = self.userText(ofTag: tag).flatMap(self.user) { self.repository.end(user) }
         case .invalidated(.everything):
-            let answerWaiters = self.tokens.core.sessionEnded(isTold: false)
+            let resumeWaiters = self.tokens.core.sessionEnded(isTold: false)
             self.calls.endAll()
-            answerWaiters()
+            resumeWaiters()
         // The machine may have missed sign-outs.
         case .unknown, .emptied: self.tokens.core.forgetAll()
         case .invalidated, .stored, .released: break

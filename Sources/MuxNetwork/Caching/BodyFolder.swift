@@ -341,7 +341,7 @@ struct BodySpool: Sendable {
     }
 
     /// The complete body; `nil` if the session has ended, or the file cannot be kept.
-    func finish() async -> StoredAnswer.Body? {
+    func finish() async -> StoredResponse.Body? {
         guard let growing, let folder else { return .memory(self.data) }
         return await BlockingWork.run { folder.finish(growing) }.map { .file($0) }
     }

@@ -1,6 +1,6 @@
 /// The use of a stored response for a request.
 struct CacheHit: Sendable {
-    var answer: StoredAnswer
+    var response: StoredResponse
     /// The current age of the response: RFC 9111, section 4.2.3.
     var age: Duration
     /// The remaining lifetime; negative for a stale response.
@@ -17,7 +17,7 @@ struct CacheHit: Sendable {
 struct CacheForward: Sendable {
     var reason: HTTPCacheStatus.Forward
     /// The stored response to validate, for a conditional request.
-    var validated: StoredAnswer?
+    var validated: StoredResponse?
     /// The stored response to use if the server cannot be reached: RFC 9111, section 4.2.4.
     var fallback: CacheHit?
     /// Whether the stored response requires validation before reuse: RFC 9111, section 5.2.2.2.
@@ -25,9 +25,9 @@ struct CacheForward: Sendable {
     /// Whether ``fallback`` may also replace an error response of the server: RFC 5861, section 4.
     var toleratesFailure = false
     /// The stored response to compare with the response to HEAD: RFC 9111, section 4.3.5.
-    var described: StoredAnswer?
+    var described: StoredResponse?
     /// The stored part to complete by the response: RFC 9111, section 3.4.
-    var completed: StoredAnswer?
+    var completed: StoredResponse?
     /// Whether equal requests share the response.
     var isShared = false
 

@@ -77,15 +77,15 @@ struct CacheExchange: Sendable {
                 return try await self.failed(error, caching, into: sink)
             }
             switch end {
-            case .answered(let reply, let answer):
+            case .forwarded(let reply, let response):
                 self.cache.tell(.fetched)
-                landed = answer.map { .stored($0) } ?? .alone
+                landed = response.map { .stored($0) } ?? .alone
                 return reply
-            case .validated(let answer, let status):
+            case .validated(let response, let status):
                 do {
-                    let reply = try await self.deliver(answer, status, into: sink)
+                    let reply = try await self.deliver(response, status, into: sink)
                     self.cache.tell(.fetched)
-                    landed = status.isStored ? .stored(answer) : .alone
+                    landed = status.isStored ? .stored(response) : .alone
                     return reply
                 } catch is BodyFolder.Gone {
                     exchange.forward.askPlainly()
@@ -160,14 +160,14 @@ struct CacheExchange: Sendable {
     /// The meaning of a response's head.
     enum Meaning: Sendable {
         /// The response goes to the caller, and is stored if a response to store is given.
-        case answer(StoredAnswer?)
+        case response(StoredResponse?)
         /// The stored response has not changed.
-        case notModified(StoredAnswer)
+        case notModified(StoredResponse)
         /// The stored response has not changed, but the 304 may not update the stored fields: RFC 9111,
         /// section 4.3.4.
-        case confirmed(StoredAnswer)
+        case confirmed(StoredResponse)
         /// The body completes the stored response: RFC 9111, section 3.4.
-        case rest(of: StoredAnswer, StoredAnswer)
+        case rest(of: StoredResponse, StoredResponse)
         /// The server reports an error, and a stale response is permitted.
         case failure(CacheHit)
         /// The response is not for the version in the condition or range of the request, which is sent again,
@@ -190,12 +190,12 @@ struct CacheExchange: Sendable {
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         switch self.unnumberedMeaning(of: reply, sent) {
-        case .answer(var answer?):
-            answer.sent = sent.number
-            return .answer(answer)
-        case .notModified(var answer):
-            answer.sent = sent.number
-            return .notModified(answer)
+        case .response(var response?):
+            response.sent = sent.number
+            return .response(response)
+        case .notModified(var response):
+            response.sent = sent.number
+            return .notModified(response)
         case .rest(let stored, var rest):
             rest.sent = sent.number
             return .rest(of: stored, rest)
@@ -228,11 +228,11 @@ struct CacheExchange: Sendable {
             guard reply.status == 206 else { return reply.status == 200 ? self.plain(reply, now, delay) : .askAgain }
             guard let range = reply.headers[.contentRange].flatMap({ HTTPContentRange($0) }),
                 range.places.lowerBound == completed.count, range.total == range.places.upperBound + 1,
-                let rest = StoredAnswer(
+                let rest = StoredResponse(
                     reply,
-                    StoredAnswer.Part(first: completed.count, total: range.total),
+                    StoredResponse.Part(first: completed.count, total: range.total),
                     self.request,
-                    HTTPFreshness.Answer(headers: reply.headers, receivedAt: now.date, delay: delay),
+                    HTTPFreshness.Response(headers: reply.headers, receivedAt: now.date, delay: delay),
                     at: now,
                     self.cache.heuristicLimit
                 ),
@@ -243,9 +243,9 @@ struct CacheExchange: Sendable {
         return self.plain(reply, now, delay)
     }
 
-    private func plain(_ reply: HTTPReply, _ now: StoredAnswer.Now, _ delay: Duration) -> Meaning {
-        .answer(
-            StoredAnswer(reply, to: self.request, at: now, delay: delay, heuristicLimit: self.cache.heuristicLimit)
+    private func plain(_ reply: HTTPReply, _ now: StoredResponse.Now, _ delay: Duration) -> Meaning {
+        .response(
+            StoredResponse(reply, to: self.request, at: now, delay: delay, heuristicLimit: self.cache.heuristicLimit)
         )
     }
 
@@ -274,12 +274,12 @@ struct CacheExchange: Sendable {
     }
 
     /// Removes the files of a response that cannot be stored.
-    nonisolated(nonsending) func drop(_ answer: StoredAnswer) async { await self.cache.removeFiles(of: [answer]) }
+    nonisolated(nonsending) func drop(_ response: StoredResponse) async { await self.cache.removeFiles(of: [response]) }
 
-    nonisolated(nonsending) func store(_ answer: StoredAnswer) async -> Bool {
-        var answer = answer
-        answer.completed = self.number
-        return await self.cache.store(answer, for: self.request, self.flight, of: self.name, self.limits)
+    nonisolated(nonsending) func store(_ response: StoredResponse) async -> Bool {
+        var response = response
+        response.completed = self.number
+        return await self.cache.store(response, for: self.request, self.flight, of: self.name, self.limits)
     }
 
     /// Removes the stored responses that this response, which is not stored, replaces.
@@ -292,16 +292,16 @@ struct CacheExchange: Sendable {
     }
 
     /// Stores the validated response with the updates of a 304.
-    nonisolated(nonsending) func storeValidated(_ answer: StoredAnswer) async -> Bool {
+    nonisolated(nonsending) func storeValidated(_ response: StoredResponse) async -> Bool {
         guard let former = self.forward.validated else { return false }
-        var answer = answer
-        answer.completed = self.number
-        guard answer.freshness.isKept else {
-            await self.cache.supersede(by: SupersedingResponse(answer, to: self.request), self.request, self.limits)
+        var response = response
+        response.completed = self.number
+        guard response.freshness.isKept else {
+            await self.cache.supersede(by: SupersedingResponse(response, to: self.request), self.request, self.limits)
             return false
         }
         return await self.cache.store(
-            answer,
+            response,
             replacing: former,
             for: self.request,
             self.flight,
@@ -348,14 +348,14 @@ struct CacheExchange: Sendable {
     }
 
     private nonisolated(nonsending) func deliver(
-        _ answer: StoredAnswer,
+        _ response: StoredResponse,
         _ status: HTTPCacheStatus,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        let resident = answer.residentTime(at: self.cache.now) ?? .longest
-        let freshness = answer.freshness
+        let resident = response.residentTime(at: self.cache.now) ?? .longest
+        let freshness = response.freshness
         let hit = CacheHit(
-            answer: answer,
+            response: response,
             age: freshness.age + resident,
             timeToLive: (freshness.timeToLive ?? .zero) - resident
         )

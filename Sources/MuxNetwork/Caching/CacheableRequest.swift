@@ -84,8 +84,8 @@ extension CacheableRequest {
     ///   - staleLimit: The time after the lifetime in which a response may be used without a connection.
     /// - Returns: The decision.
     func decision(
-        _ stored: [StoredAnswer],
-        at now: StoredAnswer.Now,
+        _ stored: [StoredResponse],
+        at now: StoredResponse.Now,
         staleLimit: Duration = .zero
     ) -> CacheDecision {
         guard self.call.method == .get || self.call.method == .head else {
@@ -98,24 +98,25 @@ extension CacheableRequest {
     }
 
     private func unrestrictedDecision(
-        _ stored: [StoredAnswer],
-        at now: StoredAnswer.Now,
+        _ stored: [StoredResponse],
+        at now: StoredResponse.Now,
         _ staleLimit: Duration
     ) -> CacheDecision {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
         guard !stored.isEmpty else { return .forward(self.forward(.uriMiss)) }
         var found: CacheHit?
-        for answer in stored where found == nil && answer.isSelected(by: self.selecting) {
-            found = self.hit(answer, at: now)
+        for response in stored where found == nil && response.isSelected(by: self.selecting) {
+            found = self.hit(response, at: now)
         }
         guard let hit = found else {
             let selected = stored.filter { $0.isSelected(by: self.selecting) }
             guard !selected.isEmpty else { return .forward(self.forward(.varyMiss)) }
             var forward = self.forward(.partial)
             if self.kind == .whole, self.call.method == .get {
-                forward.completed = selected.first { answer in
-                    answer.fileName == nil && answer.part?.first == 0 && answer.strongTag != nil && !answer.isEncoded
-                        && self.isFresh(answer, at: now)
+                forward.completed = selected.first { response in
+                    response.fileName == nil && response.part?.first == 0 && response.strongTag != nil
+                        && !response.isEncoded
+                        && self.isFresh(response, at: now)
                 }
             }
             if self.call.method == .head, !self.control.noStore {
@@ -130,9 +131,9 @@ extension CacheableRequest {
         }
         if self.permits(hit) { return .use(hit) }
         let stale = Duration.zero - hit.timeToLive
-        let freshness = hit.answer.freshness
+        let freshness = hit.response.freshness
         if stale >= .zero, let granted = freshness.granted(freshness.staleWhileRevalidate), stale <= granted,
-            !hit.answer.freshness.mustRevalidate, !hit.answer.isInvalidated, self.control.maxAge == nil,
+            !hit.response.freshness.mustRevalidate, !hit.response.isInvalidated, self.control.maxAge == nil,
             self.control.minFresh == nil,
             self.kind == .whole
         {
@@ -147,64 +148,66 @@ extension CacheableRequest {
     private func permits(_ hit: CacheHit) -> Bool {
         if let limit = self.control.maxAge, hit.age > limit {
             // RFC 8246, section 2: a reload does not validate a fresh immutable response.
-            guard limit == .zero, hit.answer.isImmutable, hit.timeToLive > .zero else { return false }
+            guard limit == .zero, hit.response.isImmutable, hit.timeToLive > .zero else { return false }
         }
         if hit.timeToLive > (self.control.minFresh ?? .zero) { return true }
         guard let tolerated = self.control.maxStale, self.control.minFresh == nil,
-            !hit.answer.freshness.mustRevalidate, !hit.answer.isInvalidated
+            !hit.response.freshness.mustRevalidate, !hit.response.isInvalidated
         else { return false }
         return .zero - hit.timeToLive <= tolerated
     }
 
-    private func isFresh(_ answer: StoredAnswer, at now: StoredAnswer.Now) -> Bool {
-        !answer.isInvalidated
-            && (answer.residentTime(at: now).map { $0 < answer.freshness.timeToLive ?? .zero } ?? false)
+    private func isFresh(_ response: StoredResponse, at now: StoredResponse.Now) -> Bool {
+        !response.isInvalidated
+            && (response.residentTime(at: now).map { $0 < response.freshness.timeToLive ?? .zero } ?? false)
     }
 
-    /// The use of `answer` for the request, fresh or stale; `nil` without the requested content.
-    private func hit(_ answer: StoredAnswer, at now: StoredAnswer.Now) -> CacheHit? {
-        guard answer.body != .none else { return nil }
-        let resident = answer.residentTime(at: now)
+    /// The use of `response` for the request, fresh or stale; `nil` without the requested content.
+    private func hit(_ response: StoredResponse, at now: StoredResponse.Now) -> CacheHit? {
+        guard response.body != .none else { return nil }
+        let resident = response.residentTime(at: now)
         var hit = CacheHit(
-            answer: answer,
-            age: answer.freshness.age + (resident ?? .longest),
-            timeToLive: (answer.isInvalidated ? .zero : answer.freshness.timeToLive ?? .zero) - answer.freshness.overdue
+            response: response,
+            age: response.freshness.age + (resident ?? .longest),
+            timeToLive: (response.isInvalidated ? .zero : response.freshness.timeToLive ?? .zero)
+                - response.freshness.overdue
                 - (resident ?? .longest)
         )
         switch self.kind {
         case .other: return nil
-        case .whole: return answer.part == nil ? hit : nil
+        case .whole: return response.part == nil ? hit : nil
         case .validation:
-            guard answer.part == nil else { return nil }
-            hit.isNotModified = answer.status == 200 && self.isMet(by: answer)
+            guard response.part == nil else { return nil }
+            hit.isNotModified = response.status == 200 && self.isMet(by: response)
             return hit
         case .range(let range):
-            guard answer.status == 200 || answer.status == 206 else { return answer.part == nil ? hit : nil }
-            let first = answer.part?.first ?? 0
+            guard response.status == 200 || response.status == 206 else { return response.part == nil ? hit : nil }
+            let first = response.part?.first ?? 0
             // The byte positions of a decoded body differ from the server's byte positions.
-            guard ["", "identity"].contains(answer.headers[.contentEncoding]?.lowercased() ?? "") else { return nil }
-            let total = answer.part == nil ? answer.count : answer.part?.total
+            guard ["", "identity"].contains(response.headers[.contentEncoding]?.lowercased() ?? "") else { return nil }
+            let total = response.part == nil ? response.count : response.part?.total
             guard let places = range.places(in: total), places.lowerBound >= first,
-                places.upperBound <= first + answer.count
+                places.upperBound <= first + response.count
             else { return nil }
             hit.places = (places.lowerBound - first)..<(places.upperBound - first)
             return hit
         }
     }
 
-    /// Whether the caller's version is the version of `answer`: RFC 9111, section 4.3.2.
-    private func isMet(by answer: StoredAnswer) -> Bool {
+    /// Whether the caller's version is the version of `response`: RFC 9111, section 4.3.2.
+    private func isMet(by response: StoredResponse) -> Bool {
         if let tags = self.headers[.ifNoneMatch] {
-            let own = answer.headers[.eTag].map { HTTPGrammar.trimmed($0) }
+            let own = response.headers[.eTag].map { HTTPGrammar.trimmed($0) }
             return HTTPDirective.elements(of: tags).contains { tag in
                 tag == "*" || own.map { HTTPValidator.isWeaklyEqual(tag, $0) } ?? false
             }
         }
-        guard let since = self.headers[.ifModifiedSince].flatMap({ HTTPDate.parse($0, now: answer.receivedAt) }) else {
+        guard let since = self.headers[.ifModifiedSince].flatMap({ HTTPDate.parse($0, now: response.receivedAt) })
+        else {
             return false
         }
-        let changed = [HTTPHeaders.Name.lastModified, .date].lazy.compactMap { answer.headers[$0] }.first
-        return (changed.flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt) <= since
+        let changed = [HTTPHeaders.Name.lastModified, .date].lazy.compactMap { response.headers[$0] }.first
+        return (changed.flatMap { HTTPDate.parse($0, now: response.receivedAt) } ?? response.receivedAt) <= since
     }
 
     /// The request to the server, without a usable stored response.
@@ -223,17 +226,19 @@ extension CacheableRequest {
         staleLimit: Duration
     ) -> CacheForward {
         var forward = self.forward(reason)
-        let answer = hit.answer
+        let response = hit.response
         // The caller's condition is sent unchanged. So is a range, because a part is not validated.
-        if self.kind == .whole, !self.control.noStore, answer.freshness.validator != nil { forward.validated = answer }
-        if self.call.method == .head, !self.control.noStore { forward.described = answer }
-        forward.demandsServer = answer.freshness.mustRevalidate
-        guard !answer.freshness.mustRevalidate, !answer.isInvalidated, !self.control.noCache, !self.control.noStore
+        if self.kind == .whole, !self.control.noStore, response.freshness.validator != nil {
+            forward.validated = response
+        }
+        if self.call.method == .head, !self.control.noStore { forward.described = response }
+        forward.demandsServer = response.freshness.mustRevalidate
+        guard !response.freshness.mustRevalidate, !response.isInvalidated, !self.control.noCache, !self.control.noStore
         else {
             return forward
         }
         let stale = Duration.zero - hit.timeToLive
-        let granted = [answer.freshness.granted(answer.freshness.staleIfError), self.control.staleIfError]
+        let granted = [response.freshness.granted(response.freshness.staleIfError), self.control.staleIfError]
             .compactMap(\.self).max()
         forward.toleratesFailure = granted.map { $0 > .zero && stale <= $0 } ?? false
         if stale <= max(granted ?? .zero, staleLimit) { forward.fallback = hit }
@@ -241,7 +246,7 @@ extension CacheableRequest {
     }
 
     /// Whether `reply` may be stored as the response to GET.
-    func isAnswered(by reply: HTTPReply) -> Bool {
+    func isSatisfied(by reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }
         // RFC 9110, section 9.3.3: with an explicit lifetime, and the same URL in Content-Location.
         guard self.call.method == .post, (200...299).contains(reply.status) else { return false }
@@ -255,9 +260,9 @@ extension CacheableRequest {
     /// The variant of a flight name: the values of the fields that the stored responses depend on.
     ///
     /// Requests for the same URL with equal values share an exchange.
-    func flightName(_ stored: [StoredAnswer]) -> String {
+    func flightName(_ stored: [StoredResponse]) -> String {
         guard let names = stored.first.map({ Array($0.selecting.keys) }), !names.isEmpty else { return "" }
-        return StoredAnswer.selecting(names, in: self.selecting)
+        return StoredResponse.selecting(names, in: self.selecting)
             .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
             .sorted()
             .joined(separator: "\n")

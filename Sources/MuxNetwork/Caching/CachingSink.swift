@@ -44,9 +44,9 @@ final class CachingSink: AttemptSink {
     enum End: Sendable {
         /// The caller has received the response. The values are its head, and the stored response, or `nil`
         /// if not stored.
-        case answered(HTTPReply, StoredAnswer?)
+        case forwarded(HTTPReply, StoredResponse?)
         /// The caller gets the stored response, which the server has validated.
-        case validated(StoredAnswer, HTTPCacheStatus)
+        case validated(StoredResponse, HTTPCacheStatus)
         /// The caller gets the stored response, because the server responded with this error status.
         case failed(CacheHit, Int)
         case askAgain
@@ -113,11 +113,11 @@ final class CachingSink: AttemptSink {
         switch meaning {
         case .notModified, .confirmed, .failure: break
         case .askAgain: throw OfNoUse()
-        case .answer(let answer):
-            let isKept = answer.map { $0.body != .none } ?? false
+        case .response(let response):
+            let isKept = response.map { $0.body != .none } ?? false
             let spool = isKept ? await self.exchange.spool(for: head) : nil
-            if !isKept, let answer {
-                _ = await self.exchange.store(answer)
+            if !isKept, let response {
+                _ = await self.exchange.store(response)
             } else if spool == nil {
                 await self.exchange.supersede(by: head, self.sent)
             }
@@ -130,7 +130,7 @@ final class CachingSink: AttemptSink {
             guard case .memory(let data) = stored.body else { throw OfNoUse() }
             var reply = head
             reply.status = 200
-            reply.headers = StoredAnswer.updated(stored.headers, by: head.headers)
+            reply.headers = StoredResponse.updated(stored.headers, by: head.headers)
             reply.headers[.contentRange] = nil
             reply.headers[.contentLength] = nil
             var status = HTTPCacheStatus(forward: .partial)
@@ -145,7 +145,7 @@ final class CachingSink: AttemptSink {
 
     func receive(_ bytes: Data) async throws {
         switch self.state.withLock({ $0.meaning }) {
-        case .answer, .rest: break
+        case .response, .rest: break
         case .notModified, .confirmed, .failure, .askAgain, nil: return
         }
         await self.keep(bytes)
@@ -169,12 +169,12 @@ final class CachingSink: AttemptSink {
 
     /// The end of an exchange after the response was passed on; the head reports whether the response is
     /// stored.
-    private static func answered(_ state: State, _ head: HTTPReply, _ answer: StoredAnswer?) -> End {
+    private static func forwarded(_ state: State, _ head: HTTPReply, _ response: StoredResponse?) -> End {
         var status = state.status
-        if answer == nil { status?.isStored = false }
+        if response == nil { status?.isStored = false }
         var reply = Self.reply(state.head ?? head, status)
         reply.trailers = head.trailers
-        return .answered(reply, answer)
+        return .forwarded(reply, response)
     }
 
     private func passing(_ body: () async throws -> Void) async throws {
@@ -222,34 +222,35 @@ final class CachingSink: AttemptSink {
         // The transport has not called `receive(head:)`.
         case nil:
             await self.exchange.supersede(by: head, self.sent)
-            return Self.answered(state, head, nil)
+            return Self.forwarded(state, head, nil)
         case .failure(let fallback): return .failed(fallback, head.status)
-        case .notModified(let answer):
+        case .notModified(let response):
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.forwardStatus = 304
-            if !state.hasCleared { status.isStored = await self.exchange.storeValidated(answer) }
-            return .validated(answer, status)
-        case .confirmed(let answer):
+            if !state.hasCleared { status.isStored = await self.exchange.storeValidated(response) }
+            return .validated(response, status)
+        case .confirmed(let response):
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.forwardStatus = 304
-            return .validated(answer, status)
-        case .answer(let answer):
+            return .validated(response, status)
+        case .response(let response):
             // A response to HEAD that clears the cache does not update a stored response.
             if !(state.hasCleared && self.exchange.describes) { await self.exchange.noted(head, self.sent) }
-            return Self.answered(state, head, await self.complete(answer, state.spool, head))
+            return Self.forwarded(state, head, await self.complete(response, state.spool, head))
         case .rest(let stored, let rest):
-            guard let rest = await self.completed(rest, state.spool) else { return Self.answered(state, head, nil) }
+            guard let rest = await self.completed(rest, state.spool) else { return Self.forwarded(state, head, nil) }
             guard !state.hasCleared, let whole = stored.combined(with: rest, limit: .max) else {
                 await self.exchange.drop(rest)
-                return Self.answered(state, head, nil)
+                return Self.forwarded(state, head, nil)
             }
-            return Self.answered(state, head, await self.exchange.store(whole) ? whole : nil)
+            return Self.forwarded(state, head, await self.exchange.store(whole) ? whole : nil)
         }
     }
 
-    private func complete(_ answer: StoredAnswer?, _ spool: BodySpool?, _ head: HTTPReply) async -> StoredAnswer? {
-        guard let answer, let spool else { return nil }
-        guard let complete = await self.completed(answer, spool) else {
+    private func complete(_ response: StoredResponse?, _ spool: BodySpool?, _ head: HTTPReply) async -> StoredResponse?
+    {
+        guard let response, let spool else { return nil }
+        guard let complete = await self.completed(response, spool) else {
             await self.exchange.supersede(by: head, self.sent)
             return nil
         }
@@ -257,27 +258,27 @@ final class CachingSink: AttemptSink {
     }
 
     /// The response with its body.
-    private func completed(_ answer: StoredAnswer, _ spool: BodySpool?) async -> StoredAnswer? {
+    private func completed(_ response: StoredResponse, _ spool: BodySpool?) async -> StoredResponse? {
         guard let spool, let body = await spool.finish() else { return nil }
-        var answer = answer
-        answer.body = body
-        answer.count = spool.count
-        guard answer.part == nil || answer.isWholePart else {
-            await self.exchange.drop(answer)
+        var response = response
+        response.body = body
+        response.count = spool.count
+        guard response.part == nil || response.isWholePart else {
+            await self.exchange.drop(response)
             return nil
         }
         // A part with every byte is a complete response. The transport decodes only complete responses, so a
         // part with a content coding stays a part.
-        if let part = answer.part, part.first == 0, part.total == answer.count, !answer.isEncoded {
-            (answer.part, answer.status) = (nil, 200)
-            answer.headers[.contentRange] = nil
-            answer.headers[.contentLength] = String(answer.count)
+        if let part = response.part, part.first == 0, part.total == response.count, !response.isEncoded {
+            (response.part, response.status) = (nil, 200)
+            response.headers[.contentRange] = nil
+            response.headers[.contentLength] = String(response.count)
         }
-        return answer
+        return response
     }
 }
 
-extension StoredAnswer {
+extension StoredResponse {
     /// Whether a part has the length of its `Content-Range`.
     var isWholePart: Bool {
         guard let range = self.headers[.contentRange].flatMap({ HTTPContentRange($0) }) else { return false }

@@ -39,7 +39,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     }
 
     /// A response with the times for the calculation of its age.
-    package struct Answer: Sendable {
+    package struct Response: Sendable {
         package var method: HTTPMethod
         package var status: HTTPStatus
         package var headers: HTTPHeaders
@@ -72,25 +72,25 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// The freshness of a response.
     ///
     /// - Parameters:
-    ///   - answer: A complete response to an unconditional request, or a 304, which may lack unchanged
+    ///   - response: A complete response to an unconditional request, or a 304, which may lack unchanged
     ///     fields.
     ///   - heuristicLimit: The maximum heuristic lifetime, derived from `Last-Modified` alone.
     /// - Returns: The freshness.
-    package static func of(_ answer: Answer, heuristicLimit: Duration) -> HTTPFreshness {
-        let control = HTTPCacheControl(answer.headers[.cacheControl])
-        guard self.mayBeKept(answer, control) else { return self.notKept }
+    package static func of(_ response: Response, heuristicLimit: Duration) -> HTTPFreshness {
+        let control = HTTPCacheControl(response.headers[.cacheControl])
+        guard self.mayBeKept(response, control) else { return self.notKept }
         var freshness = HTTPFreshness()
-        freshness.validator = HTTPValidator(answer.headers, receivedAt: answer.receivedAt)
-        freshness.age = self.age(answer)
+        freshness.validator = HTTPValidator(response.headers, receivedAt: response.receivedAt)
+        freshness.age = self.age(response)
         freshness.mustRevalidate = control.mustRevalidate || control.noCache
         // 4.1: `Vary: *` matches no later request. 5.2.2.4: `no-cache` requires validation.
-        if control.noCache || StoredAnswer.selectingNames(answer.headers) == nil {
+        if control.noCache || StoredResponse.selectingNames(response.headers) == nil {
             freshness.timeToLive = .zero
             freshness.staleWhileRevalidate = .zero
             freshness.staleIfError = .zero
             return freshness
         }
-        let lifetime = self.lifetime(answer, control, heuristicLimit)
+        let lifetime = self.lifetime(response, control, heuristicLimit)
         freshness.timeToLive = lifetime.map { max($0 - freshness.age, .zero) }
         // For a response that arrives stale, a part of the stale limits is already over.
         let overdue = max(freshness.age - (lifetime ?? .zero), .zero)
@@ -109,46 +109,49 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     ]
 
     /// Whether a response may be cached: RFC 9111, section 3.
-    private static func mayBeKept(_ answer: Answer, _ control: HTTPCacheControl) -> Bool {
-        guard answer.method == .get || answer.method == .head, answer.status != .partialContent else { return false }
-        let isUnderstood = self.heuristicallyCacheable.contains(answer.status) || answer.status == .notModified
+    private static func mayBeKept(_ response: Response, _ control: HTTPCacheControl) -> Bool {
+        guard response.method == .get || response.method == .head, response.status != .partialContent else {
+            return false
+        }
+        let isUnderstood = self.heuristicallyCacheable.contains(response.status) || response.status == .notModified
         if control.mustUnderstand { return isUnderstood }
         guard !control.noStore else { return false }
-        let isExplicit = control.maxAge != nil || answer.headers[.expires] != nil || control.isPublicOrPrivate
+        let isExplicit = control.maxAge != nil || response.headers[.expires] != nil || control.isPublicOrPrivate
         return isUnderstood || isExplicit
     }
 
     // MARK: - Freshness
 
     /// The lifetime: RFC 9111, section 4.2.1; `nil` without a lifetime and `Last-Modified`.
-    private static func lifetime(_ answer: Answer, _ control: HTTPCacheControl, _ limit: Duration) -> Duration? {
+    private static func lifetime(_ response: Response, _ control: HTTPCacheControl, _ limit: Duration) -> Duration? {
         if let maxAge = control.maxAge { return .seconds(maxAge) }
-        let date = self.date(answer)
-        if let expires = answer.headers[.expires] {
+        let date = self.date(response)
+        if let expires = response.headers[.expires] {
             // 5.3: an invalid time, such as "0", is in the past.
-            guard let time = HTTPDate.parse(expires, now: answer.receivedAt) else { return .zero }
+            guard let time = HTTPDate.parse(expires, now: response.receivedAt) else { return .zero }
             return HTTPDeltaSeconds.duration(time.timeIntervalSince(date))
         }
         // 4.2.2: a tenth of the time since the last change.
-        guard let changed = answer.headers[.lastModified].flatMap({ HTTPDate.parse($0, now: answer.receivedAt) }) else {
+        guard let changed = response.headers[.lastModified].flatMap({ HTTPDate.parse($0, now: response.receivedAt) })
+        else {
             return nil
         }
         return min(HTTPDeltaSeconds.duration(date.timeIntervalSince(changed) / 10), limit)
     }
 
     /// The age at the arrival: RFC 9111, section 4.2.3.
-    private static func age(_ answer: Answer) -> Duration {
-        let apparent = HTTPDeltaSeconds.duration(answer.receivedAt.timeIntervalSince(self.date(answer)))
+    private static func age(_ response: Response) -> Duration {
+        let apparent = HTTPDeltaSeconds.duration(response.receivedAt.timeIntervalSince(self.date(response)))
         // 5.1: the first value of a list counts, unless the value is invalid.
-        let first = answer.headers[.age].flatMap { $0.split(separator: ",").first }.map { HTTPGrammar.trimmed($0) }
+        let first = response.headers[.age].flatMap { $0.split(separator: ",").first }.map { HTTPGrammar.trimmed($0) }
         let said =
             Duration.seconds(HTTPDeltaSeconds.parse(first) ?? 0)
-            + min(max(answer.delay, .zero), .seconds(HTTPDeltaSeconds.greatest))
+            + min(max(response.delay, .zero), .seconds(HTTPDeltaSeconds.greatest))
         return max(apparent, said)
     }
 
     /// The field `Date`; without a valid field (RFC 9110, section 6.6.1), the time of the arrival.
-    private static func date(_ answer: Answer) -> Date {
-        answer.headers[.date].flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt
+    private static func date(_ response: Response) -> Date {
+        response.headers[.date].flatMap { HTTPDate.parse($0, now: response.receivedAt) } ?? response.receivedAt
     }
 }

@@ -84,9 +84,9 @@ extension ResponseCache {
                     self.engine.fence(name) { _ in }
                 }
             }
-            for key in self.answers.keysInMemory() where key.hasPrefix(prefix) {
-                let gone = self.answers.cachedValue(key: key)?.answers ?? []
-                await self.answers.clear(key: key)
+            for key in self.responses.keysInMemory() where key.hasPrefix(prefix) {
+                let gone = self.responses.cachedValue(key: key)?.responses ?? []
+                await self.responses.clear(key: key)
                 await self.removeFiles(of: gone)
             }
         }

@@ -10,7 +10,7 @@ extension ResponseCache {
     ) async throws {
         let name = FlightName(
             resource: request.name,
-            variant: request.flightName([hit.answer]),
+            variant: request.flightName([hit.response]),
             own: 0,
             session: session
         )
@@ -20,7 +20,7 @@ extension ResponseCache {
         _ = try await self.engine.enter(
             name,
             decide: { state in
-                state.renewals[name] = Renewal(request: request, stale: hit.answer, session: session)
+                state.renewals[name] = Renewal(request: request, stale: hit.response, session: session)
                 return .answerAndFly(.again)
             },
             joined: { _, _ in }

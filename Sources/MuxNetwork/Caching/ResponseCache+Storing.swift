@@ -3,15 +3,17 @@ import MuxKit
 
 extension ResponseCache {
     /// The stored responses of a URL, from memory or disk.
-    nonisolated(nonsending) func stored(_ resource: String) async -> [StoredAnswer] {
-        if let entry = self.answers.cachedEntry(key: resource), entry.timeToLive > .zero { return entry.value.answers }
+    nonisolated(nonsending) func stored(_ resource: String) async -> [StoredResponse] {
+        if let entry = self.responses.cachedEntry(key: resource), entry.timeToLive > .zero {
+            return entry.value.responses
+        }
         guard self.settings.cacheKey != nil else { return [] }
         await self.cleared.load(ClearedOrigins.origin(of: resource))
-        guard let entry = await self.answers.loadCachedEntry(key: resource) else { return [] }
-        guard entry.timeToLive <= .zero else { return entry.value.answers }
+        guard let entry = await self.responses.loadCachedEntry(key: resource) else { return [] }
+        guard entry.timeToLive <= .zero else { return entry.value.responses }
         // The origin was cleared after the response was stored.
-        await self.answers.clear(key: resource)
-        await self.removeFiles(of: entry.value.answers)
+        await self.responses.clear(key: resource)
+        await self.removeFiles(of: entry.value.responses)
         return []
     }
 
@@ -37,16 +39,16 @@ extension ResponseCache {
     /// Stores a response, unless a fence has invalidated its exchange, or the session of its call has ended.
     ///
     /// - Parameters:
-    ///   - answer: The response.
-    ///   - former: The stored response that a validation has updated to `answer`; `nil` for a new response.
+    ///   - response: The response.
+    ///   - former: The stored response that a validation has updated to `response`; `nil` for a new response.
     ///   - request: The request.
     ///   - flight: The flight of the exchange.
     ///   - name: The name of the flight.
     ///   - limits: The limits of the call.
     /// - Returns: Whether the response is stored.
     nonisolated(nonsending) func store(
-        _ answer: StoredAnswer,
-        replacing former: StoredAnswer? = nil,
+        _ response: StoredResponse,
+        replacing former: StoredResponse? = nil,
         for request: CacheableRequest,
         _ flight: FlightID,
         of name: FlightName,
@@ -55,36 +57,36 @@ extension ResponseCache {
         // Loads the other variants, which may be on disk only.
         _ = await self.stored(request.name)
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
-        let change = self.commits.withLock { running -> (gone: [StoredAnswer], isStored: Bool)? in
+        let change = self.commits.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { _ in
                 isOfSession = self.session == limits.session
             }
             guard isCurrent, isOfSession,
-                !running.supersede(answer, to: request.selecting, of: request.name, at: now)
+                !running.supersede(response, to: request.selecting, of: request.name, at: now)
             else { return nil }
             let change = self.change(request.name) { stored in
                 stored.insert(
-                    answer,
+                    response,
                     replacing: former,
                     for: request.selecting,
                     partLimit: partLimit,
                     at: now
                 )
             }
-            if let change, change.isStored, answer.part == nil {
-                running.note(SupersedingResponse(answer, to: request, isStored: true), of: request.name, at: now)
+            if let change, change.isStored, response.part == nil {
+                running.note(SupersedingResponse(response, to: request, isStored: true), of: request.name, at: now)
             }
             return change
         }
         guard let change else {
             self.tell(.fenceDropped)
-            if former == nil { await self.removeFiles(of: [answer]) }
+            if former == nil { await self.removeFiles(of: [response]) }
             return false
         }
-        await self.removeFiles(of: change.gone, except: change.isStored ? answer : nil)
+        await self.removeFiles(of: change.gone, except: change.isStored ? response : nil)
         // The next process must not find the replaced response on disk.
-        if change.isStored, answer.body == .none { await self.save(request.name) }
+        if change.isStored, response.body == .none { await self.save(request.name) }
         return change.isStored
     }
 
@@ -101,32 +103,32 @@ extension ResponseCache {
     ) async {
         let known = await self.stored(request.name)
         let now = self.now.date
-        let change = self.commits.withLock { running -> (gone: [StoredAnswer], isEmpty: Bool)? in
+        let change = self.commits.withLock { running -> (gone: [StoredResponse], isEmpty: Bool)? in
             guard self.session == limits.session else { return nil }
             running.note(response, of: request.name, at: now)
             return self.change(request.name) { stored in
                 let change = stored.remove(supersededBy: response, at: now)
-                return change.isChanged ? (change.gone, stored.answers.isEmpty) : nil
+                return change.isChanged ? (change.gone, stored.responses.isEmpty) : nil
             }
         }
         if let change {
             await self.removeFiles(of: change.gone)
             if change.isEmpty {
-                await self.answers.clear(key: request.name)
+                await self.responses.clear(key: request.name)
             } else {
                 await self.save(request.name)
             }
-        } else if self.session == limits.session, self.answers.cachedValue(key: request.name) == nil {
+        } else if self.session == limits.session, self.responses.cachedValue(key: request.name) == nil {
             // The stored responses are on disk, without room in memory.
-            var stored = StoredAnswers(known)
+            var stored = StoredResponses(known)
             guard stored.remove(supersededBy: response, at: now).isChanged else { return }
-            await self.answers.clear(key: request.name)
+            await self.responses.clear(key: request.name)
             await self.removeFiles(of: known)
         }
     }
 
     private nonisolated(nonsending) func save(_ resource: String) async {
-        if self.settings.cacheKey != nil { await self.answers.save(key: resource) }
+        if self.settings.cacheKey != nil { await self.responses.save(key: resource) }
     }
 
     /// Changes the stored responses of a URL atomically; the caller holds ``commits``.
@@ -135,33 +137,33 @@ extension ResponseCache {
     ///   - resource: The URL.
     ///   - body: Changes the stored responses; may be called several times. Returns `nil` for no change.
     /// - Returns: The result of the last call of `body`.
-    private func change<R>(_ resource: String, _ body: (inout StoredAnswers) -> R?) -> R? {
+    private func change<R>(_ resource: String, _ body: (inout StoredResponses) -> R?) -> R? {
         while true {
-            let entry = self.answers.cachedEntry(key: resource)
-            var stored = entry?.value ?? StoredAnswers()
+            let entry = self.responses.cachedEntry(key: resource)
+            var stored = entry?.value ?? StoredResponses()
             guard let result = body(&stored) else { return nil }
             guard let entry else {
-                self.answers.store(stored, key: resource)
+                self.responses.store(stored, key: resource)
                 return result
             }
             // The store fails if the entry was cleared in the meantime: the cleared responses must not
             // return. The loop tries again.
-            if self.answers.store(stored, key: resource, ifUnchangedSince: entry) { return result }
+            if self.responses.store(stored, key: resource, ifUnchangedSince: entry) { return result }
         }
     }
 
-    nonisolated(nonsending) func removeFiles(of answers: [StoredAnswer], except kept: StoredAnswer? = nil) async {
+    nonisolated(nonsending) func removeFiles(of responses: [StoredResponse], except kept: StoredResponse? = nil) async {
         guard let folder else { return }
-        let names = answers.compactMap(\.fileName).filter { $0 != kept?.fileName }
+        let names = responses.compactMap(\.fileName).filter { $0 != kept?.fileName }
         if !names.isEmpty { await BlockingWork.run { for name in names { folder.remove(name) } } }
     }
 
     /// Removes a stored response whose body is gone, or whose storage is no longer permitted.
-    func forget(_ answer: StoredAnswer, of resource: String) {
+    func forget(_ response: StoredResponse, of resource: String) {
         self.commits.withLock { _ in
             _ = self.change(resource) { stored -> Void? in
-                guard stored.answers.contains(answer) else { return nil }
-                stored.remove(answer)
+                guard stored.responses.contains(response) else { return nil }
+                stored.remove(response)
                 return ()
             }
         }
@@ -178,7 +180,7 @@ extension ResponseCache {
         let isMarked = self.commits.withLock { _ -> Bool in
             self.fence(resource, except: own)
             let change: Void? = self.change(resource) { stored -> Void? in
-                guard !stored.answers.isEmpty else { return nil }
+                guard !stored.responses.isEmpty else { return nil }
                 stored.update { $0.isInvalidated = true }
                 return ()
             }
@@ -186,7 +188,7 @@ extension ResponseCache {
         }
         // Without room in memory, the stored responses are on disk, or cannot be read now.
         guard !isMarked, self.settings.cacheKey != nil else { return }
-        await self.answers.clear(key: resource)
+        await self.responses.clear(key: resource)
         await self.removeFiles(of: known)
     }
 
@@ -200,7 +202,7 @@ extension ResponseCache {
     func remove(_ resource: String) async {
         let stored = await self.stored(resource)
         self.commits.withLock { _ in self.fence(resource) }
-        await self.answers.clear(key: resource)
+        await self.responses.clear(key: resource)
         // Again: an exchange that began after the first fence may have validated a removed response.
         self.commits.withLock { _ in self.fence(resource) }
         await self.removeFiles(of: stored)
@@ -208,7 +210,7 @@ extension ResponseCache {
 
     func removeAll() async -> MuxRepository.ClearReport {
         self.commits.withLock { _ in self.engine.fenceAll { _ in } }
-        var report = await self.answers.clear()
+        var report = await self.responses.clear()
         // Again: an exchange that began after the first fence may have validated a removed response.
         self.commits.withLock { _ in self.engine.fenceAll { _ in } }
         guard let folder else { return report }
@@ -227,7 +229,7 @@ extension ResponseCache: SessionParticipant {
                 self.sessionCounted()
                 // Waiters send separate requests, with the credentials that their callers have now.
                 return (.success(.alone), ())
-            }.answerWaiters
+            }.resumeWaiters
         }
     }
 
@@ -236,7 +238,7 @@ extension ResponseCache: SessionParticipant {
         self.commits.withLock { _ in
             self.engine.fenceAll { (_: inout State) in self.sessionCounted() }
             self.cleared.sessionEnded()
-            self.answers.core.signOutCompleted()
+            self.responses.core.signOutCompleted()
             self.folder?.abandon()
         }
     }

@@ -5,7 +5,7 @@ import Synchronization
 /// A cache in one repository: stored responses, flights, and exchanges with the server.
 final class ResponseCache: SessionCounter {
     typealias Engine = FlightEngine<FlightName, Landed, State>
-    typealias Now = StoredAnswer.Now
+    typealias Now = StoredResponse.Now
 
     /// The name of a flight: requests with equal names share an exchange.
     struct FlightName: Hashable, Sendable {
@@ -22,7 +22,7 @@ final class ResponseCache: SessionCounter {
     /// The result of an exchange for its waiters.
     enum Landed: Sendable {
         /// The response, which is stored.
-        case stored(StoredAnswer)
+        case stored(StoredResponse)
         /// The exchange failed without a response.
         case unavailable(any Error)
         /// The server responded with an error, and a stale response was used.
@@ -36,7 +36,7 @@ final class ResponseCache: SessionCounter {
     /// A stored response to revalidate during its use.
     struct Renewal: Sendable {
         let request: CacheableRequest
-        let stale: StoredAnswer
+        let stale: StoredResponse
         let session: UInt64
     }
 
@@ -63,7 +63,7 @@ final class ResponseCache: SessionCounter {
     let repository: MuxRepository
     /// The repositories of this cache and of a cache directly below.
     private let choice: RepositoryChoice
-    let answers: MultiplexerMap<String, StoredAnswers>
+    let responses: MultiplexerMap<String, StoredResponses>
     /// The path of the folder of long bodies; `nil` without files.
     private let location: String?
     let folder: BodyFolder?
@@ -89,18 +89,18 @@ final class ResponseCache: SessionCounter {
         self.tellsHits = repository.observer?.observesHits ?? false
         let cleared = ClearedOrigins(options.cacheKey, repository)
         self.cleared = cleared
-        let cacheKey = options.cacheKey.map { MultiplexerMap<String, StoredAnswers>.CacheKey($0) }
+        let cacheKey = options.cacheKey.map { MultiplexerMap<String, StoredResponses>.CacheKey($0) }
         var persistence = cacheKey?.persistence
         persistence?.changedAt = { resource in
             let time = cleared.time(of: ClearedOrigins.origin(of: resource.key))
             let age = time.map { HTTPDeltaSeconds.duration(repository.wallTime().timeIntervalSince($0)) }
             return age.map { repository.time.now.advanced(by: .zero - $0) }
         }
-        self.answers = MultiplexerMap(
+        self.responses = MultiplexerMap(
             policy: MuxPolicy(
                 timeToLive: .longest,
                 maximumCount: nil,
-                maximumCost: .init(options.memoryLimit) { (answers: StoredAnswers) in answers.memoryCost }
+                maximumCost: .init(options.memoryLimit) { (responses: StoredResponses) in responses.memoryCost }
             ),
             repository: repository,
             persistence: persistence,
@@ -146,15 +146,15 @@ final class ResponseCache: SessionCounter {
         let request = CacheableRequest(call)
         guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
             call.session.map({ $0 == self.session }) ?? true,
-            let stored = self.answers.requestedValue(key: request.name),
-            case .use(let hit) = request.decision(stored.answers, at: self.now), !hit.revalidates,
-            !(300...399).contains(hit.answer.status), case .memory(let body) = hit.answer.body
+            let stored = self.responses.requestedValue(key: request.name),
+            case .use(let hit) = request.decision(stored.responses, at: self.now), !hit.revalidates,
+            !(300...399).contains(hit.response.status), case .memory(let body) = hit.response.body
         else { return nil }
         var reply = self.reply(hit, .init())
         if call.method != .head, !hit.isNotModified {
             reply.body = hit.places.map { body.piece($0) } ?? body
         }
-        self.answered(by: hit)
+        self.recordUse(of: hit)
         return reply
     }
 
@@ -188,13 +188,13 @@ final class ResponseCache: SessionCounter {
                 if hit.revalidates { try await self.startRenewal(of: hit, for: request, in: limits.session) }
                 do {
                     let reply = try await self.deliver(hit, .init(), to: request, into: sink)
-                    if isCounted { self.toldIfStale(hit) } else { self.answered(by: hit) }
+                    if isCounted { self.toldIfStale(hit) } else { self.recordUse(of: hit) }
                     return reply
                 } catch is BodyFolder.Gone {
-                    self.forget(hit.answer, of: request.name)
+                    self.forget(hit.response, of: request.name)
                     hasFiles = false
                 } catch {
-                    if !isCounted { self.answered(by: hit) }
+                    if !isCounted { self.recordUse(of: hit) }
                     throw error
                 }
             case .forward(var forward):
@@ -222,7 +222,7 @@ final class ResponseCache: SessionCounter {
                     // Another shared exchange would have the same result: this request is sent separately.
                     switch landed {
                     case .alone: waits = .max - 1
-                    case .stored(let answer) where answer.isSelected(by: request.selecting): waits = .max - 1
+                    case .stored(let response) where response.isSelected(by: request.selecting): waits = .max - 1
                     case .stored, .unavailable, .failed, .again: break
                     }
                 }
@@ -261,8 +261,8 @@ final class ResponseCache: SessionCounter {
         into sink: any HTTPSink
     ) async throws -> HTTPReply? {
         switch landed {
-        case .stored(let answer):
-            guard case .use(let hit) = request.decision([answer], at: self.now), !hit.revalidates else { return nil }
+        case .stored(let response):
+            guard case .use(let hit) = request.decision([response], at: self.now), !hit.revalidates else { return nil }
             var status = HTTPCacheStatus(forward: forward.reason)
             status.isCollapsed = true
             do {
@@ -289,14 +289,14 @@ final class ResponseCache: SessionCounter {
 
     /// The head of a response from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and 15.4.5.
     private func reply(_ hit: CacheHit, _ status: HTTPCacheStatus) -> HTTPReply {
-        let answer = hit.answer
-        var reply = HTTPReply(status: answer.status, headers: answer.headers(age: hit.age), url: answer.url)
+        let response = hit.response
+        var reply = HTTPReply(status: response.status, headers: response.headers(age: hit.age), url: response.url)
         if hit.isNotModified {
             reply.status = 304
             for name in [HTTPHeaders.Name.contentLength, .contentType, .contentEncoding] { reply.headers[name] = nil }
         } else if let places = hit.places {
-            let first = answer.part?.first ?? 0
-            let total = (answer.part == nil ? answer.count : answer.part?.total).map { String($0) } ?? "*"
+            let first = response.part?.first ?? 0
+            let total = (response.part == nil ? response.count : response.part?.total).map { String($0) } ?? "*"
             let (start, end) = (first + places.lowerBound, first + places.upperBound - 1)
             reply.status = 206
             reply.headers[.contentRange] = "bytes \(start)-\(end)/\(total)"
@@ -320,8 +320,8 @@ final class ResponseCache: SessionCounter {
     ) async throws -> HTTPReply {
         let reply = self.reply(hit, status)
         let hasBody = request.call.method != .head && !hit.isNotModified
-        let places = hasBody ? hit.places ?? 0..<hit.answer.count : 0..<0
-        switch hit.answer.body {
+        let places = hasBody ? hit.places ?? 0..<hit.response.count : 0..<0
+        switch hit.response.body {
         case .memory(let data):
             try await sink.receive(head: reply)
             if !places.isEmpty { try await sink.receive(places.count == data.count ? data : data.piece(places)) }
@@ -329,7 +329,7 @@ final class ResponseCache: SessionCounter {
         case .file(let name):
             guard let folder else { throw BodyFolder.Gone() }
             do { try await self.open(folder) } catch { throw BodyFolder.Gone() }
-            let count = hit.answer.count
+            let count = hit.response.count
             let (file, first) = try await BlockingWork.run {
                 Result { try folder.read(name, count: count, piece: places) }
             }.get()
@@ -342,7 +342,7 @@ final class ResponseCache: SessionCounter {
                 do {
                     piece = try await BlockingWork.run { Result { try folder.piece(of: file, name, at: rest) } }.get()
                 } catch {
-                    self.forget(hit.answer, of: request.name)
+                    self.forget(hit.response, of: request.name)
                     throw HTTPError.transport(.truncated(expected: count, received: place))
                 }
             }
@@ -408,7 +408,7 @@ final class ResponseCache: SessionCounter {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     /// Reports a response without a wait for the server.
-    private func answered(by hit: CacheHit) {
+    private func recordUse(of hit: CacheHit) {
         self.tell(.hit)
         self.toldIfStale(hit)
     }

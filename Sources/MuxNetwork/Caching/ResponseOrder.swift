@@ -82,31 +82,31 @@ struct SupersedingResponse: Sendable {
         self.order = order
         self.fields = request.selecting
         self.isStored = false
-        self.selecting = StoredAnswer.selectingNames(reply.headers).map {
-            StoredAnswer.selecting($0, in: request.selecting)
+        self.selecting = StoredResponse.selectingNames(reply.headers).map {
+            StoredResponse.selecting($0, in: request.selecting)
         }
         self.reply = reply
         self.validator = HTTPValidator(reply.headers, receivedAt: now)
-        let answer = HTTPFreshness.Answer(
+        let response = HTTPFreshness.Response(
             status: reply.status == 206 ? .ok : HTTPStatus(reply.status),
             headers: reply.headers,
             receivedAt: now
         )
-        self.isStorable = self.selecting != nil && HTTPFreshness.of(answer, heuristicLimit: .zero).isKept
+        self.isStorable = self.selecting != nil && HTTPFreshness.of(response, heuristicLimit: .zero).isKept
     }
 
     /// Makes a superseding response from a validated response that may no longer be stored, or from a stored
     /// response.
-    init(_ validated: StoredAnswer, to request: CacheableRequest, isStored: Bool = false) {
+    init(_ validated: StoredResponse, to request: CacheableRequest, isStored: Bool = false) {
         self.order = validated.order
         self.fields = request.selecting
         self.isStored = isStored
-        self.selecting = StoredAnswer.selectingNames(validated.headers) == nil ? nil : validated.selecting
+        self.selecting = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selecting
         (self.reply, self.validator, self.isStorable) = (nil, nil, false)
     }
 
     /// Whether `stored` may remain, as the same version of the resource.
-    func confirms(_ stored: StoredAnswer) -> Bool {
+    func confirms(_ stored: StoredResponse) -> Bool {
         guard let reply else { return false }
         if reply.status == 304 { return !self.isAboutAnother(stored, reply) }
         return (200...299).contains(reply.status) && (200...299).contains(stored.status) && self.isStorable
@@ -114,7 +114,7 @@ struct SupersedingResponse: Sendable {
     }
 
     /// Whether a 304 to the condition of the caller's request is for another version than `stored`.
-    private func isAboutAnother(_ stored: StoredAnswer, _ reply: HTTPReply) -> Bool {
+    private func isAboutAnother(_ stored: StoredResponse, _ reply: HTTPReply) -> Bool {
         switch stored.freshness.validator {
         case .entityTag(let own):
             let asked = self.fields[.ifNoneMatch].map { HTTPDirective.elements(of: $0) } ?? []
@@ -130,7 +130,7 @@ struct SupersedingResponse: Sendable {
     /// Whether the response matches a request with `fields`.
     func isSelected(by fields: SelectingFields) -> Bool {
         guard let selecting else { return true }
-        return StoredAnswer.selecting(Array(selecting.keys), in: fields) == selecting
+        return StoredResponse.selecting(Array(selecting.keys), in: fields) == selecting
     }
 }
 
@@ -163,13 +163,13 @@ struct RunningExchanges: Sendable {
         self.superseding[resource] = noted
     }
 
-    /// Whether a newer response than `answer` has arrived, which is not stored or may no longer be in memory.
+    /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in memory.
     ///
     /// For a response that is not stored, a disputed order counts as newer.
-    func supersede(_ answer: StoredAnswer, to fields: SelectingFields, of resource: String, at now: Date) -> Bool {
+    func supersede(_ response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date) -> Bool {
         self.superseding[resource]?.contains { newer in
             guard newer.isSelected(by: fields) else { return false }
-            let relation = answer.order.relation(to: newer.order, at: now)
+            let relation = response.order.relation(to: newer.order, at: now)
             return newer.isStored ? relation == .older : relation != .newer
         } ?? false
     }

@@ -151,7 +151,7 @@ struct ConditionalFetch: Sendable {
 
     private func names(_ response: HTTPResponse) -> [HTTPHeaders.Name] {
         // With `*` each use requires validation in any case.
-        StoredAnswer.selectingNames(response.headers) ?? []
+        StoredResponse.selectingNames(response.headers) ?? []
     }
 
     private func freshness(
@@ -161,13 +161,13 @@ struct ConditionalFetch: Sendable {
     ) -> HTTPFreshness {
         // RFC 9110, section 9.3.3, permits a POST as a query; an app declares a query by caching the POST.
         let isQuery = request.method == .post
-        let answer = HTTPFreshness.Answer(
+        let received = HTTPFreshness.Response(
             method: isQuery ? .get : request.method,
             status: response.status,
             headers: response.headers,
             receivedAt: self.client.configuration.wallTime(),
             delay: delay
         )
-        return .of(answer, heuristicLimit: self.client.configuration.heuristicLimit)
+        return .of(received, heuristicLimit: self.client.configuration.heuristicLimit)
     }
 }

@@ -180,8 +180,8 @@ public struct HTTPClient: Sendable {
             let session = self.sessions?.current
             // Usually both are `nil`: the transport has no cache, or the repository of its cache is known.
             guard session != nil || CallSession.current != nil else {
-                return try await self.answer(
-                    to: request,
+                return try await self.send(
+                    request,
                     path: values,
                     token: token,
                     headers: headers,
@@ -189,8 +189,8 @@ public struct HTTPClient: Sendable {
                 )
             }
             return try await CallSession.$current.withValue(session) {
-                try await self.answer(
-                    to: request,
+                try await self.send(
+                    request,
                     path: values,
                     token: token,
                     headers: headers,
@@ -203,8 +203,8 @@ public struct HTTPClient: Sendable {
         }
     }
 
-    private func answer(
-        to request: some HTTPRequest,
+    private func send(
+        _ request: some HTTPRequest,
         path values: [String: String],
         token: (any HTTPToken)?,
         headers: HTTPHeaders,

@@ -386,7 +386,7 @@ extension MediaCore: SessionParticipant {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let (running, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
+        let (running, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(state.progress.keys)
             let statistics = state.statistics
             let opening = state.opening
@@ -397,7 +397,7 @@ extension MediaCore: SessionParticipant {
         }
         let failure = self.watchers.failure(of: running, MuxError.sessionEnded)
         return {
-            answerWaiters()
+            resumeWaiters()
             failure()
         }
     }

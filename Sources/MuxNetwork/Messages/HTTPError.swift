@@ -154,7 +154,7 @@ extension HTTPError.TransportFailure: RetryableError {
     /// The sender decides whether the request may be sent again.
     public var retryAdvice: RetryAdvice {
         switch self {
-        case .notResolved, .notConnected, .closedWithoutAnswer, .timedOut, .deadlineExceeded, .truncated: .transient
+        case .notResolved, .notConnected, .closedWithoutResponse, .timedOut, .deadlineExceeded, .truncated: .transient
         case .serverBusy(let time): RetryAdvice(isTransient: true, retryAfter: time)
         case .unreachable(let error): .of(error)
         case .insecureConnection, .notHTTP, .damagedContent, .headTooLarge, .bodyTooLarge, .redirectRefused: .permanent
@@ -296,7 +296,7 @@ extension HTTPError {
         /// The connection ended before the head of a response was complete.
         ///
         /// The server may have processed the request.
-        case closedWithoutAnswer(any Error)
+        case closedWithoutResponse(any Error)
 
         /// Any other error of a transport; see ``HTTPTransport``.
         case unreachable(any Error)
@@ -339,7 +339,7 @@ extension HTTPError.TransportFailure: ConnectivityError {
     /// `ConnectivityError` by its value, and any other error by whether it is transient.
     public var isConnectivityFailure: Bool {
         switch self {
-        case .notResolved, .notConnected, .closedWithoutAnswer, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
+        case .notResolved, .notConnected, .closedWithoutResponse, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
             true
         case .unreachable(let error):
             error.firstDecision { error in
@@ -364,7 +364,7 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
             ErrorText.joined("The connection to the server could not be established.", firstLineOf: error)
         case .insecureConnection(let error):
             ErrorText.joined("The connection to the server is not secure.", firstLineOf: error)
-        case .closedWithoutAnswer(let error):
+        case .closedWithoutResponse(let error):
             ErrorText.joined("The connection ended before a response.", firstLineOf: error)
         case .timedOut(let time): "The server did not respond within \(ErrorText.time(time))."
         case .deadlineExceeded(let time): "The response was not complete within \(ErrorText.time(time))."

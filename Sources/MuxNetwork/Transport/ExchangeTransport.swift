@@ -5,10 +5,10 @@ package import MuxKit
 ///
 /// ```swift
 /// let transport = ExchangeTransport { call, sink in
-///     let answer = try await client.open(call.method, call.url, call.headers.fields, call.body)
-///     try await sink.receive(head: HTTPReply(status: answer.status, headers: answer.headers))
-///     for try await piece in answer.pieces { try await sink.receive(piece) }
-///     return answer.trailers
+///     let response = try await client.open(call.method, call.url, call.headers.fields, call.body)
+///     try await sink.receive(head: HTTPReply(status: response.status, headers: response.headers))
+///     for try await piece in response.pieces { try await sink.receive(piece) }
+///     return response.trailers
 /// }
 /// ```
 ///
@@ -27,7 +27,7 @@ package import MuxKit
 ///
 /// **Errors.** An error of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as described at
 /// ``HTTPTransport``, unless the closure throws an ``HTTPError/TransportFailure``. For a connection that
-/// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutAnswer(_:)``, before or after the
+/// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutResponse(_:)``, before or after the
 /// head of the response. After the head, the transport reports
 /// ``HTTPError/TransportFailure/truncated(expected:received:)``, or success if the announced length has
 /// arrived. A body shorter than announced is truncated even if the closure returns.
@@ -99,7 +99,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
 
     private func failed(_ error: any Error) {
         switch HTTPError.ended(by: error) {
-        case HTTPError.transport(.closedWithoutAnswer(let error), _): self.exchange.ended(.closed(error))
+        case HTTPError.transport(.closedWithoutResponse(let error), _): self.exchange.ended(.closed(error))
         case let error as HTTPError: self.exchange.ended(.other(error))
         case let error: self.exchange.ended(by: error)
         }

@@ -82,7 +82,7 @@ package struct HTTPExchangeStateMachine: Sendable {
         case (.other(let error)?, _): .failure(error)
         // The server closed the connection after a whole response, without having read the whole request.
         case (.closed?, let reply?) where self.isComplete: .success(reply)
-        case (.closed(let error)?, nil): .failure(.transport(.closedWithoutAnswer(error)))
+        case (.closed(let error)?, nil): .failure(.transport(.closedWithoutResponse(error)))
         case (.closed?, _?): .failure(.truncated(expected: self.expected, received: self.received))
         case (nil, nil): .failure(.notHTTP)
         case (nil, let reply?): self.truncation.map { .failure($0) } ?? .success(reply)

@@ -49,7 +49,7 @@ public final class LoopbackBackend: Sendable {
         self.oauth = oauth
         self.server = LoopbackServer { request in
             if let response = await hook(request) { return response }
-            return await Self.answer(request, oauth, places)
+            return await Self.response(request, oauth, places)
         }
     }
 
@@ -66,7 +66,7 @@ public final class LoopbackBackend: Sendable {
     /// Stops listening and ends every connection; returns when all sockets are closed.
     public func goOffline() async { await self.server.stop() }
 
-    private static func answer(
+    private static func response(
         _ request: LoopbackServer.Request,
         _ oauth: FakeOAuthServer,
         _ places: [String: Data]

@@ -184,7 +184,7 @@ public final class LoopbackServer: Sendable {
         self.requests.add()
     }
 
-    private func answer(_ request: Request) async -> Response {
+    private func response(_ request: Request) async -> Response {
         self.count(request)
         return await self.handler(request)
     }
@@ -202,7 +202,7 @@ public final class LoopbackServer: Sendable {
         if id != nil { self.opened.add() }
         let parser = LoopbackRequestParser(headerLimit: self.headerLimit, bodyLimit: self.bodyLimit)
         let handler: Handler = { [weak self] request in
-            await self?.answer(request) ?? Response(steps: [.close])
+            await self?.response(request) ?? Response(steps: [.close])
         }
         let immediate: @Sendable (Request) -> Response? = { [weak self] request in
             guard let self, let response = self.immediate?(request) else { return nil }

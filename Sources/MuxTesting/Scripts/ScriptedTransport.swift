@@ -17,15 +17,16 @@ public final class ScriptedTransport: HTTPTransport {
         var cancelled = 0
     }
 
-    private let answer: @Sendable @concurrent (HTTPCall, Int) async throws -> HTTPReply
+    private let response: @Sendable @concurrent (HTTPCall, Int) async throws -> HTTPReply
     private let state = Locked(State())
     private let started = Tally()
 
     /// A transport with responses from a closure.
     ///
-    /// - Parameter answer: Receives the request and its number, counted from 1.
-    public init(_ answer: @escaping @Sendable @concurrent (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply) {
-        self.answer = answer
+    /// - Parameter response: Receives the request and its number, counted from 1.
+    public init(_ response: @escaping @Sendable @concurrent (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply)
+    {
+        self.response = response
     }
 
     /// A transport with a script.
@@ -64,7 +65,7 @@ public final class ScriptedTransport: HTTPTransport {
         defer { self.state.withLock { $0.running -= 1 } }
         self.started.add()
         do {
-            return try await self.answer(call, number)
+            return try await self.response(call, number)
         } catch {
             if error is CancellationError { self.state.withLock { $0.cancelled += 1 } }
             throw error

@@ -20,7 +20,7 @@ final class CacheSuiteOrigin: Sendable {
                 let request = try connection.readRequest()
                 let token = request.target.split(whereSeparator: { "/?".contains($0) }).dropFirst().first
                 guard let session = sessions.withLock({ $0[String(token ?? "")] }) else {
-                    try connection.answer(404)
+                    try connection.respond(404)
                     continue
                 }
                 guard let answer = session.answer(request) else { return }

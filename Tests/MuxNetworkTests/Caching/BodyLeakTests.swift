@@ -31,7 +31,7 @@ struct BodyLeakTests {
             let head = HTTPReply(status: 200, headers: answer.headers, url: call.url)
             try await sink.receive(head: head)
             for piece in answer.pieces { try await sink.receive(Data(piece.utf8)) }
-            if answer.isCut { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+            if answer.isCut { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
             return head
         }
     }

@@ -124,7 +124,7 @@ struct CacheMutationTests {
                     answer: input.answer
                 )
                 tally.note(input, reply, model, at: receivedAt + input.wait)
-            } catch HTTPError.transport(.closedWithoutAnswer, _) where input.server == .unreachable {
+            } catch HTTPError.transport(.closedWithoutResponse, _) where input.server == .unreachable {
                 // The right answer where nothing that is stored may be used.
                 tally.plain += input.isMutated ? 0 : 1
             } catch {
@@ -208,7 +208,7 @@ private struct MutatedExchange: CustomStringConvertible {
         let marker: HTTPHeaders = ["X-Answer": "2"]
         let isConditional = call.headers["If-None-Match"] != nil || call.headers["If-Modified-Since"] != nil
         switch self.server {
-        case .unreachable: throw HTTPError.transport(.closedWithoutAnswer(Lost()))
+        case .unreachable: throw HTTPError.transport(.closedWithoutResponse(Lost()))
         case .failing: return HTTPReply(status: 503, headers: marker)
         case .notAsked where isConditional && self.confirms: return HTTPReply(status: 304, headers: marker)
         case .notAsked: return HTTPReply(status: 200, headers: marker, body: Data("another".utf8))

@@ -50,7 +50,7 @@ private struct CacheScenario: Sendable {
             guard call.method == "GET" else {
                 server.withLock { $0.versions[place] += 1 }
                 for _ in 0..<schedule.draw(0..<3) { await schedule.pause() }
-                guard schedule.draw(0..<4) > 0 else { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+                guard schedule.draw(0..<4) > 0 else { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
                 return HTTPReply(status: 204)
             }
             let version = server.withLock { server in

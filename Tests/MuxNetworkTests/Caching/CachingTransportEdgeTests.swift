@@ -189,7 +189,7 @@ struct CachingTransportEdgeTests {
     @Test func `HC-04 what must be validated is answered with 504 where the server cannot be reached`() async throws {
         let fails = Locked(false)
         let (cache, _) = self.world.cache { _ in
-            if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+            if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
             return Self.reply("1", ["Cache-Control": "max-age=10, must-revalidate"])
         }
         _ = try await cache.send(self.world.call())

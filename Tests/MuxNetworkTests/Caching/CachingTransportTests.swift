@@ -74,7 +74,7 @@ struct CachingTransportTests {
         let calls = (0..<5).map { _ in Task { try await cache.send(self.world.call()) } }
         await gate.waitForCall(1)
         await self.waitForWaiters(4, cache)
-        gate.fail(with: HTTPError.transport(.closedWithoutAnswer(FetchLost())))
+        gate.fail(with: HTTPError.transport(.closedWithoutResponse(FetchLost())))
         for call in calls { await #expect(throws: HTTPError.self) { try await call.value } }
         #expect(server.calls.count == 1)
     }
@@ -115,7 +115,7 @@ struct CachingTransportTests {
     @Test func `HC-05 a change makes what is stored stale, also if it has no answer`() async throws {
         let fails = Locked(false)
         let (cache, server) = self.world.cache { call in
-            if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+            if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
             return call.method == "GET" ? Self.reply() : HTTPReply(status: 204)
         }
         _ = try await cache.send(self.world.call())
@@ -231,7 +231,7 @@ struct CachingTransportTests {
         self.world.clock.advance(by: .seconds(40))
 
         let next = self.world.relaunched()
-        let server = ClosureTransport { _ in throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+        let server = ClosureTransport { _ in throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
         let again = CachingTransport(server, options: options, repository: next.repository)
         let reply = try await again.send(self.world.call())
         #expect(reply.body == Data("short".utf8))

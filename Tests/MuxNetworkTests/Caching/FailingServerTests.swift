@@ -31,7 +31,7 @@ struct FailingServerTests {
             if answers || works.withLock(\.self) {
                 return HTTPReply(status: 200, headers: headers, body: Data("1".utf8))
             }
-            guard let failure else { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+            guard let failure else { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
             return failure
         }
         _ = try await cache.send(self.world.call())

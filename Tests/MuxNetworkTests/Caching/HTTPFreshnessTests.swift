@@ -318,7 +318,7 @@ struct HTTPFreshnessTests {
     ]
 
     @Test(arguments: Self.cases) func `N01 an answer is kept as the standards say`(_ testCase: Case) {
-        let answer = HTTPFreshness.Answer(
+        let answer = HTTPFreshness.Response(
             method: testCase.method,
             status: testCase.status,
             headers: testCase.headers,
@@ -353,7 +353,7 @@ struct HTTPFreshnessTests {
                 let count = Int.random(in: 0...8, using: &random)
                 headers[name] = (0..<count).map { _ in pieces.randomElement(using: &random) ?? "" }.joined()
             }
-            let answer = HTTPFreshness.Answer(
+            let answer = HTTPFreshness.Response(
                 headers: headers,
                 receivedAt: Date(timeIntervalSince1970: Double.random(in: -1e12...1e12, using: &random)),
                 delay: .seconds(Int64.random(in: -5...(1 << 40), using: &random))

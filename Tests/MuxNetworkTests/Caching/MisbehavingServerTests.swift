@@ -38,7 +38,7 @@ struct MisbehavingServerTests {
         let left = Locked(replies[...])
         return self.world.cache { _ in
             guard let reply = left.withLock({ $0.popFirst() }) else {
-                throw HTTPError.transport(.closedWithoutAnswer(FetchLost()))
+                throw HTTPError.transport(.closedWithoutResponse(FetchLost()))
             }
             return reply
         }

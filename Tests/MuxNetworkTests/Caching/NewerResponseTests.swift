@@ -51,7 +51,7 @@ struct NewerResponseTests {
         let left = Locked(replies[...])
         return self.world.cache(options) { _ in
             guard let reply = left.withLock({ $0.popFirst() }) else {
-                throw HTTPError.transport(.closedWithoutAnswer(FetchLost()))
+                throw HTTPError.transport(.closedWithoutResponse(FetchLost()))
             }
             return reply
         }
@@ -156,7 +156,7 @@ struct NewerResponseTests {
         #expect(server.calls.count == 4)
         let next = self.world.relaunched()
         let again = CachingTransport(
-            ClosureTransport { _ in throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) },
+            ClosureTransport { _ in throw HTTPError.transport(.closedWithoutResponse(FetchLost())) },
             options: options,
             repository: next.repository
         )

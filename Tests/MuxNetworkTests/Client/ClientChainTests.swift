@@ -44,7 +44,7 @@ struct ClientChainTests {
     @Test func `HS-03 a fresh stored response needs neither a token nor a network`() async throws {
         let works = Locked(true)
         let transport = ClosureTransport { call in
-            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
             return Self.mirror(call)
         }
         let tokens = Locked(0)
@@ -166,7 +166,7 @@ struct ClientChainTests {
                 return isFirst
             }
             guard !isFirst else { return Self.mirror(call, ["Cache-Control": "max-age=10, stale-if-error=1000"]) }
-            guard let failure else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            guard let failure else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
             return failure
         }
         let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
@@ -404,7 +404,7 @@ struct ClientChainTests {
     @Test func `HS-03 a stored response is used while the retry budget admits no request to its host`() async throws {
         let works = Locked(true)
         let transport = ClosureTransport { call in
-            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
             return Self.mirror(call)
         }
         let budget = RetryBudget(
@@ -479,7 +479,7 @@ struct ClientChainTests {
                 deletions += 1
                 return deletions == 1
             }
-            guard !isFirst else { throw HTTPError.transport(.closedWithoutAnswer(Lost())) }
+            guard !isFirst else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
             return HTTPReply(status: 404)
         }
         let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in

@@ -12,7 +12,7 @@ struct FailureClassTests {
     /// A failure, whether it is one of connectivity, and whether another attempt may help.
     private static let classes: [(HTTPError.TransportFailure, isConnectivity: Bool, isTransient: Bool)] = [
         (.notResolved(Cause()), true, true), (.notConnected(Cause()), true, true),
-        (.insecureConnection(Cause()), false, false), (.closedWithoutAnswer(Cause()), true, true),
+        (.insecureConnection(Cause()), false, false), (.closedWithoutResponse(Cause()), true, true),
         (.truncated(expected: nil, received: 1), true, true), (.truncated(expected: 2, received: 1), true, true),
         (.timedOut(after: .seconds(1)), true, true), (.deadlineExceeded(after: .seconds(1)), true, true),
         (.bodyTooLarge(limit: 1), false, false), (.headTooLarge(limit: 1), false, false), (.notHTTP, false, false),
@@ -32,7 +32,7 @@ struct FailureClassTests {
 
     @Test(arguments: ["GET", "POST"])
     func `TR-05 a closed connection is tried again for an idempotent request alone`(method: String) async throws {
-        let transport = FailingOnce(.closedWithoutAnswer(Cause()))
+        let transport = FailingOnce(.closedWithoutResponse(Cause()))
         var configuration = HTTPClient.Configuration()
         configuration.retry = .immediate()
         let client = HTTPClient(configuration: configuration, transport: transport)

@@ -132,7 +132,7 @@ struct HTTPRetryTests {
             (.transport(.timedOut(after: .seconds(1))), true), (.transport(.unreachable(down)), true),
             (.transport(.truncated(expected: 2, received: 1)), true), (.transport(.notHTTP), false),
             (.transport(.truncated(expected: nil, received: 1)), true), (.transport(.notResolved(down)), true),
-            (.transport(.notConnected(down)), true), (.transport(.closedWithoutAnswer(down)), true),
+            (.transport(.notConnected(down)), true), (.transport(.closedWithoutResponse(down)), true),
             (.transport(.deadlineExceeded(after: .seconds(1))), true),
             (.transport(.insecureConnection(down)), false), (.transport(.damagedContent(coding: "gzip")), false),
             (.transport(.headTooLarge(limit: 1)), false),

@@ -16,8 +16,8 @@ struct ChallengeTests {
         NSURLAuthenticationMethodHTMLForm, NSURLAuthenticationMethodNegotiate, NSURLAuthenticationMethodNTLM,
     ])
     func `CO-32 a challenge for a password is rejected and the refusal keeps its body`(method: String) {
-        #expect(HTTPChallengeAnswer(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
-        #expect(HTTPChallengeAnswer(to: method, goesOnAfterRejection: false) == .cancelAuthenticationChallenge)
+        #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
+        #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: false) == .cancelAuthenticationChallenge)
     }
 
     @Test(arguments: [
@@ -26,7 +26,7 @@ struct ChallengeTests {
     ])
     func `CO-32 a server that asks for a certificate or shows one is the system's to answer`(method: String) {
         for goesOn in [true, false] {
-            #expect(HTTPChallengeAnswer(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling)
+            #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling)
         }
     }
 

@@ -55,7 +55,7 @@ struct ConnectionReuseTests {
                 while true {
                     let request = try connection.readRequest()
                     guard request.target == "/first" else {
-                        try connection.answer(200, "\(request.line) \(String(decoding: request.body, as: UTF8.self))")
+                        try connection.respond(200, "\(request.line) \(String(decoding: request.body, as: UTF8.self))")
                         continue
                     }
                     guard !inOneWrite else {
@@ -180,11 +180,11 @@ struct ConnectionReuseTests {
                 func json(_ name: some StringProtocol) -> String {
                     #"{"access_token":"\#(name)","token_type":"Bearer"}"#
                 }
-                try connection.answer(fields: "Content-Type: application/json\r\n", json(own))
+                try connection.respond(fields: "Content-Type: application/json\r\n", json(own))
                 guard own == "first" else { continue }
                 try connection.waitToProceed()
                 if kind == "end" { return }
-                try connection.answer(fields: "Content-Type: application/json\r\n", json("foreign"))
+                try connection.respond(fields: "Content-Type: application/json\r\n", json("foreign"))
                 sent.add()
             }
         }
@@ -225,7 +225,7 @@ struct ConnectionReuseTests {
                 answered.add()
                 // The first requests are answered together, so each has its own connection.
                 if number <= count { allHaveArrived.wait() }
-                try connection.answer(200, request.target)
+                try connection.respond(200, request.target)
                 guard number <= count else { continue }
                 try connection.waitToProceed()
                 try connection.write("stray")

@@ -71,7 +71,7 @@ struct CutAnswerTests {
         case .failure(HTTPError.transport(let failure, _)):
             #expect(expectation.mayFail, text)
             switch failure {
-            case .closedWithoutAnswer, .truncated, .notHTTP, .headTooLarge, .damagedContent, .redirectRefused: break
+            case .closedWithoutResponse, .truncated, .notHTTP, .headTooLarge, .damagedContent, .redirectRefused: break
             // The connection has ended, so there is nothing to wait for; and the class of the failure is known.
             default: Issue.record(text)
             }

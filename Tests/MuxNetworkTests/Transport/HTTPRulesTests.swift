@@ -198,7 +198,7 @@ struct HTTPRulesTests {
         struct Lost: Error {}
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
 
-        #expect(throws: HTTPError.transport(.closedWithoutAnswer(Lost()))) { try machine.ended(.closed(Lost())).get() }
+        #expect(throws: HTTPError.transport(.closedWithoutResponse(Lost()))) { try machine.ended(.closed(Lost())).get() }
         _ = machine.received(self.head(200, [:]))
         machine.received(count: 7)
         #expect(throws: HTTPError.truncated(expected: nil, received: 7)) { try machine.ended(.closed(Lost())).get() }

@@ -21,7 +21,7 @@ struct TransportFuzzTests {
         while true {
             let target = try connection.readRequest().target
             guard target.hasPrefix("/mutated/"), let seed = UInt64(target.dropFirst("/mutated/".count)) else {
-                try connection.answer(200, "right")
+                try connection.respond(200, "right")
                 continue
             }
             let answer = MutatedAnswer(seed: seed)
@@ -80,7 +80,7 @@ struct TransportFuzzTests {
             return "answer"
         } catch HTTPError.transport(let failure, _) {
             switch failure {
-            case .closedWithoutAnswer: return "closedWithoutAnswer"
+            case .closedWithoutResponse: return "closedWithoutResponse"
             case .truncated: return "truncated"
             case .notHTTP: return "notHTTP"
             case .headTooLarge: return "headTooLarge"

@@ -17,7 +17,7 @@ struct TransportMemoryTests {
             let isFull = Gate<Void>()
             let server = RawServer { connection in
                 while try connection.readRequest().target == "/small" {
-                    try connection.answer(200, String(repeating: "x", count: 1 << 20))
+                    try connection.respond(200, String(repeating: "x", count: 1 << 20))
                 }
                 try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
                 let piece = [UInt8](repeating: 7, count: 64 << 10)

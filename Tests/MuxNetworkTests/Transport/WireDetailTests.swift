@@ -57,7 +57,7 @@ struct WireDetailTests {
     @Test func `WR-08 an IPv6 address may have a zone`() async throws {
         let server = RawServer(on: .ipv6) { connection in
             try connection.readRequest()
-            try connection.answer(200, "zone")
+            try connection.respond(200, "zone")
         }
         let port = try server.start().port ?? 0
         let url = try #require(URL(string: "http://[::1%25lo]:\(port)/path"))
@@ -80,7 +80,7 @@ struct WireDetailTests {
         let server = RawServer { connection in
             while true {
                 try connection.readRequest()
-                try connection.answer(200)
+                try connection.respond(200)
             }
         }
         let url = try server.start()
@@ -191,7 +191,7 @@ struct WireDetailTests {
                     return connection.waitForEnd()
                 }
                 try connection.readRequest()
-                try connection.answer(407, fields: "Proxy-Authenticate: Basic realm=\"x\"\r\n")
+                try connection.respond(407, fields: "Proxy-Authenticate: Basic realm=\"x\"\r\n")
             }
             let port = try proxy.start().port ?? 0
             let scheme = kind == "https" ? "http" : kind

@@ -52,7 +52,7 @@ extension ExchangeTransport {
         case 6: .notResolved(error)
         case 7, 28: .notConnected(error)
         case 1, 8, 43: .notHTTP
-        case 18, 52, 55, 56: .closedWithoutAnswer(error)
+        case 18, 52, 55, 56: .closedWithoutResponse(error)
         default: .unreachable(error)
         }
     }

@@ -110,15 +110,15 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
             case .connectTimeout, .tlsHandshakeTimeout, .httpProxyHandshakeTimeout, .socksHandshakeTimeout,
                 .getConnectionFromPoolTimeout, .invalidProxyResponse, .proxyAuthenticationRequired:
                 return .notConnected(error)
-            case .remoteConnectionClosed, .uncleanShutdown: return .closedWithoutAnswer(error)
+            case .remoteConnectionClosed, .uncleanShutdown: return .closedWithoutResponse(error)
             case .cancelled: return nil
             default: return .unreachable(error)
             }
-        case HTTPParserError.invalidEOFState: return .closedWithoutAnswer(error)
+        case HTTPParserError.invalidEOFState: return .closedWithoutResponse(error)
         case is HTTPParserError: return .notHTTP
         case let error as IOError where Self.connectFailures.contains(error.errnoCode): return .notConnected(error)
         case is NIOSSLError, is BoringSSLError, is NIOSSLExtraError: return .insecureConnection(error)
-        case is IOError, is ChannelError: return .closedWithoutAnswer(error)
+        case is IOError, is ChannelError: return .closedWithoutResponse(error)
         default: return nil
         }
     }

@@ -191,7 +191,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             return completionHandler(.useCredential, credential)
         }
         #endif
-        switch HTTPChallengeAnswer(to: method, goesOnAfterRejection: goesOn) {
+        switch HTTPChallengeDisposition(to: method, goesOnAfterRejection: goesOn) {
         case .performDefaultHandling: completionHandler(.performDefaultHandling, nil)
         case .rejectProtectionSpace: completionHandler(.rejectProtectionSpace, nil)
         case .cancelAuthenticationChallenge:
@@ -325,7 +325,7 @@ extension HTTPReply {
 }
 
 /// The reply of a transport without credentials to a challenge of the URL loading system.
-package enum HTTPChallengeAnswer: Sendable, Hashable {
+package enum HTTPChallengeDisposition: Sendable, Hashable {
     /// The default handling: the system checks the server's certificate, and sends no client certificate.
     case performDefaultHandling
 

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-extension StoredAnswer {
+extension StoredResponse {
     /// Whether the response has the directive `immutable`: RFC 8246.
     var isImmutable: Bool { HTTPCacheControl(self.headers[.cacheControl]).isImmutable }
 
@@ -30,7 +30,7 @@ extension StoredAnswer {
         delay: Duration,
         heuristicLimit: Duration
     ) {
-        guard !request.control.noStore, request.isAnswered(by: reply) else { return nil }
+        guard !request.control.noStore, request.isSatisfied(by: reply) else { return nil }
         // After a redirection inside the transport, the response is of another URL.
         guard (reply.url.flatMap { HTTPResourceName($0)?.text } ?? request.name) == request.name else { return nil }
         // These responses are about the request, not the resource: not stored, even with a lifetime.
@@ -45,7 +45,7 @@ extension StoredAnswer {
             reply,
             part,
             request,
-            HTTPFreshness.Answer(
+            HTTPFreshness.Response(
                 // A part has the lifetime of the complete response.
                 status: part == nil ? HTTPStatus(reply.status) : .ok,
                 headers: reply.headers,
@@ -61,12 +61,12 @@ extension StoredAnswer {
         _ reply: HTTPReply,
         _ part: Part?,
         _ request: CacheableRequest,
-        _ answer: HTTPFreshness.Answer,
+        _ response: HTTPFreshness.Response,
         at arrival: Now,
         _ heuristicLimit: Duration
     ) {
         guard reply.status != 304, let names = Self.storedNames(reply.headers) else { return nil }
-        let freshness = HTTPFreshness.of(answer, heuristicLimit: heuristicLimit)
+        let freshness = HTTPFreshness.of(response, heuristicLimit: heuristicLimit)
         let isOfUse =
             freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
             || (freshness.staleWhileRevalidate ?? .zero) > .zero || (freshness.staleIfError ?? .zero) > .zero
@@ -92,7 +92,7 @@ extension StoredAnswer {
         at arrival: Now,
         delay: Duration,
         heuristicLimit: Duration
-    ) -> StoredAnswer {
+    ) -> StoredResponse {
         var updated = self
         updated.headers = Self.updated(self.headers, by: reply.headers)
         // The fields for the age come from the 304: the previous `Age` is no longer valid.
@@ -100,7 +100,7 @@ extension StoredAnswer {
         // RFC 9110, section 6.6.1: the date of a response without `Date` is the time of the arrival.
         if reply.headers[.date] == nil { updated.headers[.date] = nil }
         updated.freshness = .of(
-            HTTPFreshness.Answer(
+            HTTPFreshness.Response(
                 status: self.part == nil ? HTTPStatus(self.status) : .ok,
                 headers: updated.headers,
                 receivedAt: arrival.date,
@@ -150,7 +150,7 @@ extension StoredAnswer {
     ///
     /// - Returns: The response; `nil` if the parts cannot be combined: another strong tag or total length, a
     ///   gap, a content coding, a body in a file, or more than `limit` bytes.
-    func combined(with other: StoredAnswer, limit: Int) -> StoredAnswer? {
+    func combined(with other: StoredResponse, limit: Int) -> StoredResponse? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
             tag == other.strongTag, !self.isEncoded, !other.isEncoded,
             case .memory(let own) = self.body, case .memory(let new) = other.body,

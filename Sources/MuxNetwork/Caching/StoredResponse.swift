@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 
 /// A stored response of a private cache: RFC 9111, section 3.
-struct StoredAnswer: Sendable, Equatable {
+struct StoredResponse: Sendable, Equatable {
     /// The location of the body.
     enum Body: Sendable, Equatable {
         case memory(Data)
@@ -161,7 +161,7 @@ struct StoredAnswer: Sendable, Equatable {
     }
 }
 
-extension StoredAnswer: Codable {
+extension StoredResponse: Codable {
     private enum Key: String, CodingKey {
         case status, fields, url, selecting, freshness, received, invalidated, part, body, file, count
     }
@@ -206,7 +206,7 @@ extension StoredAnswer: Codable {
     }
 
     private static func damaged(_ decoder: any Decoder) -> any Error {
-        DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "no stored answer"))
+        DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "no stored response"))
     }
 
     /// Writes the response without `Set-Cookie`, a possible credential, which stays in memory.
@@ -232,15 +232,15 @@ extension StoredAnswer: Codable {
 }
 
 /// The stored responses of one URL, newest first: one per variant, or several parts.
-struct StoredAnswers: Sendable {
+struct StoredResponses: Sendable {
     /// The maximum number of stored responses per URL.
     static let maximumCount = 16
 
-    private(set) var answers: [StoredAnswer] = []
+    private(set) var responses: [StoredResponse] = []
 
-    init(_ answers: [StoredAnswer] = []) { self.answers = answers }
+    init(_ responses: [StoredResponse] = []) { self.responses = responses }
 
-    /// Inserts `answer` in place of the responses for the same requests, unless one of these responses is
+    /// Inserts `response` in place of the responses for the same requests, unless one of these responses is
     /// newer.
     ///
     /// A part is combined with an adjacent or overlapping stored part of the same version. A part does not
@@ -248,51 +248,51 @@ struct StoredAnswers: Sendable {
     /// response is marked for validation instead.
     ///
     /// - Parameters:
-    ///   - answer: The response.
-    ///   - former: The stored response that a validation has updated to `answer`; `nil` for a new response.
+    ///   - response: The response.
+    ///   - former: The stored response that a validation has updated to `response`; `nil` for a new response.
     ///   - fields: The fields of the request.
     ///   - partLimit: The maximum length of combined parts, in bytes.
     ///   - now: The time of day.
-    /// - Returns: The responses that are not stored afterwards, and whether `answer` is stored. Without
-    ///   storage, `answer` is among the former.
+    /// - Returns: The responses that are not stored afterwards, and whether `response` is stored. Without
+    ///   storage, `response` is among the former.
     mutating func insert(
-        _ answer: StoredAnswer,
-        replacing former: StoredAnswer? = nil,
+        _ response: StoredResponse,
+        replacing former: StoredResponse? = nil,
         for fields: SelectingFields,
         partLimit: Int,
         at now: Date
-    ) -> (gone: [StoredAnswer], isStored: Bool) {
-        var answer = answer
+    ) -> (gone: [StoredResponse], isStored: Bool) {
+        var response = response
         var isDisputed = false
-        for place in self.answers.indices where self.answers[place].isSelected(by: fields) {
-            let stored = self.answers[place]
+        for place in self.responses.indices where self.responses[place].isSelected(by: fields) {
+            let stored = self.responses[place]
             guard stored != former else { continue }
-            let relation = answer.order.relation(to: stored.order, at: now)
+            let relation = response.order.relation(to: stored.order, at: now)
             // RFC 9111, section 3.4: parts of one version are combined, in any order of arrival.
-            if answer.part != nil || stored.part != nil, let tag = answer.strongTag, tag == stored.strongTag {
-                if answer.part == nil {
-                    answer.sent = max(answer.sent, stored.sent)
+            if response.part != nil || stored.part != nil, let tag = response.strongTag, tag == stored.strongTag {
+                if response.part == nil {
+                    response.sent = max(response.sent, stored.sent)
                 } else if stored.part == nil {
-                    return ([answer], false)
+                    return ([response], false)
                 } else if relation == .newer {
-                    answer = stored.combined(with: answer, limit: partLimit) ?? answer
-                } else if let combined = answer.combined(with: stored, limit: partLimit) {
-                    answer = combined
+                    response = stored.combined(with: response, limit: partLimit) ?? response
+                } else if let combined = response.combined(with: stored, limit: partLimit) {
+                    response = combined
                 } else {
-                    return ([answer], false)
+                    return ([response], false)
                 }
             } else if relation == .older {
-                return ([answer], false)
+                return ([response], false)
             } else if relation == .disputed, !stored.isInvalidated {
-                self.answers[place].isInvalidated = true
+                self.responses[place].isInvalidated = true
                 isDisputed = true
             }
         }
-        guard !isDisputed else { return ([answer], false) }
-        var gone = self.answers.filter { $0.isSelected(by: fields) }
-        self.answers.removeAll { $0.isSelected(by: fields) }
-        self.answers.insert(answer, at: 0)
-        while self.answers.count > Self.maximumCount, let last = self.answers.popLast() { gone.append(last) }
+        guard !isDisputed else { return ([response], false) }
+        var gone = self.responses.filter { $0.isSelected(by: fields) }
+        self.responses.removeAll { $0.isSelected(by: fields) }
+        self.responses.insert(response, at: 0)
+        while self.responses.count > Self.maximumCount, let last = self.responses.popLast() { gone.append(last) }
         return (gone, true)
     }
 
@@ -305,10 +305,10 @@ struct StoredAnswers: Sendable {
     mutating func remove(
         supersededBy response: SupersedingResponse,
         at now: Date
-    ) -> (gone: [StoredAnswer], isChanged: Bool) {
-        var (gone, kept): ([StoredAnswer], [StoredAnswer]) = ([], [])
+    ) -> (gone: [StoredResponse], isChanged: Bool) {
+        var (gone, kept): ([StoredResponse], [StoredResponse]) = ([], [])
         var isMarked = false
-        for var stored in self.answers {
+        for var stored in self.responses {
             guard stored.isSelected(by: response.fields), !response.confirms(stored) else {
                 kept.append(stored)
                 continue
@@ -322,29 +322,29 @@ struct StoredAnswers: Sendable {
             case .newer, .disputed: gone.append(stored)
             }
         }
-        self.answers = kept
+        self.responses = kept
         return (gone, isMarked || !gone.isEmpty)
     }
 
     /// Changes each stored response.
-    mutating func update(_ change: (inout StoredAnswer) -> Void) {
-        for index in self.answers.indices { change(&self.answers[index]) }
+    mutating func update(_ change: (inout StoredResponse) -> Void) {
+        for index in self.responses.indices { change(&self.responses[index]) }
     }
 
-    mutating func remove(_ answer: StoredAnswer) { self.answers.removeAll { $0 == answer } }
+    mutating func remove(_ response: StoredResponse) { self.responses.removeAll { $0 == response } }
 
     /// The approximate cost in memory, in bytes.
-    var memoryCost: Int { self.answers.reduce(0) { $0 + $1.memoryCost } }
+    var memoryCost: Int { self.responses.reduce(0) { $0 + $1.memoryCost } }
 }
 
-extension StoredAnswers: Codable {
+extension StoredResponses: Codable {
     init(from decoder: any Decoder) throws {
-        self.answers = try decoder.singleValueContainer().decode([StoredAnswer].self)
+        self.responses = try decoder.singleValueContainer().decode([StoredResponse].self)
     }
 
     /// Writes the responses, except responses that depend on credentials.
     func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
-        try container.encode(self.answers.filter { !$0.isTransient })
+        try container.encode(self.responses.filter { !$0.isTransient })
     }
 }

@@ -8,7 +8,7 @@ extension HTTPTransportConformance {
     private static func each(
         _ transport: any HTTPTransport,
         _ call: (URL) -> HTTPCall = { HTTPCall(url: $0) },
-        answeredBy script: @escaping RawServer.Script,
+        servedBy script: @escaping RawServer.Script,
         _ check: (HTTPReply) throws -> Void
     ) async throws {
         for way in Way.allCases {
@@ -16,7 +16,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    static func answersInPieces(_ transport: any HTTPTransport) async throws {
+    static func responsesInPieces(_ transport: any HTTPTransport) async throws {
         let script: RawServer.Script = { connection in
             try connection.readRequest()
             try connection.write("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
@@ -38,7 +38,7 @@ extension HTTPTransportConformance {
     static func repeatedFields(_ transport: any HTTPTransport) async throws {
         let cookies = ["a=1; Expires=Wed, 21 Oct 2037 07:28:00 GMT", "b=2; Path=/"]
         let fields = "Set-Cookie: \(cookies[0])\r\nX-Between: 1\r\nset-cookie: \(cookies[1])\r\n"
-        try await self.each(transport, answeredBy: self.ending(after: self.text(200, fields))) { reply in
+        try await self.each(transport, servedBy: self.ending(after: self.text(200, fields))) { reply in
             let found = reply.headers.values(of: .setCookie)
             try self.expect(found == cookies, "the cookies are \(found)")
         }
@@ -53,7 +53,7 @@ extension HTTPTransportConformance {
                 try connection.write(Array("HTTP/1.1 200 OK\r\nX-Text: ".utf8) + bytes)
                 try connection.write("\r\nContent-Length: 2\r\n\r\nok")
             }
-            try await self.each(transport, answeredBy: script) { reply in
+            try await self.each(transport, servedBy: script) { reply in
                 try self.expect(reply, 200, "ok", "with the bytes \(bytes) in a field")
                 let found = reply.headers["X-Text"] ?? "no text"
                 try self.expect(found == text, "the bytes \(bytes) in a field are \(found)")
@@ -64,7 +64,7 @@ extension HTTPTransportConformance {
     static func trailers(_ transport: any HTTPTransport) async throws {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check\r\n\r\n"
         let body = "5\r\nhello\r\n0\r\nX-Check: abc\r\nX-Count: 5\r\n\r\n"
-        try await self.each(transport, answeredBy: self.ending(after: head + body)) { reply in
+        try await self.each(transport, servedBy: self.ending(after: head + body)) { reply in
             try self.expect(reply, 200, "hello", "with trailers")
             let found = ["X-Check", "X-Count"].map { reply.trailers[$0] }
             try self.expect(found == ["abc", "5"], "the trailers are \(found.map { $0 ?? "none" })")
@@ -76,8 +76,8 @@ extension HTTPTransportConformance {
 
     static func unknownCodings(_ transport: any HTTPTransport) async throws {
         for coding in ["x-mux", "gzip, x-mux"] {
-            let answer = self.text(200, "Content-Encoding: \(coding)\r\n", "as it is")
-            try await self.each(transport, answeredBy: self.ending(after: answer)) { reply in
+            let response = self.text(200, "Content-Encoding: \(coding)\r\n", "as it is")
+            try await self.each(transport, servedBy: self.ending(after: response)) { reply in
                 try self.expect(reply, 200, "as it is", "with the coding \(coding)")
                 let found = reply.headers[.contentEncoding] ?? "no coding"
                 try self.expect(found == coding, "the field of the coding \(coding) became \(found)")
@@ -111,7 +111,7 @@ extension HTTPTransportConformance {
 
     /// Whether a transport requests gzip by default; otherwise the transport need not decode gzip.
     private static func asksForGzip(_ transport: any HTTPTransport) async throws -> Bool {
-        try await self.serving(self.answering { _ in self.text() }) { server, url in
+        try await self.serving(self.responding { _ in self.text() }) { server, url in
             _ = try await transport.send(HTTPCall(url: url))
             return server.requests.flatMap { $0.values(of: "Accept-Encoding") }.joined().lowercased().contains("gzip")
         }
@@ -125,14 +125,14 @@ extension HTTPTransportConformance {
 
     static func knownCodings(_ transport: any HTTPTransport) async throws {
         // The caller's `Accept-Encoding` is sent without additions.
-        try await self.serving(self.answering { _ in self.text() }) { server, url in
+        try await self.serving(self.responding { _ in self.text() }) { server, url in
             _ = try await transport.send(HTTPCall(url: url, headers: [.acceptEncoding: "identity"]))
             let found = server.requests.flatMap { $0.values(of: "Accept-Encoding") }
             try self.expect(found == ["identity"], "the server got the codings \(found)")
         }
         guard try await self.asksForGzip(transport) else { return }
         for framing in Framing.allCases {
-            try await self.each(transport, answeredBy: self.gzipped(self.gzip, framing)) { reply in
+            try await self.each(transport, servedBy: self.gzipped(self.gzip, framing)) { reply in
                 try self.expect(reply, 200, self.plain, "with gzip and the framing \(framing)")
             }
         }
@@ -178,23 +178,23 @@ extension HTTPTransportConformance {
 
     // MARK: - Framing
 
-    static func interimAnswers(_ transport: any HTTPTransport) async throws {
+    static func interimResponses(_ transport: any HTTPTransport) async throws {
         let interim = [
             "HTTP/1.1 100 Continue\r\n\r\n",
             "HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\nContent-Length: 7\r\n\r\n",
         ]
-        for answers in [[interim[0]], [interim[1]], [interim[0], interim[1], interim[1]]] {
-            let script = self.ending(after: answers.joined() + self.text(200, "X-Last: 1\r\n", "body"))
-            try await self.each(transport, answeredBy: script) { reply in
-                try self.expect(reply, 200, "body", "after \(answers.count) interim responses")
+        for responses in [[interim[0]], [interim[1]], [interim[0], interim[1], interim[1]]] {
+            let script = self.ending(after: responses.joined() + self.text(200, "X-Last: 1\r\n", "body"))
+            try await self.each(transport, servedBy: script) { reply in
+                try self.expect(reply, 200, "body", "after \(responses.count) interim responses")
                 try self.expect(reply.headers["X-Last"] == "1", "the fields of the response are missing")
                 try self.expect(reply.headers["Link"] == nil, "a field of an interim response is in the response")
             }
         }
     }
 
-    static func answersWithoutBody(_ transport: any HTTPTransport) async throws {
-        let script = self.answering { request in
+    static func responsesWithoutBody(_ transport: any HTTPTransport) async throws {
+        let script = self.responding { request in
             switch request.target {
             case "/head": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-It: 1\r\n\r\n"
             case "/chunked-head": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-It: 1\r\n\r\n"
@@ -228,7 +228,7 @@ extension HTTPTransportConformance {
         let body = String(repeating: "all of it. ", count: 10_000)
         for text in [body, ""] {
             let script = self.ending(after: "HTTP/1.1 200 OK\r\nX-It: 1\r\n\r\n\(text)")
-            try await self.each(transport, answeredBy: script) { try self.expect($0, 200, text, "without a length") }
+            try await self.each(transport, servedBy: script) { try self.expect($0, 200, text, "without a length") }
         }
     }
 
