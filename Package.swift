@@ -79,11 +79,12 @@ let package = Package(
             resources: privacyManifest,
             swiftSettings: settings + [.strictMemorySafety()]
         ),
-        // libcurl and the libraries of content codings, which are opened at run time. It is empty on Apple's platforms.
+        // libcurl, and the libraries of content codings, opened at run time. Both targets are empty on Apple's platforms.
         .target(name: "CMuxCurl"),
+        .target(name: "CMuxDecoder"),
         .target(
             name: "MuxNetwork",
-            dependencies: ["MuxKit", "CMuxCurl"],
+            dependencies: ["MuxKit", "CMuxCurl", "CMuxDecoder"],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

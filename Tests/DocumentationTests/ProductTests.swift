@@ -12,7 +12,7 @@ struct ProductTests {
 
         let ours: Set = [
             "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxTestSupport",
-            "MuxTestNeighbours", "CMuxCurl",
+            "MuxTestNeighbours", "CMuxCurl", "CMuxDecoder",
         ]
         let toolchain: Set = [
             "Foundation", "FoundationNetworking", "Dispatch", "Synchronization", "Testing", "SwiftOverlayShims",

@@ -93,21 +93,6 @@ void mux_name_thread(const char *name);
 // Keeps a broken connection from ending the process, for writes of the calling thread.
 void mux_block_sigpipe(void);
 
-// MARK: - Content codings, by the system's libraries
-
-typedef struct mux_decoder mux_decoder;
-
-enum { MUX_CODING_GZIP = 1, MUX_CODING_DEFLATE = 2, MUX_CODING_BROTLI = 3, MUX_CODING_ZSTD = 4 };
-
-// Whether the library that decodes this coding can be opened.
-int mux_decoder_exists(int coding);
-// A decoder; NULL if the library is not there or there is no memory.
-mux_decoder *mux_decoder_make(int coding);
-void mux_decoder_free(mux_decoder *decoder);
-// Decodes some of the input into the output, and moves both on. 0: go on, 1: the content is complete, -1: it is damaged.
-int mux_decoder_run(
-    mux_decoder *decoder, const uint8_t **input, size_t *input_count, uint8_t *output, size_t capacity, size_t *output_count);
-
 #endif
 
 #ifdef __cplusplus

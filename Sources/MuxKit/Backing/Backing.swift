@@ -42,7 +42,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
     /// The name of an entry in the store; `nil` without a store.
     func name(of key: Key) -> MuxStoreKey? { self.persistence?.name(of: key) }
 
-    /// Looks up an entry that is absent from memory or, in a shared store, not fresh enough, and resumes callers for which the entry is good enough.
+    /// Looks up an entry that is absent from memory or, in a shared store, not fresh enough, and resumes
+    /// callers for which the entry is good enough.
     ///
     /// A call of ``flightEnded(_:)`` must follow at the end of the flight.
     @inlinable
@@ -77,7 +78,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
         case .none: break
         case .disk(let disk): return await disk.memory.repository.clearing(forget) { await disk.remove([key]) }
         case .sharedStore(let shared):
-            return await shared.client.invalidate([.entry(shared.persistence.name(of: key))], after: forget)
+            let scope = MuxShared.Scope.entry(shared.persistence.name(of: key))
+            return .init(failures: await shared.client.invalidate([scope], after: forget))
         }
         forget()
         return MuxRepository.ClearReport()
@@ -91,7 +93,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
         case .none: break
         case .disk(let disk): return await disk.memory.repository.clearing(forget) { await disk.removeDomain() }
         case .sharedStore(let shared):
-            return await shared.client.invalidate([.domain(shared.persistence.domain)], after: forget)
+            let scope = MuxShared.Scope.domain(shared.persistence.domain)
+            return .init(failures: await shared.client.invalidate([scope], after: forget))
         }
         forget()
         return MuxRepository.ClearReport()

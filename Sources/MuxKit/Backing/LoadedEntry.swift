@@ -45,16 +45,17 @@ extension SlotMemory {
             self.told(.loadFailed, key, self.repository.time.now.duration(since: start), because: reason)
             return nil
         }
-        guard stored.schemaVersion <= self.policy.schemaVersion else {
+        guard self.policy.canRead(stored.schemaVersion) else {
             // Written by a later version of the program: neither read nor overwritten.
             self.engine.withState { _ = $0.disk.newer.insert(key) }
             return failed(because: .other("of a later version"))
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
+        let isMigrated = self.policy.migrates(stored.schemaVersion)
         if let selection {
             // A migrated value has no validator, which would identify the requests that may use the value.
-            let isMigrated = stored.schemaVersion < target && stored.validator.map { selection.concerns($0) } ?? false
-            guard !isMigrated, selection.includes(key, stored.validator) else { return nil }
+            let isUnusable = isMigrated && stored.validator.map { selection.concerns($0) } ?? false
+            guard !isUnusable, selection.includes(key, stored.validator) else { return nil }
         }
         let decoded = await Self.decoded(stored.payload.count) { () -> Value? in
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
@@ -82,9 +83,9 @@ extension SlotMemory {
             renewalAge: self.renewalAge(stored.timeToLive, stored.validator),
             stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
             // A migrated value differs from the server's value, so a validator must not revalidate it.
-            validator: stored.schemaVersion < target ? nil : stored.validator,
+            validator: isMigrated ? nil : stored.validator,
             revision: 0,
-            isDirty: stored.schemaVersion < target && isSaved,
+            isDirty: isMigrated && isSaved,
             isPersistent: isSaved
         )
         if let changed = persistence.changedAt?(key), entry.fetchedAt <= changed {

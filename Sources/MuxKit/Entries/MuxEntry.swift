@@ -43,7 +43,8 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// The source of the value.
     public let source: Source
 
-    /// Whether the value is older than its time to live, or than the last refresh, or than the request permits.
+    /// Whether the value is older than its time to live, or than the last refresh, or than the request
+    /// permits.
     public let isStale: Bool
 
     /// The reason for a stale value; `nil` for a fresh value, and for an entry that no request returned.

@@ -46,3 +46,12 @@ public struct MuxMigration: Sendable {
         return payload
     }
 }
+
+extension MuxPolicy {
+    /// Whether entries of a schema version are read; entries of a later version are neither read nor
+    /// overwritten, because a later version of the program has written them.
+    func canRead(_ version: Int) -> Bool { version <= self.schemaVersion }
+
+    /// Whether entries of a schema version are migrated.
+    func migrates(_ version: Int) -> Bool { version < self.schemaVersion }
+}

@@ -4,7 +4,8 @@ import Foundation
 ///
 /// Every member has a default: `.init(timeToLive: .seconds(60))`.
 public struct MuxPolicy: Sendable {
-    /// The name of the multiplexer in events and logs; if `nil`, its `cacheKey` or otherwise the type of its values.
+    /// The name of the multiplexer in events and logs; if `nil`, its `cacheKey` or otherwise the type of its
+    /// values.
     public var name: String?
 
     /// The freshness lifetime of a value, unless the fetch returns another lifetime; 30 minutes.
@@ -17,39 +18,47 @@ public struct MuxPolicy: Sendable {
     /// With jitter, values that were fetched together do not expire together.
     public var timeToLiveJitter: Double
 
-    /// The time after the time to live in which a request gets the stale value at once, and starts a renewal; zero.
+    /// The time after the time to live in which a request gets the stale value at once, and starts a renewal;
+    /// zero.
     public var staleWhileRevalidate: Duration
 
-    /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early renewal.
+    /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early
+    /// renewal.
     ///
-    /// Each value draws a random moment in this window, more often late than early. So values that were fetched together are
-    /// not renewed together.
+    /// Each value draws a random moment in this window, more often late than early. So values that were
+    /// fetched together are not renewed together.
     public var refreshAhead: Duration?
 
     /// How long a failure is remembered; `nil` for a failure that is not remembered.
     ///
     /// Meanwhile only ``RequestOptions/reload`` fetches.
     ///
-    /// Other requests get a value in memory that is good enough, or a stale value if the failure permits; otherwise they get
-    /// the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding failures and the end of a session
-    /// are never remembered. A refresh, a clear or a stored value ends the memory of a failure.
+    /// Other requests get a value in memory that is good enough, or a stale value if the failure permits;
+    /// otherwise they get the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding
+    /// failures and the end of a session are never remembered. A refresh, a clear or a stored value ends the
+    /// memory of a failure.
     public var remembersFailure: @Sendable (any Error) -> Duration?
 
-    /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch; 7 days.
+    /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch; 7
+    /// days.
     public var staleIfError: Duration
 
     /// Whether a stale value may replace an error; ``SilenceableError/isSilenceable(_:)``.
     public var isSilenceable: @Sendable (any Error) -> Bool
 
-    /// The time without another fetch after a failure, while an older value is served; 1 second, zero or less for none.
+    /// The time without another fetch after a failure, while an older value is served; 1 second, zero or less
+    /// for none.
     ///
-    /// - A request for which the older value replaces the failed fetch (``staleIfError``) gets the value without a fetch for that time
-    ///   after each failure.
-    /// - Renewals behind a request (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. This pause doubles with each
-    ///   failure in a row, up to a minute, or up to this time if it is longer. A success ends it.
-    /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both, by an hour at most.
+    /// - A request for which the older value replaces the failed fetch (``staleIfError``) gets the value
+    ///   without a fetch for that time after each failure.
+    /// - Renewals behind a request (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. This
+    ///   pause doubles with each failure in a row, up to a minute, or up to this time if it is longer. A
+    ///   success ends it.
+    /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both,
+    ///   by an hour at most.
     ///
-    /// ``RequestOptions/reload``, a refresh, and a request without any value that may be served fetch in any case.
+    /// ``RequestOptions/reload``, a refresh, and a request without any value that may be served fetch in any
+    /// case.
     public var errorBackoff: Duration
 
     /// What happens to a fetch without callers; cancelled after a second.
@@ -57,37 +66,40 @@ public struct MuxPolicy: Sendable {
 
     /// The time limit of a fetch, including the read of the disk; 60 seconds.
     ///
-    /// At the limit the callers get ``MuxError/timedOut(after:)`` and the fetch is cancelled; a late value is dropped, and the
-    /// next request starts a new fetch. A fetch should not block a thread: the limit does not apply before the first
-    /// suspension.
+    /// At the limit the callers get ``MuxError/timedOut(after:)`` and the fetch is cancelled; a late value is
+    /// dropped, and the next request starts a new fetch. A fetch should not block a thread: the limit does
+    /// not apply before the first suspension.
     public var fetchTimeout: Duration
 
     /// The retries of a failed fetch; `nil` for no retry.
     ///
-    /// All attempts together are one fetch: callers share the outcome, and ``fetchTimeout`` includes the delays. If no attempt
-    /// succeeds, callers get the error of the last attempt. A stale value replaces the failure only after the last attempt;
-    /// limit the wait with ``RequestOptions/within(_:)-swift.type.method``.
+    /// All attempts together are one fetch: callers share the outcome, and ``fetchTimeout`` includes the
+    /// delays. If no attempt succeeds, callers get the error of the last attempt. A stale value replaces the
+    /// failure only after the last attempt; limit the wait with
+    /// ``RequestOptions/within(_:)-swift.type.method``.
     public var retry: RetryPolicy?
 
     /// The maximum number of values of a ``MultiplexerMap`` in memory; 10,000, `nil` for no limit.
     ///
-    /// Above the limit, least used values are evicted (S3-FIFO). With a `cacheKey`, the next request reads an evicted value
-    /// from disk, so an unsaved value stays in memory until its save. If unsaved values fill the memory, the map saves them,
-    /// regardless of the repository's ``MuxRepository/SavePolicy``. If the disk cannot be written, unsaved values are evicted:
-    /// the observer gets an event for each (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport``
-    /// counts them. At most as many failures are remembered for keys without a value. A negative number counts as zero: callers
-    /// share a fetch, and no value is kept.
+    /// Above the limit, least used values are evicted (S3-FIFO). With a `cacheKey`, the next request reads an
+    /// evicted value from disk, so an unsaved value stays in memory until its save. If unsaved values fill
+    /// the memory, the map saves them, regardless of the repository's ``MuxRepository/SavePolicy``. If the
+    /// disk cannot be written, unsaved values are evicted: the observer gets an event for each
+    /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts them. At most as
+    /// many failures are remembered for keys without a value. A negative number counts as zero: callers share
+    /// a fetch, and no value is kept.
     public var maximumCount: Int?
 
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
     ///
-    /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to the callers and
-    /// is not kept.
+    /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to
+    /// the callers and is not kept.
     public var maximumCost: MuxPolicy.CostLimit?
 
     /// The version of the value's format on disk; 1.
     ///
-    /// An entry of an earlier version is migrated, or is a miss. An entry of a later version is a miss and stays on disk.
+    /// An entry of an earlier version is migrated, or is a miss. An entry of a later version is a miss and
+    /// stays on disk.
     public var schemaVersion: Int
 
     /// The migrations of entries from earlier versions; none.
@@ -140,8 +152,8 @@ public struct MuxPolicy: Sendable {
 
     /// The age of an early renewal, selected by `random` (from 0 to 1); `nil` for no early renewal.
     ///
-    /// The lead is exponentially distributed within the window, as in probabilistic early expiration (Vattani, Chierichetti,
-    /// Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
+    /// The lead is exponentially distributed within the window, as in probabilistic early expiration
+    /// (Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
     @usableFromInline
     package func renewalAge(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration? {
         guard let window = self.refreshAhead, window > .zero else { return nil }
@@ -183,8 +195,8 @@ extension MuxPolicy {
         ///
         /// - Parameters:
         ///   - maximum: The maximum total cost of all values; a negative number counts as zero.
-        ///   - cost: Returns the cost of a value; a negative number counts as zero. The map calls `cost` under a lock for each new
-        ///     value, so `cost` must be fast and must not call the map.
+        ///   - cost: Returns the cost of a value; a negative number counts as zero. The map calls `cost`
+        ///     under a lock for each new value, so `cost` must be fast and must not call the map.
         public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
             self.maximum = max(0, maximum)
             self.cost = { ($0 as? Value).map(cost) }

@@ -27,8 +27,8 @@ extension Slot {
     /// The entry for a request; `nil` if the request has to wait, or fails.
     ///
     /// Only this function decides about stale entries, with three exceptions: a request with
-    /// ``RequestOptions/cacheOnly`` gets every entry, callers before a fence get the fenced entry, and callers
-    /// of a finished look-up get the entry of the look-up.
+    /// ``RequestOptions/cacheOnly`` gets every entry, callers before a fence get the fenced entry, and
+    /// callers of a finished look-up get the entry of the look-up.
     @inlinable
     func served(
         on occasion: ServedEntry<Value>.Occasion,

@@ -17,10 +17,12 @@ extension MuxRepository {
         /// (``MuxStoreError/noRoom``), or belonged to a session that another process ended meanwhile
         /// (``MuxError/sessionEnded``).
         ///
-        /// Unless their session ended, these entries stay in memory until an eviction, and the next save tries again.
+        /// Unless their session ended, these entries stay in memory until an eviction, and the next save
+        /// tries again.
         public var failed: [Failure] = []
 
-        /// Entries with a newer value on disk, from another process or from another multiplexer with the same `cacheKey`.
+        /// Entries with a newer value on disk, from another process or from another multiplexer with the same
+        /// `cacheKey`.
         ///
         /// The value in memory is removed; the next request reads the newer value.
         public var superseded: [MuxStoreKey] = []
@@ -30,7 +32,8 @@ extension MuxRepository {
         /// The next save tries again, unless a removal can never succeed.
         public var repairFailures: [any Error] = []
 
-        /// The entries that were not written completely at the time limit, and the entries that changed during the save.
+        /// The entries that were not written completely at the time limit, and the entries that changed
+        /// during the save.
         ///
         /// A write that has begun continues; the next save writes the other entries.
         public var leftOverNames: [MuxStoreKey] = []
@@ -40,8 +43,8 @@ extension MuxRepository {
 
         /// The number of values that were evicted without a save since the previous report.
         ///
-        /// A map keeps its limits (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) even if the disk cannot be written. An
-        /// observer gets an event for each value: ``MuxEvent/Kind/evictedUnsaved``.
+        /// A map keeps its limits (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) even if the disk
+        /// cannot be written. An observer gets an event for each value: ``MuxEvent/Kind/evictedUnsaved``.
         public var letGo = 0
 
         /// Whether the save had no failure, left no entry, and no value was evicted without a save.
@@ -75,8 +78,8 @@ extension MuxRepository {
     public struct ClearReport: Sendable {
         /// Failures on disk, or in the shared store of several machines.
         ///
-        /// Memory is always cleared, this process does not read the remaining files, and the next save or sign-out tries again.
-        /// The repository repeats an invalidation until the shared store confirms it.
+        /// Memory is always cleared, this process does not read the remaining files, and the next save or
+        /// sign-out tries again. The repository repeats an invalidation until the shared store confirms it.
         public var failures: [any Error] = []
 
         package init(failures: [any Error] = []) { self.failures = failures }
@@ -94,17 +97,19 @@ extension MuxRepository {
         /// With any policy, a map also saves when unsaved values reach its ``MuxPolicy/maximumCount``.
         case explicit
 
-        /// At a call, and on Apple platforms when the app enters the background, or a Mac app resigns or quits.
+        /// At a call, and on Apple platforms when the app enters the background, or a Mac app resigns or
+        /// quits.
         ///
-        /// The repository asks the system for background time; it delays the end of an app by at most four seconds. On other
-        /// platforms this is ``explicit``.
+        /// The repository asks the system for background time; it delays the end of an app by at most four
+        /// seconds. On other platforms this is ``explicit``.
         case enteringBackground
 
-        /// Automatically, a delay after the first unsaved value; the save includes all values that arrive in the meantime.
+        /// Automatically, a delay after the first unsaved value; the save includes all values that arrive in
+        /// the meantime.
         ///
-        /// On Apple platforms also at once when the app enters the background. A failed save is repeated after the next change,
-        /// or at a call. The repository retains a multiplexer with unsaved values until the save; if the disk fails, it retains
-        /// at most 1,024 of such multiplexers.
+        /// On Apple platforms also at once when the app enters the background. A failed save is repeated
+        /// after the next change, or at a call. The repository retains a multiplexer with unsaved values
+        /// until the save; if the disk fails, it retains at most 1,024 of such multiplexers.
         case afterFetch(debounce: Duration)
     }
 }
@@ -149,9 +154,11 @@ extension MuxRepository {
         /// Evicted entries.
         public var evictions = 0
 
-        /// The total duration of all fetches, including failed and abandoned fetches, without reads of the disk.
+        /// The total duration of all fetches, including failed and abandoned fetches, without reads of the
+        /// disk.
         ///
-        /// A fetch counts at its end. Parallel fetches count separately, so the total can grow faster than the clock.
+        /// A fetch counts at its end. Parallel fetches count separately, so the total can grow faster than
+        /// the clock.
         public var fetchTime: Duration = .zero
 
         /// Zero counters.
@@ -190,7 +197,8 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// The contents and the activity of all multiplexers, media, caches and runners, and the state of the store.
+    /// The contents and the activity of all multiplexers, media, caches and runners, and the state of the
+    /// store.
     public struct Gauges: Sendable, Equatable {
         /// Values in memory.
         public var entries = 0
@@ -206,11 +214,12 @@ extension MuxRepository {
         /// A sign-in with its update counts as two.
         public var flights = 0
 
-        /// The number of failures of the last save, by a call or by the save policy: ``SaveReport/failed`` and
-        /// ``SaveReport/repairFailures``.
+        /// The number of failures of the last save, by a call or by the save policy: ``SaveReport/failed``
+        /// and ``SaveReport/repairFailures``.
         public var lastSaveFailures = 0
 
-        /// Whether the store still contains entries of an ended session; the next save tries to remove these entries.
+        /// Whether the store still contains entries of an ended session; the next save tries to remove these
+        /// entries.
         public var owesRemoval = false
 
         /// The reason of an outage of the shared store; `nil` without an outage or without a shared store.
@@ -227,7 +236,8 @@ extension MuxRepository {
 
         package init(_ engine: FlightEngine<some Hashable & Sendable, some Sendable, some Sendable>) {
             let occupancy = engine.occupancy
-            // A flight on its caller's task is not in `tasks`, and a flight from before a fence is not in `keys`.
+            // A flight on its caller's task is not in `tasks`, and a flight from before a fence is not in
+            // `keys`.
             (self.waiters, self.flights) = (occupancy.waiters, max(occupancy.tasks, occupancy.keys))
         }
 

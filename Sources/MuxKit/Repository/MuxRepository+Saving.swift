@@ -1,10 +1,12 @@
 extension MuxRepository {
-    /// Writes all values that changed since the last save to disk, in all living multiplexers with a `cacheKey`.
+    /// Writes all values that changed since the last save to disk, in all living multiplexers with a
+    /// `cacheKey`.
     ///
-    /// - Parameter budget: The time limit, including the wait for other operations; `nil` for no limit. The newest entries are
-    ///   written first. At the limit the report lists the unsaved entries; a running write continues, and the next save writes
-    ///   the other entries.
-    /// - Returns: The number of saved entries, and the failures. They can be ignored: the next save tries again.
+    /// - Parameter budget: The time limit, including the wait for other operations; `nil` for no limit. The
+    ///   newest entries are written first. At the limit the report lists the unsaved entries; a running write
+    ///   continues, and the next save writes the other entries.
+    /// - Returns: The number of saved entries, and the failures. They can be ignored: the next save tries
+    ///   again.
     /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
@@ -25,7 +27,8 @@ extension MuxRepository {
         withExtendedLifetime(released) {}  // released outside the lock
     }
 
-    /// After an unsaved change, schedules a save if the policy requires one, and retains `participant` until the save.
+    /// After an unsaved change, schedules a save if the policy requires one, and retains `participant` until
+    /// the save.
     nonisolated func changed(_ participant: any SessionParticipant) {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
         let isFirst = self.registry.withLock { registry -> Bool in
@@ -121,7 +124,8 @@ extension MuxRepository {
         while !rest.isEmpty {
             if let deadline, self.time.now >= deadline { return }
             let next = rest.prefix(portion)
-            // Two multiplexers with the same `cacheKey` can have entries with the same name: the newer entry stays.
+            // Two multiplexers with the same `cacheKey` can have entries with the same name: the newer entry
+            // stays.
             var (newest, older): ([UnsavedEntry], [UnsavedEntry]) = ([], [])
             for entry in next {
                 if names.insert(entry.name).inserted { newest.append(entry) } else { older.append(entry) }
@@ -221,7 +225,8 @@ extension MuxRepository {
                 for entry in entries { unkept[entry.entry.name] = error }
                 return unkept
             }
-            // A partial write does not keep the order of entries with the same name, so only the last entry is written.
+            // A partial write does not keep the order of entries with the same name, so only the last entry
+            // is written.
             var latest: [MuxStoreKey: MuxStoredEntry] = [:]
             for entry in entries { latest[entry.entry.name] = entry.stored }
             let failures = await isolatingFailures(of: Array(latest.values), concernsAll: Self.concernsAll) { part in
@@ -257,7 +262,8 @@ extension MuxRepository {
 
     /// Clears in memory and then on disk, after all earlier operations in the lane.
     ///
-    /// Inside an operation of the store, which may be writing the entries, it clears memory only, and the removal is pending.
+    /// Inside an operation of the store, which may be writing the entries, it clears memory only, and the
+    /// removal is pending.
     ///
     /// - Parameters:
     ///   - forget: Clears memory, and marks the removal as pending.
@@ -308,7 +314,8 @@ extension MuxRepository {
 extension MuxRepository {
     /// Writes entries outside a save; in the lane.
     ///
-    /// Each entry keeps its session epoch, so an entry that was read before a sign-out does not enter the next session.
+    /// Each entry keeps its session epoch, so an entry that was read before a sign-out does not enter the
+    /// next session.
     nonisolated func write(_ entries: [MuxStoredEntry]) async throws {
         try await self.store.save(entries, durability: self.durability)
     }

@@ -27,7 +27,8 @@ extension MuxRepository {
         return entries.map { $0?.sessionEpoch == epoch ? $0 : nil }
     }
 
-    /// Reads an entry on the caller's thread; `nil` if the read might take long, or if the session may have ended.
+    /// Reads an entry on the caller's thread; `nil` if the read might take long, or if the session may have
+    /// ended.
     private nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
         guard let found = self.promptStore?.loadPromptly(name) else { return nil }
         let isPresent = self.registry.withLock { registry in
@@ -78,7 +79,8 @@ extension MuxRepository {
     /// - Parameters:
     ///   - admitsNested: Whether the store may sign out during the operation.
     ///   - operation: The operation.
-    /// - Returns: The result; `nil` if `operation` did not run, because the caller is in an operation without nesting.
+    /// - Returns: The result; `nil` if `operation` did not run, because the caller is in an operation without
+    ///   nesting.
     nonisolated(nonsending) func inLane<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
@@ -88,10 +90,11 @@ extension MuxRepository {
 
     /// Reads the session epoch before the first value is stored, if the store can return it at once.
     ///
-    /// A comparison of epochs detects a sign-out of another process. Without this read, values that were stored before the first
-    /// read would belong to a later session.
+    /// A comparison of epochs detects a sign-out of another process. Without this read, values that were
+    /// stored before the first read would belong to a later session.
     ///
-    /// - Parameter isPlain: Whether the value is kept in memory only: a failed read is not repeated for such a value.
+    /// - Parameter isPlain: Whether the value is kept in memory only: a failed read is not repeated for such
+    ///   a value.
     nonisolated func learnSession(isPlain: Bool) {
         // Under the lock: no other value may be stored before the read.
         self.sessionKnowledge.withLock { knowledge in
@@ -109,7 +112,8 @@ extension MuxRepository {
         }
     }
 
-    /// Whether `epoch`, just read from the store, is the epoch of this process's session; ends the session if `epoch` is later.
+    /// Whether `epoch`, just read from the store, is the epoch of this process's session; ends the session if
+    /// `epoch` is later.
     nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
         let (isPresent, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
@@ -174,12 +178,12 @@ extension MuxRepository {
 
     /// Ends the session in memory; in the lane.
     ///
-    /// First all participants are cleared, then `publish` changes the registry, then waiting callers are resumed: a resumed
-    /// caller finds no value of the session in any participant.
+    /// First all participants are cleared, then `publish` changes the registry, then waiting callers are
+    /// resumed: a resumed caller finds no value of the session in any participant.
     ///
-    /// Token providers are cleared first, then all participants are cleared again in reverse order: a cleared participant may
-    /// have fetched again through a participant that was not cleared yet. Participants that are added in the meantime are
-    /// cleared, too: no value that was fetched before `publish` is kept.
+    /// Token providers are cleared first, then all participants are cleared again in reverse order: a cleared
+    /// participant may have fetched again through a participant that was not cleared yet. Participants that
+    /// are added in the meantime are cleared, too: no value that was fetched before `publish` is kept.
     ///
     /// - Parameters:
     ///   - spared: A participant without values of the session, which is not cleared.
@@ -206,8 +210,9 @@ extension MuxRepository {
 
     /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` ends the session of all users.
     ///
-    /// In the order of registration: first the token, then the calls that may have the token, then the values that the calls
-    /// have fetched. Work that begins in between belongs to the next session, or ends with this session.
+    /// In the order of registration: first the token, then the calls that may have the token, then the values
+    /// that the calls have fetched. Work that begins in between belongs to the next session, or ends with
+    /// this session.
     nonisolated func end(_ user: EndedUser) {
         var answers: [@Sendable () -> Void] = []
         var last: UInt64 = 0
@@ -223,7 +228,8 @@ extension MuxRepository {
         for resumeWaiters in answers { resumeWaiters() }
     }
 
-    /// Calls `body` for each participant that is not plain, including participants that are added in the meantime.
+    /// Calls `body` for each participant that is not plain, including participants that are added in the
+    /// meantime.
     private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
         var last: UInt64 = 0
         while true {
@@ -273,23 +279,25 @@ extension MuxRepository {
     ///
     /// 1. Runners mark their stored tokens as invalid.
     /// 2. The session epoch is raised durably.
-    /// 3. Memory is cleared. Waiting requests throw ``MuxError/sessionEnded``, fetches are cancelled, and callers of runners are
-    ///    signed out.
-    /// 4. All entries in the repository's folder are removed, including entries of multiplexers that this process does not have.
+    /// 3. Memory is cleared. Waiting requests throw ``MuxError/sessionEnded``, fetches are cancelled, and
+    ///    callers of runners are signed out.
+    /// 4. All entries in the repository's folder are removed, including entries of multiplexers that this
+    ///    process does not have.
     /// 5. The tokens of runners are removed.
     /// 6. Values that arrived during these steps are removed.
     ///
-    /// If the process ends in between, the next process reads no entry of the old session and completes the removal.
+    /// If the process ends in between, the next process reads no entry of the old session and completes the
+    /// removal.
     ///
-    /// The sign-out includes every living multiplexer and runner of the repository: registered or not, with a `cacheKey` or
-    /// without, and also if it is initialised or used during the sign-out. A sign-in that begins after step 3 belongs to the
-    /// next session, and its tokens stay.
+    /// The sign-out includes every living multiplexer and runner of the repository: registered or not, with a
+    /// `cacheKey` or without, and also if it is initialised or used during the sign-out. A sign-in that
+    /// begins after step 3 belongs to the next session, and its tokens stay.
     ///
-    /// Other processes that share the folder detect the sign-out at their next access to the disk: the next request without a
-    /// value in memory, or the next save. See <doc:SeveralProcesses>.
+    /// Other processes that share the folder detect the sign-out at their next access to the disk: the next
+    /// request without a value in memory, or the next save. See <doc:SeveralProcesses>.
     ///
-    /// - Returns: The failures. They can be ignored: this process does not read the remaining entries, and the next save tries
-    ///   again.
+    /// - Returns: The failures. They can be ignored: this process does not read the remaining entries, and
+    ///   the next save tries again.
     /// - Complexity: A few file-system calls, for any number of entries.
     @discardableResult
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {
@@ -300,8 +308,8 @@ extension MuxRepository {
             do {
                 let known = self.registry.withLock { $0.sessionEpoch ?? 0 }
                 let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
-                // First, because the system may empty the repository's folder, and remove the epoch. After a failure, the removal
-                // below fails too, and reports the failure.
+                // First, because the system may empty the repository's folder, and remove the epoch. After a
+                // failure, the removal below fails too, and reports the failure.
                 await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
@@ -344,7 +352,8 @@ extension MuxRepository {
 
     /// Signs out: another name of ``clearAll()``.
     ///
-    /// Tokens of the repository's runners are removed, too. ``OAuthDependentRunner/signOut()`` is the same call.
+    /// Tokens of the repository's runners are removed, too. ``OAuthDependentRunner/signOut()`` is the same
+    /// call.
     ///
     /// - Returns: The result of ``clearAll()``.
     @discardableResult
@@ -352,21 +361,23 @@ extension MuxRepository {
 
     /// Removes all values with one of the tags, on this machine and on all machines that share the store.
     ///
-    /// Waiting requests get the value of their fetch, which is not kept. ``MultiplexerMap/CacheKey/init(_:tags:)`` defines the
-    /// tags of a value. Tags need a repository with a ``MuxSharedStore``.
+    /// Waiting requests get the value of their fetch, which is not kept.
+    /// ``MultiplexerMap/CacheKey/init(_:tags:)`` defines the tags of a value. Tags need a repository with a
+    /// ``MuxSharedStore``.
     ///
     /// - Parameter tags: The tags.
-    /// - Returns: The failure. This machine always removes the values, and the repository repeats the call to the store until it
-    ///   succeeds.
+    /// - Returns: The failure. This machine always removes the values, and the repository repeats the call to
+    ///   the store until it succeeds.
     /// - Complexity: O(*n*) in the number of values in memory with the tags, and O(1) in the store.
     @discardableResult
     public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
         guard let sharedStore else { return MuxRepository.ClearReport() }
-        return await sharedStore.invalidate(tags.map { .tag($0) }) {
+        let failures = await sharedStore.invalidate(tags.map { .tag($0) }) {
             for participant in self.concernedParticipants {
                 for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
             }
         }
+        return MuxRepository.ClearReport(failures: failures)
     }
 
     /// Ends the session in this process, because another process has ended all sessions before `epoch`.
@@ -393,7 +404,8 @@ extension MuxRepository {
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false
             }
-            // A process that has raised the epoch also removes the entries, and may have begun the next session.
+            // A process that has raised the epoch also removes the entries, and may have begun the next
+            // session.
             guard found < epoch else { return .success(()) }
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }

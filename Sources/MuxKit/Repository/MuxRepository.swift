@@ -2,23 +2,27 @@ public import Foundation
 
 /// The registry of the multiplexers and runners of one account, for common saves and sign-outs.
 ///
-/// ``shared`` is for an app with one account. Each test, and each of several accounts, needs a separate repository:
+/// ``shared`` is for an app with one account. Each test, and each of several accounts, needs a separate
+/// repository:
 ///
 /// ```swift
 /// let repository = MuxRepository(directory: folder)
 /// let profile = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { try await api.profile() }
 /// ```
 ///
-/// **Concurrent calls.** Saves, removals and sign-outs of one repository run one after another, in the order of the calls.
+/// **Concurrent calls.** Saves, removals and sign-outs of one repository run one after another, in the order
+/// of the calls.
 ///
 /// **Cancellation.** A save or a sign-out that has begun is finished, even if the caller's task is cancelled.
 ///
-/// **After a failure.** Requests continue with memory and the network; reports contain the failures, and the next save tries
-/// again.
+/// **After a failure.** Requests continue with memory and the network; reports contain the failures, and the
+/// next save tries again.
 ///
-/// **On disk.** All entries are in one folder; no file is named after a key. A sign-out first renames the folder.
+/// **On disk.** All entries are in one folder; no file is named after a key. A sign-out first renames the
+/// folder.
 public actor MuxRepository {
-    /// The repository of an app with one account: in the caches folder, or the repository of ``setUpShared(_:)``.
+    /// The repository of an app with one account: in the caches folder, or the repository of
+    /// ``setUpShared(_:)``.
     public static var shared: MuxRepository {
         self.sharedRepository.withLock { shared in
             let repository = shared ?? MuxRepository()
@@ -31,8 +35,8 @@ public actor MuxRepository {
 
     /// Sets ``shared``: at most once, and before its first use.
     ///
-    /// Call this at the start of the program, such as in the initialiser of the app. Global multiplexers are initialised at
-    /// their first use, so they use `repository`.
+    /// Call this at the start of the program, such as in the initialiser of the app. Global multiplexers are
+    /// initialised at their first use, so they use `repository`.
     ///
     /// ```swift
     /// try MuxRepository.setUpShared(
@@ -40,7 +44,8 @@ public actor MuxRepository {
     /// )
     /// ```
     ///
-    /// - Parameter repository: The repository, with the folder, limits, save policy and observer of the program.
+    /// - Parameter repository: The repository, with the folder, limits, save policy and observer of the
+    ///   program.
     /// - Throws: ``MuxError/sharedRepositoryInUse``, without a change, if ``shared`` was set or used before.
     public static func setUpShared(_ repository: MuxRepository) throws(MuxError) {
         try self.sharedRepository.withLock { (shared: inout MuxRepository?) throws(MuxError) in
@@ -89,13 +94,16 @@ public actor MuxRepository {
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
         /// The epoch of this process's session, after the first read.
         var sessionEpoch: UInt64?
-        /// Whether another process has ended the session, and this process is about to end it; meanwhile no entry is read from disk.
+        /// Whether another process has ended the session, and this process is about to end it; meanwhile no
+        /// entry is read from disk.
         var isEnding = false
-        /// Whether a sign-out failed to raise the epoch on disk; the entries on disk belong to an ended session.
+        /// Whether a sign-out failed to raise the epoch on disk; the entries on disk belong to an ended
+        /// session.
         var owesSignOut = false
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
-        /// Participants with unsaved values for the scheduled save, retained because users may have released them.
+        /// Participants with unsaved values for the scheduled save, retained because users may have released
+        /// them.
         var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
         /// The number of failures of the last save.
         var lastSaveFailures = 0
@@ -108,12 +116,12 @@ public actor MuxRepository {
     /// Makes a repository with entries in a folder.
     ///
     /// - Parameters:
-    ///   - directory: The folder, created at the first use; `nil` for a folder of this app in the caches folder. The folder must
-    ///     belong to the user of the process, and only this user may have write permission; otherwise no entry is read or saved,
-    ///     and reports and ``MuxEvent/Kind/storageFailed`` contain the reason. The folder of an app group shares entries between
-    ///     processes.
-    ///   - byteLimit: The maximum size of the entries on disk in bytes; 100 million, `nil` for no limit. After each save the
-    ///     least recently used entries are evicted.
+    ///   - directory: The folder, created at the first use; `nil` for a folder of this app in the caches
+    ///     folder. The folder must belong to the user of the process, and only this user may have write
+    ///     permission; otherwise no entry is read or saved, and reports and ``MuxEvent/Kind/storageFailed``
+    ///     contain the reason. The folder of an app group shares entries between processes.
+    ///   - byteLimit: The maximum size of the entries on disk in bytes; 100 million, `nil` for no limit.
+    ///     After each save the least recently used entries are evicted.
     ///   - durability: The durability of a save.
     ///   - savePolicy: The times of saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
@@ -168,16 +176,19 @@ public actor MuxRepository {
         )
     }
 
-    /// Makes a repository with entries that several machines share: one fetch and one invalidation for all machines.
+    /// Makes a repository with entries that several machines share: one fetch and one invalidation for all
+    /// machines.
     ///
-    /// Values of multiplexers with a `cacheKey` are in memory and in the shared store, and not on disk: saves do nothing.
-    /// See <doc:SeveralMachines>.
+    /// Values of multiplexers with a `cacheKey` are in memory and in the shared store, and not on disk: saves
+    /// do nothing. See <doc:SeveralMachines>.
     ///
     /// - Parameters:
-    ///   - sharedStore: The connection of this machine to the shared store; no other repository may use the connection.
+    ///   - sharedStore: The connection of this machine to the shared store; no other repository may use the
+    ///     connection.
     ///   - policy: The limits of calls to the store.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
-    ///   - clock: Measures ages inside the process. The store measures the ages of entries from other machines.
+    ///   - clock: Measures ages inside the process. The store measures the ages of entries from other
+    ///     machines.
     ///   - wallTime: Returns the time of day.
     public init(
         sharedStore: any MuxSharedStore,
@@ -308,8 +319,9 @@ extension MuxRepository: Inspectable {
 
     /// Removes values from memory, in all living multiplexers, maps and caches of this repository.
     ///
-    /// Unsaved values stay in memory, saved values are read from disk at the next request, and other values are fetched again.
-    /// Running fetches continue. On Apple platforms a memory warning of the system has this effect.
+    /// Unsaved values stay in memory, saved values are read from disk at the next request, and other values
+    /// are fetched again. Running fetches continue. On Apple platforms a memory warning of the system has
+    /// this effect.
     ///
     /// - Complexity: O(*n*) in the number of values in memory.
     public nonisolated func clearMemory() {
@@ -318,11 +330,12 @@ extension MuxRepository: Inspectable {
 }
 
 extension MuxRepository {
-    /// The folder for files of the session, in the app's caches folder: a separate folder for each folder of a store.
+    /// The folder for files of the session, in the app's caches folder: a separate folder for each folder of
+    /// a store.
     ///
-    /// Repositories with different folders, such as of accounts, share no files; nor do processes that share a store's folder.
-    /// A folder is identified by its path relative to the home folder, which an update of an app moves, or otherwise by its
-    /// path.
+    /// Repositories with different folders, such as of accounts, share no files; nor do processes that share
+    /// a store's folder. A folder is identified by its path relative to the home folder, which an update of
+    /// an app moves, or otherwise by its path.
     ///
     /// - Parameters:
     ///   - kind: The kind of files.
@@ -354,7 +367,8 @@ extension MuxRepository {
 @usableFromInline
 package struct RepositoryChoice: Sendable {
     @usableFromInline package let repository: MuxRepository
-    /// The dependency's repository, if it differs: a sign-out of either repository would not end the session of the other.
+    /// The dependency's repository, if it differs: a sign-out of either repository would not end the session
+    /// of the other.
     private let other: MuxRepository?
     private let isReported = Locked(false)
 
@@ -378,7 +392,8 @@ package struct RepositoryChoice: Sendable {
     /// Whether the dependency belongs to the session of another repository.
     @usableFromInline package var isMismatch: Bool { self.other != nil }
 
-    /// Refuses a request if the dependency belongs to the session of another repository; reports this to observers once.
+    /// Refuses a request if the dependency belongs to the session of another repository; reports this to
+    /// observers once.
     ///
     /// - Throws: ``MuxError/repositoryMismatch``.
     @usableFromInline

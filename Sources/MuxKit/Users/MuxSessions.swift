@@ -127,8 +127,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - policy: The policy of token fetches, and the maximum number of tokens; start from
     ///     ``MuxPolicy/tokens``.
     ///     - A token with a known end (``ExpiringDependency``) is used until its end. A call in the last
-    ///       ``MuxPolicy/refreshAhead`` before the end, at most half the life of a new token, starts a renewal
-    ///       in the background.
+    ///       ``MuxPolicy/refreshAhead`` before the end, at most half the life of a new token, starts a
+    ///       renewal in the background.
     ///     - A token without a known end, or a new token that seems to have ended because the clocks
     ///       disagree, is used for ``MuxPolicy/timeToLive``.
     ///     - The policy's limits for stale values and ``MuxPolicy/isSilenceable`` have no effect.
@@ -433,7 +433,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             self.end(ExactKey(user))
             return MuxRepository.ClearReport()
         }
-        return await sharedStore.invalidate([.tag(self.tag(user))]) { self.end(ExactKey(user)) }
+        let failures = await sharedStore.invalidate([.tag(self.tag(user))]) { self.end(ExactKey(user)) }
+        return MuxRepository.ClearReport(failures: failures)
     }
 
     private func end(_ user: ExactKey<UserID>) { self.repository.end(EndedUser(user, of: self.group)) }

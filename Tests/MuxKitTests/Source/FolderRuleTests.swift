@@ -10,8 +10,8 @@ struct FolderRuleTests {
     /// A folder in another one, such as `Store/Journal`, is part of that one.
     private static let order: [String: [String]] = [
         "MuxKit": [
-            "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "SharedStore", "Repository",
-            "Dependency", "Entries", "Backing", "Multiplexer", "Users", "OAuth",
+            "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "Events", "SharedStore",
+            "Repository", "Dependency", "Entries", "Backing", "Multiplexer", "Users", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Interceptors", "Caching", "Client", "OAuth", "Media"],
         "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback"],

@@ -214,7 +214,7 @@ extension DiskBacking {
         let (engine, repository) = (self.memory.engine, self.memory.repository)
         let unseen = engine.withState { $0.disk.unseen }
         guard !unseen.isEmpty else { return }
-        let latest = self.memory.policy.schemaVersion
+        let policy = self.memory.policy
         var newer: [Key] = []
         var found: [(key: Key, fetchedAt: Date)] = []
         var seen: [Key] = []
@@ -225,7 +225,11 @@ extension DiskBacking {
                 seen.append(key)
                 failuresInARow = 0
                 guard let stored else { continue }
-                if stored.schemaVersion > latest { newer.append(key) } else { found.append((key, stored.fetchedAt)) }
+                if policy.canRead(stored.schemaVersion) {
+                    found.append((key, stored.fetchedAt))
+                } else {
+                    newer.append(key)
+                }
             } catch {
                 made.failures.append(error)
                 failuresInARow += 1

@@ -70,7 +70,7 @@ extension SharedStoreBacking {
     ) async -> SharedOutcome<Value> {
         let asked = self.memory.repository.time.now
         let found = await self.client.load([name], within: limit)?.first ?? nil
-        guard let found, found.schemaVersion <= self.memory.policy.schemaVersion, found.isFresh(nil),
+        guard let found, self.memory.policy.canRead(found.schemaVersion), found.isFresh(nil),
             found.age < asked.duration(since: began),
             let newer = await self.loaded(found, at: asked, key)
         else { return .notShared }

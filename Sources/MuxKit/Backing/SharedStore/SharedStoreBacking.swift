@@ -79,7 +79,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 return LookUp(isOver: found.isOver, loaded: found.loaded ?? loaded)
             case .entry(let entry):
                 let isJoined = waits.map { entry.age <= time.now.duration(since: $0.since) } ?? false
-                guard entry.schemaVersion <= policy.schemaVersion, isJoined || !wantsNewer else {
+                guard policy.canRead(entry.schemaVersion), isJoined || !wantsNewer else {
                     return LookUp(loaded: loaded)
                 }
                 let last = isJoined ? waits?.last ?? 0 : 0
@@ -89,7 +89,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 // After a fence (`found` without a slot), the claim is repeated.
                 if found == nil || found?.loaded != nil { (wantsNewer, waits) = (true, nil) }
             case .granted(let ticket, let entry):
-                guard entry?.schemaVersion ?? 0 <= policy.schemaVersion else {
+                guard entry.map({ policy.canRead($0.schemaVersion) }) ?? true else {
                     // A later version of the program wrote the entry, which must not be overwritten.
                     client.giveUp(ticket)
                     return LookUp(loaded: loaded)
@@ -213,7 +213,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             renewalAge: self.memory.renewalAge(timeToLive, entry.validator),
             stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
             // A migrated value differs from the server's value, so a validator must not revalidate it.
-            validator: entry.schemaVersion < self.memory.policy.schemaVersion ? nil : entry.validator,
+            validator: self.memory.policy.migrates(entry.schemaVersion) ? nil : entry.validator,
             revision: own.revision
         )
         return self.answer(key, flight, keeping: renewed, entry.digest, upTo: last)
@@ -227,7 +227,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         _ flight: FlightID,
         _ known: Known
     ) async -> FormerSlot<Value>? {
-        guard let entry, entry.schemaVersion <= self.memory.policy.schemaVersion else { return nil }
+        guard let entry, self.memory.policy.canRead(entry.schemaVersion) else { return nil }
         if let own = known.entry, asked.duration(since: own.fetchedAt) <= entry.age { return nil }
         return await self.adopt(entry, at: asked, key, flight, known)?.loaded
     }
@@ -299,7 +299,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         let asked = self.memory.repository.time.now
         let before = self.memory.engine.withState { ($0.session, $0.clears) }
         guard let entry = await self.client.load([self.name(of: key)])?.first ?? nil,
-            entry.schemaVersion <= self.memory.policy.schemaVersion,
+            self.memory.policy.canRead(entry.schemaVersion),
             let loaded = await self.loaded(entry, at: asked, key),
             self.memory.engine.withState({ ($0.session, $0.clears) }) == before
         else { return nil }

@@ -1,5 +1,5 @@
 #if os(Linux)
-import CMuxCurl
+import CMuxDecoder
 import Foundation
 import MuxKit
 

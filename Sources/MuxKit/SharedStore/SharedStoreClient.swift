@@ -45,7 +45,7 @@ package final class SharedStoreClient: Sendable {
         self.random = random
         self.spawn = spawn
         self.observer = observer
-        var options = RetryBudget.Options()
+        var options = RetryBudget.Limits()
         options.failuresToOpen = 1
         // Machines that lose the store at the same time call the store again at different times.
         options.pause = .saturating(seconds: policy.pause.secondsValue * (0.5 + random() / 2))
@@ -407,20 +407,18 @@ package final class SharedStoreClient: Sendable {
     /// - Parameters:
     ///   - scopes: The scopes.
     ///   - forget: Removes the entries of this process.
-    /// - Returns: A report with the failure; the invalidations are repeated until the store confirms them.
-    func invalidate(
-        _ scopes: [MuxShared.Scope],
-        after forget: @Sendable () -> Void
-    ) async -> MuxRepository.ClearReport {
+    /// - Returns: The failure, or an empty array; the invalidations are repeated until the store confirms
+    ///   them.
+    func invalidate(_ scopes: [MuxShared.Scope], after forget: @Sendable () -> Void) async -> [any Error] {
         self.owe(scopes)
         forget()
         // Again: a fetch may have begun in between, and must not put its value.
         self.owe(scopes)
         do {
             try await self.settle(scopes)
-            return MuxRepository.ClearReport()
+            return []
         } catch {
-            return MuxRepository.ClearReport(failures: [error])
+            return [error]
         }
     }
 

@@ -21,7 +21,8 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchRetried
         /// A fetch returned a value.
         case fetched
-        /// A fetch failed. A fetch beyond its time limit is reported at its end, perhaps after its callers have returned.
+        /// A fetch failed. A fetch beyond its time limit is reported at its end, perhaps after its callers
+        /// have returned.
         case fetchFailed
         /// A request returned a stale value; an event for its source is sent as well.
         case servedStale
@@ -35,7 +36,8 @@ public struct MuxEvent: Sendable, Equatable {
         case evictedUnsaved
         /// The session ended.
         case sessionEnded
-        /// Two living multiplexers have the same `cacheKey`: they share entries on disk, and the later save wins.
+        /// Two living multiplexers have the same `cacheKey`: they share entries on disk, and the later save
+        /// wins.
         case cacheKeyShared
         /// The repository of a multiplexer differs from the repository of its dependency: requests fail with
         /// ``MuxError/repositoryMismatch``.
@@ -50,24 +52,26 @@ public struct MuxEvent: Sendable, Equatable {
         case updated
         /// An update of a dependency failed or was refused; the previous dependency may still be used.
         case updateFailed
-        /// A previous process started a renewal of the tokens and stored no new tokens; this process tries the stored tokens.
+        /// A previous process started a renewal of the tokens and stored no new tokens; this process tries
+        /// the stored tokens.
         case updateInterrupted
-        /// Data could not be stored on disk or looked up, and work continues without: see ``MuxEvent/problem``. The event is sent
-        /// once, and again only after a success.
+        /// Data could not be stored on disk or looked up, and work continues without: see
+        /// ``MuxEvent/problem``. The event is sent once, and again only after a success.
         case storageFailed
         /// The shared store became unavailable, or the ``MuxEvent/reason`` of the outage changed.
         case sharedStoreUnavailable
         /// The shared store is available again.
         case sharedStoreAvailable
-        /// The shared store refused an entry, or the invalidation of an entry: only this machine has the entry.
+        /// The shared store refused an entry, or the invalidation of an entry: only this machine has the
+        /// entry.
         case notShared
     }
 
     /// The kind of the decision.
     public let kind: Kind
 
-    /// The source of the event: the name in the policy of a multiplexer or runner, otherwise its `cacheKey`, otherwise the
-    /// type of its values; `nil` for a repository.
+    /// The source of the event: the name in the policy of a multiplexer or runner, otherwise its `cacheKey`,
+    /// otherwise the type of its values; `nil` for a repository.
     public let name: String?
 
     /// The multiplexer's `cacheKey`, if present.
@@ -76,12 +80,12 @@ public struct MuxEvent: Sendable, Equatable {
     /// The entry's key as text, if present; never a value, a token or the text of an error.
     public let key: String?
 
-    /// The duration, for ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched``, ``Kind/fetchFailed``, ``Kind/updated`` and
-    /// ``Kind/updateFailed``; `nil` for other kinds.
+    /// The duration, for ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched``, ``Kind/fetchFailed``,
+    /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for other kinds.
     public let duration: Duration?
 
-    /// The reason of the failure, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``, ``Kind/updateFailed``,
-    /// ``Kind/sharedStoreUnavailable`` and ``Kind/notShared``.
+    /// The reason of the failure, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``,
+    /// ``Kind/updateFailed``, ``Kind/sharedStoreUnavailable`` and ``Kind/notShared``.
     public let reason: MuxEvent.Reason?
 
     /// A description of the failure, for ``Kind/storageFailed``; never a value, a token or a path.
@@ -111,11 +115,12 @@ public struct MuxEvent: Sendable, Equatable {
 public protocol MuxObserver: Sendable {
     /// Whether the observer gets ``MuxEvent/Kind/hit`` events; `true` by default.
     ///
-    /// Multiplexers read this property at their initialisation. Most requests are hits, and an event takes longer than a hit;
-    /// ``MuxRepository/Statistics/hits`` counts hits in any case.
+    /// Multiplexers read this property at their initialisation. Most requests are hits, and an event takes
+    /// longer than a hit; ``MuxRepository/Statistics/hits`` counts hits in any case.
     var observesHits: Bool { get }
 
-    /// Called after each decision, on the deciding thread and outside all locks: keep the implementation short.
+    /// Called after each decision, on the deciding thread and outside all locks: keep the implementation
+    /// short.
     func observe(_ event: MuxEvent)
 }
 
@@ -130,8 +135,8 @@ extension MuxObserver {
 extension MuxEvent {
     /// The class of an error, for counters and logs, without secrets.
     ///
-    /// An app's own error has a status if it is a ``RetryableError`` whose advice has a status, and is ``connection`` if it is
-    /// a ``ConnectivityError`` with a connectivity failure.
+    /// An app's own error has a status if it is a ``RetryableError`` whose advice has a status, and is
+    /// ``connection`` if it is a ``ConnectivityError`` with a connectivity failure.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif

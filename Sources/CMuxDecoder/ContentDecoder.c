@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "CMuxCurl.h"
+#include "CMuxDecoder.h"
 
 #if defined(__linux__)
 
