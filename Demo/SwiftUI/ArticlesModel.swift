@@ -16,13 +16,13 @@ nonisolated struct Article: Codable, Sendable, Identifiable {
 /// The requests of the sample: two of them, in the words of its server.
 nonisolated struct ArticlesAPI: Sendable {
     private nonisolated struct GetArticles: HTTPRequest {
-        var endPoint: HTTPEndPoint
+        var endpoint: HTTPEndpoint
         var method: HTTPMethod { .get }
         typealias Output = [Article]
     }
 
     private nonisolated struct PostForTokens: HTTPRequest {
-        var endPoint: HTTPEndPoint
+        var endpoint: HTTPEndpoint
         var fields: HTTPQuery
         var method: HTTPMethod { .post }
         var body: HTTPBody? { .form(self.fields) }
@@ -45,17 +45,17 @@ nonisolated struct ArticlesAPI: Sendable {
     }
 
     private let client = HTTPClient()
-    private let base: HTTPEndPoint
+    private let base: HTTPEndpoint
 
-    init(_ server: URL) throws { self.base = try HTTPEndPoint(server) }
+    init(_ server: URL) throws { self.base = try HTTPEndpoint(server) }
 
     func articles(token: String) async throws -> [Article] {
-        try await self.client.output(of: GetArticles(endPoint: self.base.appending("/articles")), token: token)
+        try await self.client.output(of: GetArticles(endpoint: self.base.appending("/articles")), token: token)
     }
 
     func signIn(_ credentials: SignInPrompt.Credentials) async throws -> OAuthSignIn<String, String> {
         let fields: HTTPQuery = ["user": credentials.name, "password": credentials.password]
-        let request = PostForTokens(endPoint: self.base.appending("/sign-in"), fields: fields)
+        let request = PostForTokens(endpoint: self.base.appending("/sign-in"), fields: fields)
         let tokens = try await self.client.output(of: request)
         return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
     }
@@ -63,7 +63,7 @@ nonisolated struct ArticlesAPI: Sendable {
     func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {
         let fields: HTTPQuery = ["grant_type": "refresh_token", "refresh_token": token]
         do {
-            let request = PostForTokens(endPoint: self.base.appending("/token"), fields: fields)
+            let request = PostForTokens(endpoint: self.base.appending("/token"), fields: fields)
             let tokens = try await self.client.output(of: request)
             return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
         } catch let error as HTTPError where error.serverError(as: Problem.self)?.error == "invalid_grant" {

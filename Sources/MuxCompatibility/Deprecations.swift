@@ -116,6 +116,16 @@ extension HTTPMethod {
     public static var OPTIONS: HTTPMethod { .options }
 }
 
+/// Moose's spelling of `HTTPEndpoint`.
+@available(*, deprecated, renamed: "HTTPEndpoint")
+public typealias HTTPEndPoint = HTTPEndpoint
+
+extension HTTPRequest {
+    /// Moose's spelling of `endpoint`.
+    @available(*, deprecated, renamed: "endpoint")
+    public var endPoint: HTTPEndpoint { self.endpoint }
+}
+
 extension HTTPHost {
     /// Moose's spelling of `HTTPHost/init(_:)`.
     @available(*, deprecated, renamed: "init(_:)")

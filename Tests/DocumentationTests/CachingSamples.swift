@@ -7,7 +7,7 @@ import MuxNetwork
 func cachedRequests(_ client: HTTPClient) async throws {
     struct GetUser: HTTPRequest {
         var id: String
-        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+        var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
         var method: HTTPMethod { .get }
         var pathValues: [String: String] { ["id": self.id] }
         typealias Output = User
@@ -28,7 +28,7 @@ func wholeAnswers() async throws {
 }
 
 func wholeAnswersOnDisk() {
-    var options = CachingTransport.Options()
+    var options = CachingTransport.Configuration()
     options.cacheKey = "HTTP"
     options.diskLimit = 100 << 20
     let client = HTTPClient(transport: .caching(options: options))

@@ -43,7 +43,7 @@ func boundedMap(_ url: URL) async throws {
 }
 
 func answersOnDisk() async throws {
-    var options = CachingTransport.Options()
+    var options = CachingTransport.Configuration()
     options.cacheKey = "HTTP"  // without a name everything stays in memory
     options.memoryLimit = 16 << 20
     options.diskLimit = 256 << 20
@@ -88,7 +88,7 @@ struct OrderProblem: Decodable, Sendable {
 
 struct GetOrders: HTTPRequest {
     var customer: String
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/customers/{id}/orders") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/customers/{id}/orders") }
     var method: HTTPMethod { .get }
     var pathValues: [String: String] { ["id": self.customer] }
     var queryItems: HTTPQuery { ["sort": "date"] }
@@ -98,7 +98,7 @@ struct GetOrders: HTTPRequest {
 
 struct PostOrder: HTTPRequest {
     var order: Order
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/orders") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/orders") }
     var method: HTTPMethod { .post }
     var body: HTTPBody? { .json(self.order) }
     var mapper: HTTPMapper<Order> { .json(errors: OrderProblem.self, dates: .secondsSince1970) }
@@ -250,7 +250,7 @@ struct ComingFromSamplesTests {
         #expect(try await transport.send(HTTPCall(url: url)).status == 200)
         #expect(try await transport.send(HTTPCall(url: url)).status == 200)
         #expect(scripted.calls.count == 1)
-        await transport.remove(url)
+        await transport.clear(url)
         #expect(try await transport.send(HTTPCall(url: url)).status == 200)
         #expect(scripted.calls.count == 2)
     }

@@ -73,7 +73,7 @@ struct DemoKillsTests {
             var act, text, result: String
         }
 
-        var endPoint: HTTPEndPoint
+        var endpoint: HTTPEndpoint
         var method: HTTPMethod { .post }
     }
 
@@ -90,10 +90,10 @@ struct DemoKillsTests {
         defer { process.terminate() }
         let text = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
         let url = try #require(text.firstMatch(of: /http:\S+:[0-9]+/).flatMap { URL(string: String($0.output)) })
-        let endPoint = try HTTPEndPoint(url)
+        let endpoint = try HTTPEndpoint(url)
         let client = HTTPClient()
         try await body { act in
-            let press = Press(endPoint: endPoint.appending("/act/\(act)"))
+            let press = Press(endpoint: endpoint.appending("/act/\(act)"))
             return try await client.response(to: press, headers: ["Origin": url.absoluteString])
         }
     }

@@ -13,9 +13,9 @@ struct City: Codable, Identifiable, Sendable {
 }
 
 struct GetCity: HTTPRequest {
-    var service: HTTPEndPoint
+    var service: HTTPEndpoint
     var id: Int
-    var endPoint: HTTPEndPoint { self.service.appending("/places/\(self.id)") }
+    var endpoint: HTTPEndpoint { self.service.appending("/places/\(self.id)") }
     var method: HTTPMethod { .get }
     typealias Output = City
 }
@@ -41,7 +41,7 @@ struct Weather {
         )
 
         // The cities: fetched with the token, once for all callers, kept in memory and on disk.
-        let place = try HTTPEndPoint(service)
+        let place = try HTTPEndpoint(service)
         let client = HTTPClient(authenticator: session)
         let cities = client.multiplexerMap(cacheKey: "Cities") { id in GetCity(service: place, id: id) }.register()
 

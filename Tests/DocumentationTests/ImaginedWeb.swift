@@ -5,19 +5,19 @@ import MuxNetwork
 // What a reader imagines around the samples about requests, media and retries.
 
 struct GetProfile: HTTPRequest {
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/profile") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/profile") }
     var method: HTTPMethod { .get }
     typealias Output = Profile
 }
 
 struct GetUserInfo: HTTPRequest {
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/user") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/user") }
     var method: HTTPMethod { .get }
     typealias Output = User
 }
 
-extension HTTPEndPoint {
-    nonisolated static let photos = HTTPEndPoint(scheme: .https, host: "api.domain.com", path: "/photos")
+extension HTTPEndpoint {
+    nonisolated static let photos = HTTPEndpoint(scheme: .https, host: "api.domain.com", path: "/photos")
 }
 
 struct Page: Codable, Sendable {}

@@ -6,7 +6,7 @@ import MuxNetwork
 
 func webLandingPage(_ oauth: OAuthDependentRunner<JSONWebToken, String>) async throws {
     struct GetUser: HTTPRequest {
-        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+        var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
         var method: HTTPMethod { .get }
         typealias Output = User
     }
@@ -17,7 +17,7 @@ func webLandingPage(_ oauth: OAuthDependentRunner<JSONWebToken, String>) async t
 }
 
 struct GetUser: HTTPRequest {
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
     var method: HTTPMethod { .get }
     typealias Output = User
 }
@@ -30,7 +30,7 @@ func requestOfTwoMembers() async throws {
 
 struct PostPhoto: HTTPRequest {
     var photo: Data
-    var endPoint: HTTPEndPoint { .photos }
+    var endpoint: HTTPEndpoint { .photos }
     var method: HTTPMethod { .post }
     var queryItems: HTTPQuery { ["album": "a+b & c"] }  // ?album=a%2Bb%20%26%20c
     var headers: HTTPHeaders { [.acceptLanguage: "uk"] }
@@ -43,14 +43,14 @@ struct PostPhoto: HTTPRequest {
 }
 
 struct GetPhoto: HTTPRequest {
-    var endPoint: HTTPEndPoint { .photos }
+    var endpoint: HTTPEndpoint { .photos }
     var method: HTTPMethod { .get }
     var mapper: HTTPMapper<Photo> { .json(dates: .millisecondsSince1970) }
 }
 
 func requestToTextOfRunTime(_ text: String, _ url: URL) throws {
     let path = HTTPPath(segments: text.split(separator: "/").map(String.init))  // "tea/green leaf" is /tea/green%20leaf
-    let place = try HTTPEndPoint(url).appending(path)
+    let place = try HTTPEndpoint(url).appending(path)
     _ = place
 }
 
@@ -102,7 +102,7 @@ func serverError(_ client: HTTPClient) async throws {
 }
 
 struct GetReport: HTTPRequest {
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/report") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/report") }
     var method: HTTPMethod { .get }
     var mapper: HTTPMapper<Data> {
         .init(output: { $0.body }, serverError: { String(decoding: $0.body, as: UTF8.self) })
@@ -110,7 +110,7 @@ struct GetReport: HTTPRequest {
 }
 
 struct GetAccount: MuxNetwork.HTTPRequest {
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/me") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/me") }
     var method: HTTPMethod { .get }
     typealias Output = Profile
 }

@@ -53,17 +53,17 @@ struct ServiceOnLoopbackTests {
     }
 
     struct GetNotes: HTTPRequest {
-        var service: HTTPEndPoint
-        var endPoint: HTTPEndPoint { self.service.appending("/notes") }
+        var service: HTTPEndpoint
+        var endpoint: HTTPEndpoint { self.service.appending("/notes") }
         var method: HTTPMethod { .get }
         typealias Output = [Note]
     }
 
     @Test func `a session that the server revokes leads to one sign-in`() async throws {
         let clock = VirtualClock()
-        var options = FakeOAuthServer.Options()
-        options.accessLifetime = .seconds(60)
-        let oauth = FakeOAuthServer(users: ["alice": "secret"], options: options, clock: clock)
+        var configuration = FakeOAuthServer.Configuration()
+        configuration.accessLifetime = .seconds(60)
+        let oauth = FakeOAuthServer(users: ["alice": "secret"], configuration: configuration, clock: clock)
         let backend = try LoopbackBackend(oauth: oauth, places: [Note]()) { request in
             guard request.method == "GET", request.path == "/notes" else { return nil }  // the backend answers
             guard oauth.authorize(request.bearerToken ?? "") != nil else {
@@ -82,7 +82,7 @@ struct ServiceOnLoopbackTests {
             }
         )
         let client = HTTPClient(authenticator: session)
-        let notes = try GetNotes(service: HTTPEndPoint(url))
+        let notes = try GetNotes(service: HTTPEndpoint(url))
 
         #expect(try await client.output(of: notes).count == 1)  // signs in
         clock.advance(by: .seconds(60))

@@ -6,11 +6,11 @@ import Testing
 struct FakeOAuthServerTests {
     let clock = VirtualClock()
 
-    private func server(_ change: (inout FakeOAuthServer.Options) -> Void = { _ in }) -> FakeOAuthServer {
-        var options = FakeOAuthServer.Options()
-        options.accessLifetime = .seconds(10)
-        change(&options)
-        return FakeOAuthServer(users: ["alice": "a", "bob": "b"], options: options, clock: self.clock)
+    private func server(_ change: (inout FakeOAuthServer.Configuration) -> Void = { _ in }) -> FakeOAuthServer {
+        var configuration = FakeOAuthServer.Configuration()
+        configuration.accessLifetime = .seconds(10)
+        change(&configuration)
+        return FakeOAuthServer(users: ["alice": "a", "bob": "b"], configuration: configuration, clock: self.clock)
     }
 
     @Test func `P-04 the fake OAuth server knows whose token it is`() async throws {
@@ -69,9 +69,9 @@ struct FakeOAuthServerTests {
     }
 
     @Test func `P-04 refresh tokens can live for a while and can stay the same`() async throws {
-        let server = self.server { options in
-            options.rotatesRefreshTokens = false
-            options.refreshLifetime = .seconds(100)
+        let server = self.server { configuration in
+            configuration.rotatesRefreshTokens = false
+            configuration.refreshLifetime = .seconds(100)
         }
         let tokens = try await server.signIn(user: "alice", password: "a")
 

@@ -21,7 +21,7 @@ final class FaultyTransport: HTTPTransport {
     private let base: SystemTransport
     private let last = Locked<HTTPReply?>(nil)
 
-    init(_ fault: Fault?, _ options: HTTPTransportOptions) {
+    init(_ fault: Fault?, _ options: HTTPTransportConfiguration) {
         var options = options
         switch fault {
         case .hasNoBodyLimit: options.maximumBodySize = 1 << 30

@@ -28,12 +28,12 @@ struct LoopbackBackendTests {
     }
 
     private struct Ask<Output: Decodable & Sendable>: HTTPRequest {
-        var endPoint: HTTPEndPoint
+        var endpoint: HTTPEndpoint
         var method = HTTPMethod.get
         var body: HTTPBody?
 
         init(_ base: URL, _ path: HTTPPath, as type: Output.Type = Output.self) throws {
-            self.endPoint = try HTTPEndPoint(base).appending(path)
+            self.endpoint = try HTTPEndpoint(base).appending(path)
         }
 
         init(_ base: URL, _ path: HTTPPath, json fields: [String: String], as type: Output.Type = Output.self) throws {

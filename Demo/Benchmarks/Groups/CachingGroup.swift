@@ -55,7 +55,7 @@ enum CachingGroup {
     /// An answer of 1 MB on its way into a file, beside writing the file.
     private static func storing(_ group: String, _ folder: URL, _ effort: Effort) async throws -> Row {
         let body = Data(repeating: 7, count: 1 << 20)
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.directory = folder.appending(path: "cache")
         let cache = CachingTransport(

@@ -44,7 +44,7 @@ enum MediaGroup {
             return try await Contest.nanoseconds { try curl.run(["-s", "-o", target, url.absoluteString]) }
         }
         contest.add {
-            try await media.remove(url: url)
+            try await media.clear(url: url)
             return try await Contest.nanoseconds { consume(try await media.request(url: url)) }
         }
         return Row(
@@ -66,7 +66,7 @@ enum MediaGroup {
         _ server: String
     ) async throws -> Row {
         let media = self.media(folder)
-        try await media.remove(url: url)
+        try await media.clear(url: url)
         Allocations.trim()
         let before = Allocations.residentBytes
         let peak = Peak(before)

@@ -5,29 +5,29 @@ import MuxNetwork
 /// The app's client of the backend.
 struct API: Sendable {
     private let client = HTTPClient()
-    private let base: HTTPEndPoint
+    private let base: HTTPEndpoint
 
-    init(_ url: URL) throws { self.base = try HTTPEndPoint(url) }
+    init(_ url: URL) throws { self.base = try HTTPEndpoint(url) }
 
     func fetchUserInfo(_ token: String) async throws -> App.Profile {
-        try await self.client.output(of: GetUserInfo(endPoint: self.base.appending("/me")), token: token)
+        try await self.client.output(of: GetUserInfo(endpoint: self.base.appending("/me")), token: token)
     }
 
     func fetchPlace(_ id: Int, _ token: String) async throws -> Place {
-        try await self.client.output(of: GetPlaces(endPoint: self.base.appending("/places/\(id)")), token: token)
+        try await self.client.output(of: GetPlaces(endpoint: self.base.appending("/places/\(id)")), token: token)
     }
 
     func fetchPlaces(_ ids: [Int], _ token: String) async throws -> [Place] {
         let list = ids.map(String.init).joined(separator: ",")
         return try await self.client.output(
-            of: GetPlaces(endPoint: self.base.appending("/batch/\(list)")),
+            of: GetPlaces(endpoint: self.base.appending("/batch/\(list)")),
             token: token
         )
     }
 
     func signIn(_ user: (name: String, password: String)) async throws -> OAuthSignIn<String, String> {
         let fields: HTTPQuery = ["user": user.name, "password": user.password]
-        let request = PostForTokens(endPoint: self.base.appending("/sign-in"), fields: fields)
+        let request = PostForTokens(endpoint: self.base.appending("/sign-in"), fields: fields)
         let tokens = try await self.client.output(of: request)
         return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
     }
@@ -35,7 +35,7 @@ struct API: Sendable {
     func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {
         let fields: HTTPQuery = ["grant_type": "refresh_token", "refresh_token": token]
         do {
-            let request = PostForTokens(endPoint: self.base.appending("/token"), fields: fields)
+            let request = PostForTokens(endpoint: self.base.appending("/token"), fields: fields)
             let tokens = try await self.client.output(of: request)
             return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
         } catch let error as HTTPError where error.serverError(as: Problem.self)?.error == "invalid_grant" {
@@ -63,20 +63,20 @@ struct Tokens: Decodable, Sendable {
 
 /// The user of the token.
 struct GetUserInfo: HTTPRequest {
-    var endPoint: HTTPEndPoint
+    var endpoint: HTTPEndpoint
     var method: HTTPMethod { .get }
     typealias Output = App.Profile
 }
 
 /// One place, or several.
 struct GetPlaces<Output: Decodable & Sendable>: HTTPRequest {
-    var endPoint: HTTPEndPoint
+    var endpoint: HTTPEndpoint
     var method: HTTPMethod { .get }
 }
 
 /// Tokens, or a ``Problem``.
 struct PostForTokens: HTTPRequest {
-    var endPoint: HTTPEndPoint
+    var endpoint: HTTPEndpoint
     var fields: HTTPQuery
     var method: HTTPMethod { .post }
     var body: HTTPBody? { .form(self.fields) }

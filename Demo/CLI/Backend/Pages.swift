@@ -51,14 +51,14 @@ struct PageReader {
     let server: LoopbackServer
 
     func read(_ name: String, headers: HTTPHeaders = [:]) async throws -> Reading {
-        let endPoint = try HTTPEndPoint(self.server.url).appending("/pages/\(name)")
-        let response = try await self.client.response(to: GetPage(endPoint: endPoint), headers: headers)
+        let endpoint = try HTTPEndpoint(self.server.url).appending("/pages/\(name)")
+        let response = try await self.client.response(to: GetPage(endpoint: endpoint), headers: headers)
         return Reading(response: response, requests: self.server.requestCount("GET /pages/\(name)"))
     }
 }
 
 /// A page, as bytes.
 struct GetPage: HTTPRequest {
-    var endPoint: HTTPEndPoint
+    var endpoint: HTTPEndpoint
     var method: HTTPMethod { .get }
 }

@@ -89,7 +89,7 @@ final class Film: Sendable {
     /// - Returns: Whether all of them got the same file with the right bytes.
     func download(from url: URL, with media: AsyncMedia) async throws -> Bool {
         let url = url.appending(path: self.path)
-        try await media.remove(url: url)
+        try await media.clear(url: url)
         self.before.withLock { $0 = (self.file.starts.count, self.file.bytesSent) }
         self.show { $0 = State(total: $0.total, isLoading: true) }
         defer { self.show { $0.isLoading = false } }

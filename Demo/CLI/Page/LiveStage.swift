@@ -43,9 +43,9 @@ final class LiveStage: PageStage {
         let session = self.session
         let film = Film(changes: changes)
         let places = try Place.all()
-        var options = FakeOAuthServer.Options()
-        options.latency = .milliseconds(500)
-        let oauth = FakeOAuthServer(users: Stage.passwords, options: options)
+        var configuration = FakeOAuthServer.Configuration()
+        configuration.latency = .milliseconds(500)
+        let oauth = FakeOAuthServer(users: Stage.passwords, configuration: configuration)
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
             changes.add()
             if request.path == film.path { return film.response(to: request) }

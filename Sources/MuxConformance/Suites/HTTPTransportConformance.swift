@@ -25,7 +25,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     public static func run(
         within limit: Duration = .seconds(60),
         excluding excluded: Set<Rule> = [],
-        of makeTransport: @Sendable @concurrent (HTTPTransportOptions) async throws -> any HTTPTransport
+        of makeTransport: @Sendable @concurrent (HTTPTransportConfiguration) async throws -> any HTTPTransport
     ) async throws {
         for rule in Rule.allCases where !excluded.contains(rule) {
             let transport = try await makeTransport(self.options(for: rule))
@@ -37,8 +37,8 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     }
 
     /// The transport options for a rule.
-    private static func options(for rule: Rule) -> HTTPTransportOptions {
-        var options = HTTPTransportOptions()
+    private static func options(for rule: Rule) -> HTTPTransportConfiguration {
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         // A transport that waits in vain times out before the suite does.
         options.timeout = .seconds(40)
@@ -220,7 +220,7 @@ extension HTTPTransportConformance {
         /// Contradictory or non-numeric lengths: RFC 9112, section 6.3.
         case contradictingLengths = "An invalid or contradicting Content-Length is an error"
 
-        /// `HTTPTransportOptions.maximumBodySize`; only for `send`.
+        /// `HTTPTransportConfiguration.maximumBodySize`; only for `send`.
         case bodyLimit = "A decoded body over the limit is refused, with or without an announced length"
 
         // MARK: Redirections
@@ -259,7 +259,7 @@ extension HTTPTransportConformance {
         /// `ftp`, `file` and `data`.
         case foreignSchemes = "A redirection to a scheme other than http and https is refused"
 
-        /// `HTTPTransportOptions.maximumRedirects`.
+        /// `HTTPTransportConfiguration.maximumRedirects`.
         case redirectionLimit = "A redirection beyond the limit is refused"
 
         // MARK: Failures

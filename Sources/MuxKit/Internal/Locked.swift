@@ -11,7 +11,8 @@ package enum LockCount: Sendable {
     @usableFromInline static let acquisitions = Atomic(0)
     #endif
 
-    /// The number of acquisitions since the start of the process; `nil` in a release build, which does not count.
+    /// The number of acquisitions since the start of the process; `nil` in a release build, which does not
+    /// count.
     package static var total: Int? {
         #if DEBUG
         self.acquisitions.load(ordering: .relaxed)

@@ -94,8 +94,8 @@ extension Multiplexer {
 }
 
 // The initialisers for a name in a variable, or the case of an enum. In a signature, `Value: Codable` holds
-// for every call: a single initialiser with an optional name would exclude values that only memory keeps. Calls
-// without a `cacheKey` do not consider these initialisers.
+// for every call: a single initialiser with an optional name would exclude values that only memory keeps.
+// Calls without a `cacheKey` do not consider these initialisers.
 
 extension Multiplexer where Value: Codable {
     /// Makes a multiplexer whose value is saved on disk.

@@ -11,18 +11,18 @@
 /// ```
 ///
 /// **Concurrent calls.** At most one fetch runs between two fences. A fence is ``refresh()``, ``store(_:)``,
-/// ``clear(endingRequests:)`` or a sign-out: no work that began before the fence changes later reads. A fetch that
-/// began before a fence still returns to its callers; the next request starts a new fetch.
+/// ``clear(endingRequests:)`` or a sign-out: no work that began before the fence changes later reads. A fetch
+/// that began before a fence still returns to its callers; the next request starts a new fetch.
 ///
-/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A fetch may
-/// begin on the thread of its first caller, who always waits for the part before the first suspension. After the last
-/// caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
+/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A
+/// fetch may begin on the thread of its first caller, who always waits for the part before the first
+/// suspension. After the last caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
 ///
-/// **After a failure.** The previous value is kept. If the policy permits, callers get this stale value instead of the
-/// error.
+/// **After a failure.** The previous value is kept. If the policy permits, callers get this stale value
+/// instead of the error.
 ///
-/// **On disk.** With a `cacheKey`, ``save()`` writes the value, and a request without a value in memory reads the disk.
-/// The age of a value includes the time between launches.
+/// **On disk.** With a `cacheKey`, ``save()`` writes the value, and a request without a value in memory reads
+/// the disk. The age of a value includes the time between launches.
 public final actor Multiplexer<Value: Sendable> {
     @usableFromInline nonisolated let core: MultiplexerCore<SingleSlot<Value>>
 
@@ -54,8 +54,9 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Returns: A fresh value, or a stale value if the policy permits.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no isolation, the task
-    ///   begins on the caller's thread, and continues elsewhere after its first suspension.
+    /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
+    ///   isolation, the task begins on the caller's thread, and continues elsewhere after its first
+    ///   suspension.
     @inlinable
     public nonisolated(nonsending) func request() async throws -> Value {
         if let value = self.core.hit(.sole) { return value }
@@ -139,13 +140,14 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Removes the value from memory and disk; the next request fetches, and throws if the fetch fails.
     ///
-    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who signs out, end
-    /// the waiting requests: then no caller gets a value of a fetch that began before this call returned.
+    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who
+    /// signs out, end the waiting requests: then no caller gets a value of a fetch that began before this
+    /// call returned.
     ///
-    /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is
-    ///   cancelled.
-    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and the next save
-    ///   tries again.
+    /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
+    ///   fetch is cancelled.
+    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and
+    ///   the next save tries again.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(.sole, endsRequests: endingRequests)
@@ -153,8 +155,9 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Removes the value from memory, unless it is unsaved.
     ///
-    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the system calls
-    /// ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a repository.
+    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the
+    /// system calls ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a
+    /// repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
     /// Writes the value to disk if it changed since the last save; does nothing without a `cacheKey`.
@@ -181,8 +184,8 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Makes the repository retain this multiplexer until ``unregister()``.
     ///
-    /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every living multiplexer,
-    /// registered or not. A second call has no effect.
+    /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every
+    /// living multiplexer, registered or not. A second call has no effect.
     ///
     /// - Returns: The multiplexer.
     @discardableResult

@@ -63,8 +63,8 @@ extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time with a dependency, such as an access token.
     ///
     /// All keys of a call of `onFetchMany` are fetched with the same dependency. If the server rejects the
-    /// dependency, the closure throws a ``BadDependencyError``, and is called once more for the same keys with
-    /// a new dependency.
+    /// dependency, the closure throws a ``BadDependencyError``, and is called once more for the same keys
+    /// with a new dependency.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
@@ -103,7 +103,8 @@ extension MultiplexerMap {
 
     /// Makes a map whose batches return the values with their lifetimes.
     ///
-    /// `fetchMany` receives whether a value of the batch is still fresh, so the fetch has to reach the server.
+    /// `fetchMany` receives whether a value of the batch is still fresh, so the fetch has to reach the
+    /// server.
     package init(
         policy: MuxPolicy,
         batching: MuxPolicy.Batching,

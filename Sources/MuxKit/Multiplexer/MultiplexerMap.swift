@@ -8,20 +8,21 @@
 ///
 /// Each key has its own fetch, age, refresh, clear and save, as with a ``Multiplexer``.
 ///
-/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; different keys do not wait for
-/// each other.
+/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; different keys do not
+/// wait for each other.
 ///
-/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A fetch may
-/// begin on the thread of its first caller, who always waits for the part before the first suspension.
+/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A
+/// fetch may begin on the thread of its first caller, who always waits for the part before the first
+/// suspension.
 ///
-/// **After a failure.** The previous value of the key is kept. If the policy permits, callers get this stale value
-/// instead of the error. Other keys are not affected.
+/// **After a failure.** The previous value of the key is kept. If the policy permits, callers get this stale
+/// value instead of the error. Other keys are not affected.
 ///
 /// **In memory.** At most ``MuxPolicy/maximumCount`` values are in memory, with a total cost of at most
 /// ``MuxPolicy/maximumCost``. Least used values are evicted first.
 ///
-/// **On disk.** With a `cacheKey`, saves write the values. A key may be any text of any length; no file is named after a
-/// key.
+/// **On disk.** With a `cacheKey`, saves write the values. A key may be any text of any length; no file is
+/// named after a key.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
@@ -66,8 +67,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: A fresh value, or a stale value if the policy permits.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no isolation, the task
-    ///   begins on the caller's thread, and continues elsewhere after its first suspension.
+    /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
+    ///   isolation, the task begins on the caller's thread, and continues elsewhere after its first
+    ///   suspension.
     @inlinable
     public nonisolated(nonsending) func request(key: Key) async throws -> Value {
         let key = ExactKey(key)
@@ -184,16 +186,19 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: entry.revision)
     }
 
-    /// Removes the value of `key` from memory and disk; the next request fetches, and throws if the fetch fails.
+    /// Removes the value of `key` from memory and disk; the next request fetches, and throws if the fetch
+    /// fails.
     ///
-    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who signs out, end
-    /// the waiting requests: then no caller gets a value of a fetch that began before this call returned.
+    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who
+    /// signs out, end the waiting requests: then no caller gets a value of a fetch that began before this
+    /// call returned.
     ///
     /// - Parameters:
     ///   - key: Any key.
-    ///   - endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is cancelled.
-    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and the next save
-    ///   tries again.
+    ///   - endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is
+    ///     cancelled.
+    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and
+    ///   the next save tries again.
     @discardableResult
     public func clear(key: Key, endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(ExactKey(key), endsRequests: endingRequests)
@@ -201,10 +206,11 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Removes all values from memory and disk, including values that are only on disk.
     ///
-    /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetches are
-    ///   cancelled; otherwise waiting requests get the values of their fetches, which are not kept.
-    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and the next save
-    ///   tries again.
+    /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
+    ///   fetches are cancelled; otherwise waiting requests get the values of their fetches, which are not
+    ///   kept.
+    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and
+    ///   the next save tries again.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clearAll(endsRequests: endingRequests)
@@ -212,8 +218,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Removes all values from memory, except unsaved ones.
     ///
-    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the system calls
-    /// ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a repository.
+    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the
+    /// system calls ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a
+    /// repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
     /// Writes all values that changed since the last save to disk; does nothing without a `cacheKey`.
@@ -224,7 +231,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core])
     }
 
-    /// Writes the value of `key` to disk if it changed since the last save; does nothing without a `cacheKey`.
+    /// Writes the value of `key` to disk if it changed since the last save; does nothing without a
+    /// `cacheKey`.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The number of saved entries, and the failures.
@@ -288,8 +296,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Makes the repository retain this map until ``unregister()``.
     ///
-    /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every living map,
-    /// registered or not. A second call has no effect.
+    /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every
+    /// living map, registered or not. A second call has no effect.
     ///
     /// - Returns: The map.
     @discardableResult

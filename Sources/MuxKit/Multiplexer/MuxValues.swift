@@ -1,4 +1,5 @@
-/// The entries of a multiplexer, or of one key of a map, over time: the present entry in memory, then every change.
+/// The entries of a multiplexer, or of one key of a map, over time: the present entry in memory, then every
+/// change.
 ///
 /// ```swift
 /// for await entry in profile.values {
@@ -6,14 +7,14 @@
 /// }
 /// ```
 ///
-/// `nil` means no entry in memory: before the first fetch, after a clear, after a sign-out. A watcher starts no fetch and
-/// retains no value. An eviction is not reported as `nil`.
+/// `nil` means no entry in memory: before the first fetch, after a clear, after a sign-out. A watcher starts
+/// no fetch and retains no value. An eviction is not reported as `nil`.
 ///
-/// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets all changes; a slow consumer skips to the
-/// newest entry.
+/// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets all changes; a slow consumer
+/// skips to the newest entry.
 ///
-/// **Cancellation.** The sequence ends when the consumer's task is cancelled or the consumer stops; other consumers are not
-/// affected.
+/// **Cancellation.** The sequence ends when the consumer's task is cancelled or the consumer stops; other
+/// consumers are not affected.
 ///
 /// **Lifetime.** The sequence does not retain the multiplexer, and ends when the multiplexer is deallocated.
 ///
@@ -46,7 +47,8 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
 
         private var changes: AsyncStream<Void>.Iterator
         private let current: @Sendable () -> MuxEntry<Value>??
-        /// The revision of the last element: unknown before the first element, absent, or the revision of an entry.
+        /// The revision of the last element: unknown before the first element, absent, or the revision of an
+        /// entry.
         private var last: UInt64??
 
         init(changes: AsyncStream<Void>.Iterator, current: @escaping @Sendable () -> MuxEntry<Value>??) {
@@ -57,7 +59,8 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
         /// Suspends until the entry differs from the last element.
         ///
         /// - Parameter actor: The isolation of the consumer.
-        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer deallocated.
+        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer
+        ///   deallocated.
         public mutating func next(isolation actor: isolated (any Actor)?) async -> Element? {
             while true {
                 if self.last != nil { guard await self.changes.next(isolation: actor) != nil else { return nil } }
@@ -70,7 +73,8 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
 
         /// Suspends until the entry differs from the last element.
         ///
-        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer deallocated.
+        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer
+        ///   deallocated.
         public mutating func next() async -> Element? { await self.next(isolation: #isolation) }
     }
 }

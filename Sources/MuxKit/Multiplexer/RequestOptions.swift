@@ -30,8 +30,8 @@ public struct RequestOptions: Sendable, Hashable {
     /// Returns a value in memory or on disk, fresh or stale, and never fetches.
     ///
     /// The disk keeps a value until its time to live and the longer of ``MuxPolicy/staleIfError`` and
-    /// ``MuxPolicy/staleWhileRevalidate`` have passed, and a value with a validator for 30 more days. Opening the store, or a
-    /// rewrite of its file, removes older values.
+    /// ``MuxPolicy/staleWhileRevalidate`` have passed, and a value with a validator for 30 more days. Opening
+    /// the store, or a rewrite of its file, removes older values.
     ///
     /// Throws ``MuxError/notCached`` without a value, or without a value that is younger than `maxAge`.
     public static let cacheOnly: RequestOptions = {

@@ -45,7 +45,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
                 // The next session may have stored its tokens, which must stay.
                 return sessionState.owesRemoval && sessionState.storedSession != sessionState.sessionID
             }
-            if owesRemoval, (try? await self.tokens.store.delete()) == nil {
+            if owesRemoval, (try? await self.tokens.store.remove()) == nil {
                 self.sessionState.withLock { $0.owesRemoval = true }
             }
             return try result.get()
@@ -134,7 +134,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             guard isAlone, isKnown else { return nil }
             try await self.storing {
                 guard self.sessionState.withLock({ $0.storedSession }) == nil else { return }
-                try? await self.tokens.store.delete()
+                try? await self.tokens.store.remove()
             }
             return nil
         }

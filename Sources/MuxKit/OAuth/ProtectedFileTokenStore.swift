@@ -85,7 +85,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     /// Removes the file, durably.
     ///
     /// - Throws: ``MuxStoreError``; the file may then still exist.
-    public func delete() throws {
+    public func remove() throws {
         guard try self.fileSystem.checkFolder(self.folder) else { return }
         // Also removes the temporary file of a killed writer, which may contain tokens.
         try self.lock.hold { () throws(MuxStoreError) in try self.file.remove(durability: .full) }

@@ -97,7 +97,7 @@ struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     func checkStore(epoch: UInt64, isStored: Bool) async throws {}
 
-    func removeTokens(before epoch: UInt64?) async throws { try await self.storage.tokens.store.delete() }
+    func removeTokens(before epoch: UInt64?) async throws { try await self.storage.tokens.store.remove() }
 }
 
 /// The coordination for a token store that other processes use: a lease serialises renewals and sign-ins.
@@ -223,7 +223,7 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     func removeTokens(before epoch: UInt64?) async throws {
         func remove() async throws {
             if let epoch, case .record? = try? await self.storage.tokens.load(session: epoch) { return }
-            try await self.storage.tokens.store.delete()
+            try await self.storage.tokens.store.remove()
         }
         var hasBegun = false
         do {

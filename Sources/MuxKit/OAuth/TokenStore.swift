@@ -19,7 +19,7 @@ public protocol TokenStore: Sendable {
     /// Removes the saved data; returns when the removal is durable.
     ///
     /// - Throws: The failure.
-    func delete() async throws
+    func remove() async throws
 
     /// Prevents simultaneous renewals by processes that share the store.
     ///
@@ -60,7 +60,7 @@ public final class InMemoryTokenStore: TokenStore {
     public func save(_ data: Data) async { self.data.withLock { $0 = data } }
 
     /// Removes the saved data.
-    public func delete() async { self.data.withLock { $0 = nil } }
+    public func remove() async { self.data.withLock { $0 = nil } }
 }
 
 extension TokenStore where Self == InMemoryTokenStore {

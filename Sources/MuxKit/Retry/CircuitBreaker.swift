@@ -13,7 +13,7 @@ package struct CircuitBreaker: Sendable {
         case probing(ticket: UInt64, pause: Duration, until: Moment)
     }
 
-    private let options: RetryBudget.Options
+    private let limits: RetryBudget.Limits
     private var breaker = Breaker.closed(failures: 0)
     private var nextTicket: UInt64 = 0
     private var firsts = 0.0
@@ -22,8 +22,8 @@ package struct CircuitBreaker: Sendable {
     /// The time of the last call for a request or a retry.
     package private(set) var lastUsed: Moment
 
-    package init(_ options: RetryBudget.Options, at now: Moment) {
-        self.options = options
+    package init(_ limits: RetryBudget.Limits, at now: Moment) {
+        self.limits = limits
         self.window = now
         self.lastUsed = now
     }
@@ -60,8 +60,8 @@ package struct CircuitBreaker: Sendable {
     /// - Returns: Whether the share permits the retry; a permitted retry is counted.
     package mutating func retryWanted(at now: Moment) -> Bool {
         self.forget(at: now)
-        let share = self.options.share.isNaN ? 0 : max(self.options.share, 0)
-        guard self.retries + 1 <= max(Double(self.options.minimumRetries), self.firsts * share) else { return false }
+        let share = self.limits.share.isNaN ? 0 : max(self.limits.share, 0)
+        guard self.retries + 1 <= max(Double(self.limits.minimumRetries), self.firsts * share) else { return false }
         self.retries += 1
         return true
     }
@@ -75,7 +75,7 @@ package struct CircuitBreaker: Sendable {
         case .closed(let failures):
             let count = failures + 1
             self.breaker = .closed(failures: count)
-            if count >= max(self.options.failuresToOpen, 1) { self.open(for: self.options.pause, at: now) }
+            if count >= max(self.limits.failuresToOpen, 1) { self.open(for: self.limits.pause, at: now) }
         case .open: break
         case .probing(ticket, let pause, _): self.open(for: pause, at: now)
         case .probing: break  // the request began before the probe
@@ -92,19 +92,19 @@ package struct CircuitBreaker: Sendable {
     }
 
     private mutating func probe(_ pause: Duration, at now: Moment) {
-        let limit = now.advanced(by: max(self.options.probeLimit, .zero))
+        let limit = now.advanced(by: max(self.limits.probeLimit, .zero))
         self.breaker = .probing(ticket: self.nextTicket, pause: pause, until: limit)
     }
 
     private mutating func open(for pause: Duration, at now: Moment) {
         let pause = max(pause, .zero)
-        let next = min(.saturating(seconds: pause.secondsValue * 2), max(self.options.maximumPause, pause))
+        let next = min(.saturating(seconds: pause.secondsValue * 2), max(self.limits.maximumPause, pause))
         self.breaker = .open(until: now.advanced(by: pause), pause: next)
     }
 
     private mutating func forget(at now: Moment) {
         self.lastUsed = now
-        let length = max(self.options.window, .milliseconds(1))
+        let length = max(self.limits.window, .milliseconds(1))
         let passed = now.duration(since: self.window).secondsValue / length.secondsValue
         guard passed >= 1 else { return }
         self.window = now

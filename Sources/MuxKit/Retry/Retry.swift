@@ -54,7 +54,8 @@ public func retry<Output>(
 
 /// Runs `work`, and repeats it after a transient error: `try await retry { try await fetchPage() }`.
 ///
-/// The same as ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, for work without a use of the attempt.
+/// The same as ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, for work without a use of the
+/// attempt.
 ///
 /// - Parameters:
 ///   - policy: The number of attempts, and the delays between attempts.

@@ -7,7 +7,7 @@
 /// **Concurrent calls.** All members can be called from any thread.
 public final class RetryBudget: Sendable {
     /// The bounds of a ``RetryBudget``.
-    public struct Options: Sendable, Hashable {
+    public struct Limits: Sendable, Hashable {
         /// The number of retries for each first attempt; 0.1.
         public var share: Double
 
@@ -37,7 +37,7 @@ public final class RetryBudget: Sendable {
         /// Above the maximum, healthy hosts are removed first, in the order of their last use.
         public var maximumHosts: Int
 
-        /// Makes options; each parameter sets the property of the same name.
+        /// Makes limits; each parameter sets the property of the same name.
         public init(
             share: Double = 0.1,
             minimumRetries: Int = 10,
@@ -62,15 +62,15 @@ public final class RetryBudget: Sendable {
     /// The default budget of a ``RetryPolicy/Host``.
     public static let shared = RetryBudget()
 
-    private let options: Options
+    private let limits: Limits
     private let time: TimeSource
     private let hosts = Locked<[String: CircuitBreaker]>([:])
     /// Notifies the listeners for a host name of each response from the host.
     private let answers = Broadcast<String, Void>()
 
     /// Makes a budget without counts.
-    public init(_ options: Options = .init(), clock: any Clock<Duration> = ContinuousClock()) {
-        self.options = options
+    public init(_ limits: Limits = .init(), clock: any Clock<Duration> = ContinuousClock()) {
+        self.limits = limits
         self.time = TimeSource(clock)
     }
 
@@ -109,8 +109,8 @@ public final class RetryBudget: Sendable {
 
     private func withHost<R: Sendable>(_ name: String, at now: Moment, _ body: (inout CircuitBreaker) -> R) -> R {
         self.hosts.withLock { hosts in
-            var host = hosts[name] ?? CircuitBreaker(self.options, at: now)
-            if hosts[name] == nil { Self.makeRoom(in: &hosts, limit: max(self.options.maximumHosts, 1)) }
+            var host = hosts[name] ?? CircuitBreaker(self.limits, at: now)
+            if hosts[name] == nil { Self.makeRoom(in: &hosts, limit: max(self.limits.maximumHosts, 1)) }
             defer { hosts[name] = host }
             return body(&host)
         }

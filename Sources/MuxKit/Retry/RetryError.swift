@@ -35,8 +35,8 @@ public struct RetryError: Error, Sendable {
         /// Another attempt had no operation; ``RetryError/lastError`` is the cause.
         case noOperation
 
-        /// An operation of a ``RetryableOperationWrapper`` has run before, or is running: each attempt needs a
-        /// new instance.
+        /// An operation of a ``RetryableOperationWrapper`` has run before, or is running: each attempt needs
+        /// a new instance.
         case operationUsed
     }
 

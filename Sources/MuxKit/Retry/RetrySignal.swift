@@ -44,8 +44,8 @@ extension RetrySignal {
     /// ```
     ///
     /// The first wake-up ends the wait, and each wake-up is torn down exactly once. A common event for many
-    /// waits (reachability, success on a host, a notification, a sequence, a custom event) is followed by a short
-    /// random delay, ``RetryPolicy/wakeJitter``. Time and ``signal(_:)`` have no such delay.
+    /// waits (reachability, success on a host, a notification, a sequence, a custom event) is followed by a
+    /// short random delay, ``RetryPolicy/wakeJitter``. Time and ``signal(_:)`` have no such delay.
     public struct WakeUp: Sendable {
         package struct Context: Sendable {
             package let time: TimeSource
@@ -127,9 +127,9 @@ extension RetrySignal {
         /// }
         /// ```
         ///
-        /// **Concurrent calls.** Each wait calls `setUp` once, then the returned closure once, after every kind
-        /// of end: this wake-up or another wake-up, the deadline, a replacement of the wait, or a cancellation.
-        /// Neither closure may block the calling thread.
+        /// **Concurrent calls.** Each wait calls `setUp` once, then the returned closure once, after every
+        /// kind of end: this wake-up or another wake-up, the deadline, a replacement of the wait, or a
+        /// cancellation. Neither closure may block the calling thread.
         ///
         /// - Parameters:
         ///   - name: The name in a log.

@@ -35,27 +35,27 @@ public import MuxKit
 ///
 /// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
 /// is inside another transport; accounts with separate repositories share no responses.
-/// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, clients with
-/// separate authenticators share no responses, and a renewed token of the same client selects the same response.
-/// If the repository for a request with credentials is unknown, its response is not stored: a transport that
+/// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, clients with separate
+/// authenticators share no responses, and a renewed token of the same client selects the same response. If
+/// the repository for a request with credentials is unknown, its response is not stored: a transport that
 /// makes a new call in a detached task hides the account.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
 /// removes the stored responses of the origin of the response.
 ///
-/// **A failing server.** Background revalidations pause after a failure (``Options/errorBackoff``). After a
-/// 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the pause: a
-/// stored response is used if a stale response is permitted; otherwise the request fails with
+/// **A failing server.** Background revalidations pause after a failure (``Configuration/errorBackoff``).
+/// After a 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the
+/// pause: a stored response is used if a stale response is permitted; otherwise the request fails with
 /// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 ///
-/// **On disk.** With a ``Options/cacheKey``, each save of the repository writes the responses; long bodies
-/// are written to files at once. Without a key, all responses stay in memory. A header field `Set-Cookie`
-/// always stays in memory.
+/// **On disk.** With a ``Configuration/cacheKey``, each save of the repository writes the responses; long
+/// bodies are written to files at once. Without a key, all responses stay in memory. A header field
+/// `Set-Cookie` always stays in memory.
 ///
 /// **After a failure.** A failure to store a response never fails the request. If the server cannot be
-/// reached, a stale response is used (``Options/staleLimit``). If the stored response requires validation
-/// before reuse, the response has status 504 (RFC 9111, section 5.2.2.2). Without a usable stored response,
-/// the error of the transport is thrown.
+/// reached, a stale response is used (``Configuration/staleLimit``). If the stored response requires
+/// validation before reuse, the response has status 504 (RFC 9111, section 5.2.2.2). Without a usable stored
+/// response, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
     /// One cache per repository: the stored responses of an account end with its session.
     private let caches = Locked<[ResponseCache]>([])
@@ -71,14 +71,14 @@ public final class CachingTransport: HTTPTransport {
     ///   - base: The transport for requests that need the server.
     ///   - options: The limits and locations of the stored responses.
     ///   - repository: The repository whose saves write the responses, and whose sign-out removes the
-    ///     responses. `nil`, the default, for the repository of the authenticator of the ``HTTPClient`` or the
-    ///     ``AsyncMedia`` with this cache, even if the cache is inside other transports: the accounts of
+    ///     responses. `nil`, the default, for the repository of the authenticator of the ``HTTPClient`` or
+    ///     the ``AsyncMedia`` with this cache, even if the cache is inside other transports: the accounts of
     ///     several repositories share no responses. Without an authenticator, the shared repository. If the
-    ///     cache has a repository or an ``Options/directory``, requests for an account in another repository
-    ///     fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///     cache has a repository or an ``Configuration/directory``, requests for an account in another
+    ///     repository fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
-        options: CachingTransport.Options = .init(),
+        options: CachingTransport.Configuration = .init(),
         repository: MuxRepository? = nil
     ) {
         self.init(base, options: options, repository: repository, fileSystem: POSIXFileSystem())
@@ -86,7 +86,7 @@ public final class CachingTransport: HTTPTransport {
 
     package init(
         _ base: any HTTPTransport,
-        options: CachingTransport.Options,
+        options: CachingTransport.Configuration,
         repository: MuxRepository?,
         fileSystem: any FileSystem
     ) {
@@ -130,7 +130,7 @@ public final class CachingTransport: HTTPTransport {
     /// Running requests get their responses, which are not stored.
     ///
     /// - Parameter url: The URL; the fragment is ignored.
-    public func remove(_ url: URL) async {
+    public func clear(_ url: URL) async {
         guard let name = HTTPResourceName(url) else { return }
         for cache in self.all { await cache.remove(name.text) }
     }
@@ -142,7 +142,7 @@ public final class CachingTransport: HTTPTransport {
     /// - Returns: The failures. The remaining files are no longer used; the next save, or the next long body
     ///   to be stored, removes the files.
     @discardableResult
-    public func removeAll() async -> MuxRepository.ClearReport {
+    public func clear() async -> MuxRepository.ClearReport {
         var report = MuxRepository.ClearReport()
         for cache in self.all { report.failures += await cache.removeAll().failures }
         return report
@@ -178,8 +178,8 @@ public final class CachingTransport: HTTPTransport {
 
     /// The cache for a call of a custom transport or of an app.
     ///
-    /// - Returns: The cache; the wrapped transport for a call with credentials of an unknown repository, whose
-    ///   sign-out would not remove the response.
+    /// - Returns: The cache; the wrapped transport for a call with credentials of an unknown repository,
+    ///   whose sign-out would not remove the response.
     /// - Throws: `MuxError.repositoryMismatch`.
     private func transport(for call: HTTPCall) throws -> any HTTPTransport {
         guard let session = CallSession.of(call) else {
@@ -199,7 +199,7 @@ public final class CachingTransport: HTTPTransport {
     /// Whether a call without a session has credentials of an unknown repository.
     private func hidesAccount(_ call: HTTPCall) -> Bool {
         guard self.repository == nil else { return false }
-        let names = HTTPTransportOptions().credentialHeaders.union(self.credentialHeaders)
+        let names = HTTPTransportConfiguration().credentialHeaders.union(self.credentialHeaders)
             .union(call.credentialHeaders)
         let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
         return call.headers.fields.contains { credentials.contains($0.name) }
@@ -231,7 +231,7 @@ extension HTTPTransport {
 
 extension CachingTransport {
     /// The locations and limits of a cache.
-    public struct Options: Sendable, Hashable {
+    public struct Configuration: Sendable, Hashable {
         /// The name of the responses on disk; `nil`, the default, for responses in memory only.
         public var cacheKey: String?
 
@@ -311,7 +311,7 @@ extension HTTPTransport where Self == CachingTransport {
     /// - Returns: The cache.
     public static func caching(
         _ base: any HTTPTransport = .system,
-        options: CachingTransport.Options = .init(),
+        options: CachingTransport.Configuration = .init(),
         repository: MuxRepository? = nil
     ) -> CachingTransport {
         CachingTransport(base, options: options, repository: repository)

@@ -49,7 +49,7 @@ struct HTTPVariant: Sendable, Equatable {
 
     /// Whether the variant depends on credentials in `fields`, which may not be stored, not even as a digest.
     func dependsOnCredentials(in fields: HTTPHeaders) -> Bool {
-        let credentials = HTTPTransportOptions().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
+        let credentials = HTTPTransportConfiguration().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
         return self.names.contains { credentials.contains($0) && fields[$0] != nil }
     }
 

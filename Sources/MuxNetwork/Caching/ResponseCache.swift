@@ -49,7 +49,7 @@ final class ResponseCache: SessionCounter {
     }
 
     /// The options of the wrapped transport.
-    let options: HTTPTransportOptions
+    let options: HTTPTransportConfiguration
     let time: TimeSource
     let heuristicLimit: Duration
     /// Whether the observer receives hits.
@@ -59,7 +59,7 @@ final class ResponseCache: SessionCounter {
     private let sessionCount = Atomic(0)
     let base: any HTTPTransport
     let retryAfter: RetryAfterInterceptor
-    let settings: CachingTransport.Options
+    let settings: CachingTransport.Configuration
     let repository: MuxRepository
     /// The repositories of this cache and of a cache directly below.
     private let choice: RepositoryChoice
@@ -73,7 +73,7 @@ final class ResponseCache: SessionCounter {
 
     init(
         _ base: any HTTPTransport,
-        _ options: CachingTransport.Options,
+        _ options: CachingTransport.Configuration,
         _ repository: MuxRepository,
         _ fileSystem: any FileSystem
     ) {
@@ -82,7 +82,7 @@ final class ResponseCache: SessionCounter {
         self.repository = repository
         self.choice = RepositoryChoice(given: repository, ofDependency: (base as? ResponseCache)?.repository)
         let validated = base as? any ValidatedTransport
-        self.options = validated?.options ?? HTTPTransportOptions()
+        self.options = validated?.options ?? HTTPTransportConfiguration()
         self.time = validated?.time ?? repository.time
         self.retryAfter = RetryAfterInterceptor(time: repository.time, wallTime: repository.wallTime)
         self.heuristicLimit = options.heuristicLimit

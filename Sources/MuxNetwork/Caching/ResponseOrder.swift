@@ -163,7 +163,8 @@ struct RunningExchanges: Sendable {
         self.superseding[resource] = noted
     }
 
-    /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in memory.
+    /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in
+    /// memory.
     ///
     /// For a response that is not stored, a disputed order counts as newer.
     func supersede(_ response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date) -> Bool {

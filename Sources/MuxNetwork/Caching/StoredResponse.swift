@@ -101,7 +101,7 @@ struct StoredResponse: Sendable, Equatable {
 
     /// Whether one of `names` is a field of credentials.
     static func areCredentials(_ names: [HTTPHeaders.Name], of request: CacheableRequest) -> Bool {
-        let known = HTTPTransportOptions().credentialHeaders.union(request.call.call.credentialHeaders)
+        let known = HTTPTransportConfiguration().credentialHeaders.union(request.call.call.credentialHeaders)
         let credentials = Set(known.map { HTTPHeaders.Name(stringLiteral: $0) })
             .union(request.call.steps?.credentials.names ?? [])
         return !credentials.isDisjoint(with: names)

@@ -179,7 +179,7 @@ private final class AuthenticatorIdentity: Sendable {
 
     init(_ number: Int) {
         self.name = "authenticator \(number)"
-        let names = HTTPTransportOptions().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
+        let names = HTTPTransportConfiguration().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
         self.names = Locked(Set(names))
     }
 

@@ -107,8 +107,8 @@ extension HTTPClient {
     ///
     /// One request includes the keys of simultaneous calls, within `MuxPolicy.Batching.window` and up to
     /// `MuxPolicy.Batching.maximumSize`. The response determines the lifetime of all of its values, as for
-    /// ``multiplexer(cacheKey:policy:repository:_:)``; without a lifetime in the response, `policy` does. Such
-    /// a value is never validated. A change of a resource makes no value of the map stale.
+    /// ``multiplexer(cacheKey:policy:repository:_:)``; without a lifetime in the response, `policy` does.
+    /// Such a value is never validated. A change of a resource makes no value of the map stale.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, for values in memory only.

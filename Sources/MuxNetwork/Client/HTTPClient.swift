@@ -107,20 +107,20 @@ public struct HTTPClient: Sendable {
     /// Sends a GET request and returns its output: `let user: User = try await client.get(url)`.
     ///
     /// - Parameters:
-    ///   - url: An absolute `http` or `https` URL of your server: the request carries the client's header fields and
-    ///     the authenticator's token, as any request of the client.
+    ///   - url: An absolute `http` or `https` URL of your server: the request carries the client's header
+    ///     fields and the authenticator's token, as any request of the client.
     ///   - headers: Header fields of the request.
     /// - Returns: The body as `Data`, or decoded from JSON.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
     ///   `CancellationError`.
     public func get<Output: Decodable & Sendable>(_ url: URL, headers: HTTPHeaders = [:]) async throws -> Output {
-        let endPoint: HTTPEndPoint
+        let endpoint: HTTPEndpoint
         do throws(HTTPError.PreparationFailure) {
-            endPoint = try HTTPEndPoint(url)
+            endpoint = try HTTPEndpoint(url)
         } catch {
             throw HTTPError.preparation(error).naming(HTTPCall(url: url).name)
         }
-        return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
+        return try await self.output(of: GetRequest<Output>(endpoint: endpoint, headers: headers))
     }
 
     /// Sends a GET request below the client's base URL: `let user: User = try await client.get("/users/42")`.
@@ -137,8 +137,8 @@ public struct HTTPClient: Sendable {
         query: HTTPQuery = [],
         headers: HTTPHeaders = [:]
     ) async throws -> Output {
-        let endPoint = HTTPEndPoint(path: path, query: query)
-        return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
+        let endpoint = HTTPEndpoint(path: path, query: query)
+        return try await self.output(of: GetRequest<Output>(endpoint: endpoint, headers: headers))
     }
 
     /// Sends a request and returns the response with any status.
@@ -280,7 +280,7 @@ extension HTTPCall {
             body: content,
             timeout: request.timeout ?? configuration.transport.timeout
         )
-        self.pathTemplate = request.endPoint.path.template
+        self.pathTemplate = request.endpoint.path.template
     }
 }
 
@@ -297,18 +297,18 @@ extension HTTPClient.Configuration {
         of request: some HTTPRequest,
         path values: [String: String] = [:]
     ) throws(HTTPError.PreparationFailure) -> URL {
-        var endPoint = request.endPoint
-        if endPoint.host == .base, let baseURL {
-            endPoint = try HTTPEndPoint(baseURL).appending(endPoint.path, query: endPoint.query)
+        var endpoint = request.endpoint
+        if endpoint.host == .base, let baseURL {
+            endpoint = try HTTPEndpoint(baseURL).appending(endpoint.path, query: endpoint.query)
         }
-        return try endPoint.url(path: request.pathValues.merging(values) { $1 }, query: request.queryItems)
+        return try endpoint.url(path: request.pathValues.merging(values) { $1 }, query: request.queryItems)
     }
 }
 
 extension HTTPClient {
     /// The settings of all requests of an ``HTTPClient``.
     public struct Configuration: Sendable {
-        /// The URL of the server for requests without a host: `HTTPEndPoint(path: "/users/{id}")`.
+        /// The URL of the server for requests without a host: `HTTPEndpoint(path: "/users/{id}")`.
         ///
         /// The path of the base URL precedes the path of the request, and so does the query.
         public var baseURL: URL?
@@ -326,7 +326,7 @@ extension HTTPClient {
         ///
         /// A custom transport has separate limits, and uses only the first of these limits, which is sent
         /// with each request.
-        public var transport: HTTPTransportOptions
+        public var transport: HTTPTransportConfiguration
 
         /// Identifies the account, if several accounts are used at the same time; `nil` for the account of
         /// the session.
@@ -367,7 +367,7 @@ extension HTTPClient {
             baseURL: URL? = nil,
             contentType: HTTPMediaType = .json,
             headers: HTTPHeaders = [:],
-            transport: HTTPTransportOptions = .init(),
+            transport: HTTPTransportConfiguration = .init(),
             viewer: String? = nil,
             retry: RetryPolicy? = nil,
             retryBudget: RetryBudget = .shared,
@@ -396,7 +396,7 @@ extension HTTPClient {
 
 /// A GET request of a URL.
 private struct GetRequest<Output: Decodable & Sendable>: HTTPRequest {
-    let endPoint: HTTPEndPoint
+    let endpoint: HTTPEndpoint
     let headers: HTTPHeaders
     var method: HTTPMethod { .get }
 }

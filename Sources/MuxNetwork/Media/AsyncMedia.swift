@@ -145,7 +145,7 @@ public final actor AsyncMedia {
     /// - Parameter url: The URL of the file.
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
     ///   removal.
-    public func remove(url: URL) async throws { try await self.core.remove(self.core.name(of: url)) }
+    public func clear(url: URL) async throws { try await self.core.remove(self.core.name(of: url)) }
 
     /// Removes all files, complete or not.
     ///
@@ -153,7 +153,7 @@ public final actor AsyncMedia {
     ///
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
     ///   removal.
-    public func removeAll() async throws { try await self.core.removeAll() }
+    public func clear() async throws { try await self.core.removeAll() }
 
     /// The numbers of waiting callers, running downloads and known files: all zero without activity.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }

@@ -148,7 +148,7 @@ public final actor DecodedMedia<Value: Sendable> {
             do {
                 return try await self.decodedFile(url, of: media, decode)
             } catch is Undecodable where !url.isFileURL {
-                try await media.remove(url: url)
+                try await media.clear(url: url)
                 return try await self.decodedFile(url, of: media, decode)
             }
         } catch let damage as Undecodable {

@@ -60,8 +60,8 @@ public struct MediaError: Error, Sendable, Equatable {
     /// The reason.
     public let reason: Reason
 
-    /// The method, the host and the path, such as `GET example.org/film.mp4`, without query, fragment, user and
-    /// password; `nil` for an error without a single file.
+    /// The method, the host and the path, such as `GET example.org/film.mp4`, without query, fragment, user
+    /// and password; `nil` for an error without a single file.
     public internal(set) var request: String?
 
     /// Makes an error without a request.

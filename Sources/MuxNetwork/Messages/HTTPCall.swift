@@ -76,9 +76,9 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     ///   - base: The URL of the server for a request without a host.
     /// - Returns: The name.
     static func name(of request: some HTTPRequest, base: URL?) -> String? {
-        let endPoint = request.endPoint
-        let host = endPoint.host == .base ? base.flatMap { HTTPHost($0) } : endPoint.host
-        return self.name(request.method.rawValue, at: host, endPoint.path.template)
+        let endpoint = request.endpoint
+        let host = endpoint.host == .base ? base.flatMap { HTTPHost($0) } : endpoint.host
+        return self.name(request.method.rawValue, at: host, endpoint.path.template)
     }
 
     private static func name(_ method: String, at host: HTTPHost?, _ template: String?) -> String? {

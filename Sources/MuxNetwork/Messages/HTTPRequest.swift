@@ -6,7 +6,7 @@ public import Foundation
 ///
 /// ```swift
 /// struct GetUser: HTTPRequest {
-///     var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+///     var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
 ///     var method: HTTPMethod { .get }
 ///     typealias Output = User
 /// }
@@ -26,7 +26,7 @@ public protocol HTTPRequest<Output>: Sendable {
     associatedtype ServerError: Decodable & Sendable = Never
 
     /// The end point.
-    var endPoint: HTTPEndPoint { get }
+    var endpoint: HTTPEndpoint { get }
 
     /// The method.
     var method: HTTPMethod { get }
@@ -95,7 +95,7 @@ extension HTTPRequest where Output: Decodable {
 ///
 /// ```swift
 /// struct DeletePhoto: HTTPCommand {
-///     var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/photos/{id}") }
+///     var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/photos/{id}") }
 ///     var method: HTTPMethod { .delete }
 /// }
 /// try await client.execute(DeletePhoto(), path: ["id": "42"])

@@ -22,13 +22,13 @@ package import MuxKit
 ///
 /// **Tasks of the closure.** The closure sends the request unchanged, once, and passes the response to the
 /// sink while the response arrives. Redirections, cookies, cached responses and retries of the client must be
-/// switched off. The closure applies the options for connections: ``HTTPTransportOptions/connectionsPerHost``
-/// and ``HTTPTransportOptions/usesProxies``.
+/// switched off. The closure applies the options for connections:
+/// ``HTTPTransportConfiguration/connectionsPerHost`` and ``HTTPTransportConfiguration/usesProxies``.
 ///
 /// **Errors.** An error of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as described at
 /// ``HTTPTransport``, unless the closure throws an ``HTTPError/TransportFailure``. For a connection that
-/// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutResponse(_:)``, before or after the
-/// head of the response. After the head, the transport reports
+/// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutResponse(_:)``, before or after
+/// the head of the response. After the head, the transport reports
 /// ``HTTPError/TransportFailure/truncated(expected:received:)``, or success if the announced length has
 /// arrived. A body shorter than announced is truncated even if the closure returns.
 ///
@@ -40,22 +40,22 @@ public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
     public typealias Exchange =
         @Sendable @concurrent (_ call: HTTPCall, _ sink: any HTTPSink) async throws -> HTTPHeaders
 
-    package let options: HTTPTransportOptions
+    package let options: HTTPTransportConfiguration
     package let time: TimeSource
     private let exchange: Exchange
 
     /// Makes a transport.
     ///
     /// - Parameters:
-    ///   - options: The limits of the transport.
+    ///   - configuration: The limits of the transport.
     ///   - clock: Measures the time-outs.
     ///   - exchange: Performs one exchange, in a separate task on the concurrent pool.
     public init(
-        _ options: HTTPTransportOptions = .init(),
+        _ configuration: HTTPTransportConfiguration = .init(),
         clock: any Clock<Duration> = ContinuousClock(),
         _ exchange: @escaping Exchange
     ) {
-        self.options = options
+        self.options = configuration
         self.time = TimeSource(clock)
         self.exchange = exchange
     }

@@ -28,12 +28,12 @@ public struct HTTPRedirects: Sendable {
     ///
     /// - Parameters:
     ///   - call: The first request.
-    ///   - options: The maximum number of redirections, and the names of credential fields in addition to
-    ///     ``HTTPCall/credentialHeaders``.
-    public init(_ call: HTTPCall, _ options: HTTPTransportOptions = HTTPTransportOptions()) {
+    ///   - configuration: The maximum number of redirections, and the names of credential fields in addition
+    ///     to ``HTTPCall/credentialHeaders``.
+    public init(_ call: HTTPCall, _ configuration: HTTPTransportConfiguration = HTTPTransportConfiguration()) {
         self.call = call
-        self.limit = options.maximumRedirects
-        let names = options.credentialHeaders.union(call.credentialHeaders)
+        self.limit = configuration.maximumRedirects
+        let names = configuration.credentialHeaders.union(call.credentialHeaders)
         self.credentialHeaders = Set(names.compactMap { HTTPHeaders.Name(rawValue: $0) })
     }
 

@@ -52,8 +52,8 @@ extension HTTPTransport {
     }
 }
 
-/// The limits and the connection options of a transport.
-public struct HTTPTransportOptions: Sendable, Hashable {
+/// The limits and the connection parameters of a transport.
+public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// The maximum silence of the server, for requests without an ``HTTPCall/timeout``.
     public var timeout: Duration
 
@@ -101,7 +101,7 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     /// cannot be read, requests throw ``HTTPError/TransportFailure/insecureConnection(_:)``.
     public var clientCertificate: ClientCertificate?
 
-    /// Makes options; each parameter has the name of a property.
+    /// Makes a configuration; each parameter has the name of a property.
     public init(
         timeout: Duration = .seconds(20),
         deadline: Duration? = .seconds(40),
@@ -127,7 +127,7 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     }
 }
 
-extension HTTPTransportOptions {
+extension HTTPTransportConfiguration {
     /// A client's certificate with its key, for TLS client authentication (RFC 8446, section 4.4.2).
     ///
     /// Its description contains neither the key nor the password.
@@ -205,7 +205,7 @@ extension HTTPTransportOptions {
 ///
 /// Conforming types differ in the implementation of one exchange.
 package protocol ValidatedTransport: HTTPTransport {
-    var options: HTTPTransportOptions { get }
+    var options: HTTPTransportConfiguration { get }
 
     /// Measures the limits.
     var time: TimeSource { get }

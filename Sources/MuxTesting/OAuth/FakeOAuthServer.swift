@@ -52,21 +52,21 @@ public final class FakeOAuthServer: Sendable {
         }
 
         /// Issues a new access token, with the refresh token `kept` or with a new refresh token.
-        mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ options: Options)
+        mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ configuration: Configuration)
             -> Tokens
         {
-            if options.newAccessTokenKillsPrevious {
+            if configuration.newAccessTokenKillsPrevious {
                 let user = self.families[id]?.user
                 self.access = self.access.filter { self.families[$0.value.family]?.user != user }
             }
             let tokens = Tokens(
                 access: "access-\(UUID().uuidString)",
                 refresh: kept ?? "refresh-\(UUID().uuidString)",
-                expiresIn: options.accessLifetime
+                expiresIn: configuration.accessLifetime
             )
-            self.access[tokens.access] = Access(family: id, expiry: now.advanced(by: options.accessLifetime))
+            self.access[tokens.access] = Access(family: id, expiry: now.advanced(by: configuration.accessLifetime))
             if kept == nil {
-                let expiry = options.refreshLifetime.map { now.advanced(by: $0) } ?? .distantFuture
+                let expiry = configuration.refreshLifetime.map { now.advanced(by: $0) } ?? .distantFuture
                 self.refresh[tokens.refresh] = Refresh(family: id, expiry: expiry)
             }
             return tokens
@@ -74,7 +74,7 @@ public final class FakeOAuthServer: Sendable {
     }
 
     private let users: [String: String]
-    private let options: Options
+    private let configuration: Configuration
     private let time: TimeSource
     private let state = Locked(State())
 
@@ -82,15 +82,15 @@ public final class FakeOAuthServer: Sendable {
     ///
     /// - Parameters:
     ///   - users: Passwords by user name.
-    ///   - options: The rules.
+    ///   - configuration: The rules.
     ///   - clock: The clock of lifetimes and latency.
     public init(
         users: [String: String],
-        options: Options = .init(),
+        configuration: Configuration = .init(),
         clock: any Clock<Duration> = ContinuousClock()
     ) {
         self.users = users
-        self.options = options
+        self.configuration = configuration
         self.time = TimeSource(clock)
     }
 
@@ -102,7 +102,7 @@ public final class FakeOAuthServer: Sendable {
     /// - Returns: The first tokens of the family.
     /// - Throws: ``Failure/invalidCredentials``, or `CancellationError` during the latency.
     public func signIn(user: String, password: String) async throws -> Tokens {
-        try await self.pause(self.options.latency)
+        try await self.pause(self.configuration.latency)
         let now = self.time.now
         let result = self.state.withLock { state -> Result<Tokens, Failure> in
             guard self.users[user] == password else {
@@ -112,9 +112,9 @@ public final class FakeOAuthServer: Sendable {
             state.statistics.signIns += 1
             let id = FamilyID(state.families.count)
             state.families[id] = Family(user: user)
-            return .success(state.grant(id, keeping: nil, at: now, self.options))
+            return .success(state.grant(id, keeping: nil, at: now, self.configuration))
         }
-        try await self.pause(self.options.replyLatency)
+        try await self.pause(self.configuration.replyLatency)
         return try result.get()
     }
 
@@ -123,7 +123,7 @@ public final class FakeOAuthServer: Sendable {
     /// - Returns: The new tokens; the same refresh token without rotation.
     /// - Throws: ``Failure``, or `CancellationError` during the latency.
     public func refresh(_ token: String) async throws -> Tokens {
-        try await self.pause(self.options.latency)
+        try await self.pause(self.configuration.latency)
         let now = self.time.now
         let result = self.state.withLock { state -> Result<Tokens, Failure> in
             state.statistics.refreshRequests += 1
@@ -131,7 +131,7 @@ public final class FakeOAuthServer: Sendable {
             guard let refresh = state.refresh[token], state.user(of: refresh.family) != nil else {
                 return .failure(.invalidGrant)
             }
-            if refresh.isSpent, self.options.forgivesLostReplies, let successor = refresh.successor,
+            if refresh.isSpent, self.configuration.forgivesLostReplies, let successor = refresh.successor,
                 state.refresh[successor]?.isSpent == false
             {
                 state.refresh[successor] = nil
@@ -142,13 +142,13 @@ public final class FakeOAuthServer: Sendable {
             }
             guard now < refresh.expiry else { return .failure(.invalidGrant) }
             state.statistics.refreshes += 1
-            state.refresh[token]?.isSpent = self.options.rotatesRefreshTokens
-            let kept = self.options.rotatesRefreshTokens ? nil : token
-            let tokens = state.grant(refresh.family, keeping: kept, at: now, self.options)
+            state.refresh[token]?.isSpent = self.configuration.rotatesRefreshTokens
+            let kept = self.configuration.rotatesRefreshTokens ? nil : token
+            let tokens = state.grant(refresh.family, keeping: kept, at: now, self.configuration)
             if kept == nil { state.refresh[token]?.successor = tokens.refresh }
             return .success(tokens)
         }
-        try await self.pause(self.options.replyLatency)
+        try await self.pause(self.configuration.replyLatency)
         return try result.get()
     }
 
@@ -209,7 +209,7 @@ extension FakeOAuthServer {
     }
 
     /// Lifetimes, rotation and latency.
-    public struct Options: Sendable, Hashable {
+    public struct Configuration: Sendable, Hashable {
         /// The lifetime of an access token.
         public var accessLifetime: Duration
 
@@ -233,7 +233,7 @@ extension FakeOAuthServer {
         /// The delay after the decision of the server; a cancellation during the delay loses the tokens.
         public var replyLatency: Duration
 
-        /// Makes options; each parameter sets the property of the same name.
+        /// Makes a configuration; each parameter sets the property of the same name.
         public init(
             accessLifetime: Duration = .seconds(300),
             refreshLifetime: Duration? = nil,

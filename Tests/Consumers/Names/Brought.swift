@@ -31,14 +31,17 @@ func snippets() async throws -> (Int, Int) {
 }
 
 struct UserGETRequest: HTTPRequest {
-    var endPoint: HTTPEndPoint {
-        HTTPEndPoint(
+    var endpoint: HTTPEndpoint {
+        HTTPEndpoint(
             host: .specific("api.domain.com"),  // 'init(_:)'
             path: "/me"
         )
     }
     var method: HTTPMethod { .GET }  // 'get'
 }
+
+let place: HTTPEndPoint = UserGETRequest().endpoint  // 'HTTPEndpoint'
+let samePlace = UserGETRequest().endPoint  // 'endpoint'
 
 let methods: [HTTPMethod] = [
     .HEAD,  // 'head'

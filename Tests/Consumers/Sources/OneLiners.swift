@@ -192,9 +192,9 @@ struct OneLinerTests {
         let data: Data = try await client.get(url, headers: ["X-Page": "2"])
         #expect(!data.isEmpty)
         #expect(try await Multiplexer<User> { try await client.get(url) }.request().name == "Ada")
-        #expect(HTTPTransportOptions(timeout: .seconds(5)) != .init())
-        #expect(RetryBudget.Options(share: 0.2) != .init())
-        #expect(FakeOAuthServer.Options(accessLifetime: .seconds(60)) != .init())
+        #expect(HTTPTransportConfiguration(timeout: .seconds(5)) != .init())
+        #expect(RetryBudget.Limits(share: 0.2) != .init())
+        #expect(FakeOAuthServer.Configuration(accessLifetime: .seconds(60)) != .init())
         #expect(await repository.signOut().isComplete)
 
         // Compiled alone: these have the folder and the session of the process.
@@ -279,7 +279,7 @@ nonisolated enum Keys: String, MuxKey { case profile, users }
 
 struct GetUserNamed: HTTPRequest {
     var id: String
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/\(self.id)") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/\(self.id)") }
     var method: HTTPMethod { .get }
     typealias Output = User
 }

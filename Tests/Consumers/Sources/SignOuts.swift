@@ -15,7 +15,7 @@ actor SignedInUser {
 
 struct GetWho: HTTPRequest {
     typealias Output = String
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/who") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/who") }
     var method: HTTPMethod { .get }
 }
 

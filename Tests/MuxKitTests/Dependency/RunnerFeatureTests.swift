@@ -371,7 +371,7 @@ struct RunnerFeatureTests {
     }
 
     @Test func `B10 five thousand calls on tokens that expire and rotate all succeed`() async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.accessLifetime = .milliseconds(300)
         options.refreshLifetime = .seconds(3)
         let oauth = OAuthWorld(options)

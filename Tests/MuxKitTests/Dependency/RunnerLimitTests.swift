@@ -219,7 +219,7 @@ struct RunnerLimitTests {
     /// Many times: whether the reply or the next call comes first is the scheduler's to say.
     @Test(arguments: 0..<100)
     func `C10 B11 what a refresh brings after its limit is not lost`(_: Int) async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.accessLifetime = .seconds(3_600)
         let oauth = OAuthWorld(options)
         let runner = oauth.runner()

@@ -22,7 +22,7 @@ struct UpdateTimeoutTests {
     func `CO-23 a refresh that ignores its cancellation keeps nobody waiting, and its tokens are taken up`(
         rotates: Bool
     ) async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.rotatesRefreshTokens = rotates
         let oauth = OAuthWorld(options)
         let runner = oauth.runner(policy: Self.policy)

@@ -14,7 +14,7 @@ struct OAuthScenario: Sendable {
 
     init(_ schedule: SeededExecutor) {
         self.schedule = schedule
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.accessLifetime = .seconds([5, 300][schedule.draw(0..<2)])
         options.rotatesRefreshTokens = schedule.draw(0..<4) > 0
         options.newAccessTokenKillsPrevious = schedule.draw(0..<3) == 0

@@ -19,8 +19,8 @@ struct BrokenFolderTests {
         return file.appending(component: "below")
     }
 
-    private func oauth(_ options: FakeOAuthServer.Options = .init()) -> FakeOAuthServer {
-        FakeOAuthServer(users: ["alice": "a"], options: options, clock: self.clock)
+    private func oauth(_ configuration: FakeOAuthServer.Configuration = .init()) -> FakeOAuthServer {
+        FakeOAuthServer(users: ["alice": "a"], configuration: configuration, clock: self.clock)
     }
 
     private func repository(_ directory: URL) -> MuxRepository {
@@ -155,9 +155,9 @@ struct BrokenFolderTests {
         rotates: Bool
     ) async throws {
         defer { self.folder.remove() }
-        var options = FakeOAuthServer.Options()
-        options.rotatesRefreshTokens = rotates
-        let server = self.oauth(options)
+        var configuration = FakeOAuthServer.Configuration()
+        configuration.rotatesRefreshTokens = rotates
+        let server = self.oauth(configuration)
         let directory = self.folder.url.appending(component: "data")
         let first = self.runner(
             server,
@@ -192,9 +192,9 @@ struct BrokenFolderTests {
 
     @Test func `CO-24 a problem is told again only after it has worked in between`() async throws {
         let tokens = UnreliableTokenStore()
-        var options = FakeOAuthServer.Options()
-        options.rotatesRefreshTokens = false
-        let server = self.oauth(options)
+        var configuration = FakeOAuthServer.Configuration()
+        configuration.rotatesRefreshTokens = false
+        let server = self.oauth(configuration)
         let runner = self.runner(server, tokens, MuxRepository(store: MemoryStore(), observer: self.events))
         for (fails, told) in [(true, 1), (true, 1), (false, 1), (true, 2)] {
             tokens.failsSaves.withLock { $0 = fails }

@@ -47,9 +47,9 @@ struct CallingTokenStoreTests {
             await self.memory.save(data)
         }
 
-        func delete() async {
+        func remove() async {
             await self.call(.delete)
-            await self.memory.delete()
+            await self.memory.remove()
         }
     }
 

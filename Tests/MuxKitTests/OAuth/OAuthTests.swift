@@ -163,7 +163,7 @@ struct OAuthTests {
     }
 
     @Test func `B08 two hundred calls over ten virtual seconds all succeed`() async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.accessLifetime = .seconds(1)
         options.refreshLifetime = .seconds(4)
         let oauth = OAuthWorld(options)

@@ -84,10 +84,10 @@ struct ProcessServer: Sendable {
     let port: Int
 
     init(
-        _ options: FakeOAuthServer.Options = .init(),
+        _ configuration: FakeOAuthServer.Configuration = .init(),
         beforeToken: @escaping @Sendable () async -> Void = {}
     ) throws {
-        self.oauth = FakeOAuthServer(users: ["alice": "a"], options: options)
+        self.oauth = FakeOAuthServer(users: ["alice": "a"], configuration: configuration)
         self.backend = try LoopbackBackend(oauth: self.oauth, places: [Place]()) { request in
             if request.path == "/token" { await beforeToken() }
             return nil

@@ -20,7 +20,7 @@ struct RenewNowTests {
 
     @Test(arguments: Moment.allCases, [true, false])
     func `CO-22 renew makes one request to the token server`(moment: Moment, rotates: Bool) async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.rotatesRefreshTokens = rotates
         var oauth = OAuthWorld(options)
         var policy = RunnerPolicy.onePerCall

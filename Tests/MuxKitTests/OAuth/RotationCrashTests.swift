@@ -37,7 +37,7 @@ struct RotationCrashTests {
             if count == 2, self.step == .afterStoring { raise(SIGKILL) }
         }
 
-        func delete() async throws { try await self.base.delete() }
+        func remove() async throws { try await self.base.remove() }
     }
 
     private static func work(_ step: Step, _ path: String, _ port: Int) async throws {
@@ -55,7 +55,8 @@ struct RotationCrashTests {
         }
     }
 
-    private func killed(_ step: Step, _ options: FakeOAuthServer.Options) async throws -> (ProcessServer, Scratch) {
+    private func killed(_ step: Step, _ options: FakeOAuthServer.Configuration) async throws -> (ProcessServer, Scratch)
+    {
         let scratch = Scratch()
         let server = try ProcessServer(options)
         let path = scratch.folder.path
@@ -75,7 +76,7 @@ struct RotationCrashTests {
     func `L04 B11 after a crash at any step of a rotation only a confirmed refusal leads to a sign-in`(
         step: Step
     ) async throws {
-        let (server, scratch) = try await self.killed(step, FakeOAuthServer.Options())
+        let (server, scratch) = try await self.killed(step, FakeOAuthServer.Configuration())
         let before = server.statistics
 
         let next = ProcessApp(scratch.folder.path, port: server.port)
@@ -94,7 +95,7 @@ struct RotationCrashTests {
     func `L04 after a crash at any step nobody signs in if the server forgives a lost reply`(
         step: Step
     ) async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.forgivesLostReplies = true
         let (server, scratch) = try await self.killed(step, options)
 
@@ -174,7 +175,7 @@ struct RotationCrashTests {
     }
 
     @Test func `B11 where tokens do not rotate a store that fails stops nothing`() async throws {
-        var options = FakeOAuthServer.Options()
+        var options = FakeOAuthServer.Configuration()
         options.rotatesRefreshTokens = false
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(options, tokens: tokens)

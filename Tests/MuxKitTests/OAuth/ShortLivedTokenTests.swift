@@ -45,8 +45,8 @@ struct ShortLivedTokenTests {
         }
     }
 
-    private static func options(_ life: Duration) -> FakeOAuthServer.Options {
-        var options = FakeOAuthServer.Options()
+    private static func options(_ life: Duration) -> FakeOAuthServer.Configuration {
+        var options = FakeOAuthServer.Configuration()
         options.accessLifetime = life
         return options
     }

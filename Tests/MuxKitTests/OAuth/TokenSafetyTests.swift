@@ -95,7 +95,7 @@ struct TokenSafetyTests {
         try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).save(Data("one".utf8))
         let name = try #require(self.folder.contents().keys.first { $0.contains("tokens-") && !$0.hasSuffix(".lock") })
         try Data("two".utf8).write(to: self.folder.url.appending(path: name + ".0.tmp"))
-        try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).delete()
+        try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).remove()
         #expect(self.folder.contents().keys.allSatisfy { !$0.contains("tokens-") || $0.hasSuffix(".lock") })
     }
 
@@ -162,8 +162,8 @@ struct TokenSafetyTests {
             await self.duringSave.withLock { $0 }()
             await self.memory.save(data)
         }
-        func delete() async throws {
-            await self.memory.delete()
+        func remove() async throws {
+            await self.memory.remove()
             self.deletions.add()
         }
     }

@@ -140,5 +140,5 @@ private actor InMemoryTokens: TokenStore {
 
     func load() -> Data? { self.data }
     func save(_ data: Data) { self.data = data }
-    func delete() { self.data = nil }
+    func remove() { self.data = nil }
 }

@@ -7,8 +7,8 @@ import Testing
 struct RetryBudgetTests {
     private let world = RetryWorld()
 
-    private func budget(_ change: (inout RetryBudget.Options) -> Void = { _ in }) -> RetryBudget {
-        var options = RetryBudget.Options()
+    private func budget(_ change: (inout RetryBudget.Limits) -> Void = { _ in }) -> RetryBudget {
+        var options = RetryBudget.Limits()
         change(&options)
         return RetryBudget(options, clock: self.world.clock)
     }
@@ -339,7 +339,7 @@ struct RetryBudgetTests {
     @Test func `PT-01 first attempts of long ago permit no retries`() {
         let clock = VirtualClock()
         let time = TimeSource(clock)
-        let options = RetryBudget.Options()
+        let options = RetryBudget.Limits()
         var breaker = CircuitBreaker(options, at: time.now)
         for _ in 0..<10_000 {
             _ = breaker.wanted(isRetry: false, at: time.now)

@@ -236,7 +236,7 @@ struct RetryTests {
     }
 
     @Test func `E16 an attempt that its own caller cancels is not the host's fault`() async throws {
-        var options = RetryBudget.Options()
+        var options = RetryBudget.Limits()
         options.failuresToOpen = 1
         let host = RetryPolicy.Host("a", budget: RetryBudget(options, clock: self.world.clock))
         let gate = Gate<Void>()

@@ -531,7 +531,7 @@ struct RetryingOperationTests {
     }
 
     @Test func `E16 an operation asks its host's budget`() async throws {
-        var options = RetryBudget.Options()
+        var options = RetryBudget.Limits()
         options.failuresToOpen = 3
         let host = RetryPolicy.Host("dead", budget: RetryBudget(options, clock: self.clock))
         let loop = self.world.retry.loop(.immediate(maxAttempts: 5), on: host)

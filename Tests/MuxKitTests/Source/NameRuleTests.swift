@@ -43,9 +43,45 @@ struct NameRuleTests {
         }
         #expect(
             found.sorted() == [
-                "Configuration", "HTTPTransportOptions", "Limits", "MuxPolicy", "Options", "Options", "Options",
-                "Policy", "RetryPolicy", "RunnerPolicy",
+                "Configuration", "Configuration", "Configuration", "HTTPTransportConfiguration", "Limits", "Limits",
+                "MuxPolicy", "Policy", "RetryPolicy", "RunnerPolicy",
             ]
         )
+    }
+
+    @Test func `CS-02 an option type is a policy, a configuration or limits`() throws {
+        let form = #/(?m)^ *public (?:struct|enum|final class) (\w*(?:Options|Settings|Parameters|Preferences))\b/#
+        let others = try Self.files.flatMap { try Self.text($0).matches(of: form).map { String($0.1) } }
+        #expect(others == ["RequestOptions"])
+    }
+
+    @Test func `CS-05 a public name has one spelling, and one verb for each meaning`() throws {
+        let owners: [String: Set<String>] = [
+            "clear": ["Multiplexer", "MultiplexerMap", "MuxRepository+SignOut", "CachingTransport", "AsyncMedia"],
+            "clearAll": ["MuxRepository+SignOut"],
+            "clearMemory": ["Multiplexer", "MultiplexerMap", "MuxRepository", "DecodedMedia"],
+            // Collections, and records of stores.
+            "remove": [
+                "MemoryCache", "MemoryStore", "SealedStore", "JournalStore", "TokenStore", "ProtectedFileTokenStore",
+                "KeychainTokenStore",
+            ],
+            "removeAll": ["MemoryCache", "MemoryStore", "SealedStore", "JournalStore"],
+            "removeEverything": ["MemoryStore", "SealedStore", "JournalStore"],
+            // The last two: the grant of RFC 6749, section 6.
+            "refresh": ["Multiplexer", "MultiplexerMap", "OAuthTokenEndpoint", "FakeOAuthServer"],
+            "renew": ["DependentRunner", "OAuthDependentRunner"],
+        ]
+        let verbs = #/(?:clear|remove|delete|forget|drop|discard|erase|evict|purge|refresh|renew|reload|revalidate)/#
+        let form = #/(?m)^ *public (?:[a-z]+(?:\([a-z]+\))? )*func (\w+)/#
+        var found: [String: Set<String>] = [:]
+        for file in Self.files where !file.hasPrefix("MuxCompatibility/") {
+            let text = try Self.text(file)
+            #expect(!text.contains("endPoint") && !text.contains("EndPoint"), "\(file)")
+            for match in text.matches(of: form) where match.1.prefixMatch(of: verbs) != nil {
+                let name = file.split(separator: "/").last?.dropLast(6) ?? ""
+                found[String(match.1), default: []].insert(String(name))
+            }
+        }
+        #expect(found == owners)
     }
 }

@@ -30,7 +30,7 @@ struct DurabilityOrderTests {
 
         #expect(Self.order(files, Self.changes) == [.write, .synchronize, .rename, .synchronizeFolder])
         files.restart()
-        try await store.delete()
+        try await store.remove()
         #expect(Self.order(files, Self.changes) == [.remove, .synchronizeFolder])
         #expect(try await store.load() == nil)
     }
@@ -122,7 +122,7 @@ struct DurabilityOrderTests {
         let again = ProtectedFileTokenStore(named: "alice", directory: scratch.folder)
         #expect((try? await again.load()) == nil)
         _ = try? await again.save(Data("new".utf8))
-        _ = try? await again.delete()
+        _ = try? await again.remove()
 
         #expect(try Data(contentsOf: target) == content)
     }

@@ -61,7 +61,7 @@ struct FolderURLTests {
         let tokens = ProtectedFileTokenStore(named: "session", directory: url, fileSystem: calls)
         await #expect(throws: MuxStoreError.unusableURL) { try await tokens.load() }
         await #expect(throws: MuxStoreError.unusableURL) { try await tokens.save(Data("x".utf8)) }
-        await #expect(throws: MuxStoreError.unusableURL) { try await tokens.delete() }
+        await #expect(throws: MuxStoreError.unusableURL) { try await tokens.remove() }
         await #expect(throws: MuxStoreError.unusableURL) { try await tokens.lease?.take(as: "a", for: .seconds(1)) }
 
         let lease = FileLease(named: "lease", directory: url, fileSystem: calls)

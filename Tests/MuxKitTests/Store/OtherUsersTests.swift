@@ -130,7 +130,7 @@ struct OtherUsersTests {
 
         await #expect(throws: MuxStoreError.notPrivate) { try await store.load() }
         await #expect(throws: MuxStoreError.notPrivate) { try await store.save(Data("two".utf8)) }
-        await #expect(throws: MuxStoreError.notPrivate) { try await store.delete() }
+        await #expect(throws: MuxStoreError.notPrivate) { try await store.remove() }
         if part == "tokens" {
             await #expect(throws: MuxStoreError.notPrivate) { try await store.lease?.take(as: "a", for: .seconds(1)) }
         }

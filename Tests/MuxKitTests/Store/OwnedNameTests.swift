@@ -79,7 +79,7 @@ struct OwnedNameTests {
             try await stores[0].save(Data("alice \(number)".utf8))
             #expect(try await stores[1].load() == nil)
             try await stores[1].save(Data("mallory \(number)".utf8))
-            try await stores[1].delete()
+            try await stores[1].remove()
             #expect(try await stores[0].load() == Data("alice \(number)".utf8))
         }
     }
@@ -92,7 +92,7 @@ struct OwnedNameTests {
 
         await #expect(throws: MuxStoreError.otherName) { try await mallory.load() }
         await #expect(throws: MuxStoreError.otherName) { try await mallory.save(Data("other".utf8)) }
-        await #expect(throws: MuxStoreError.otherName) { try await mallory.delete() }
+        await #expect(throws: MuxStoreError.otherName) { try await mallory.remove() }
 
         #expect(self.folder.contents() == before)
         #expect(try await alice.load() == Data("secret".utf8))
@@ -158,7 +158,7 @@ struct OwnedNameTests {
         #expect(try await store.load() == nil)
         try await store.save(Data("new".utf8))
         #expect(try await store.lease?.take(as: "a", for: .seconds(1)).owner == "a")
-        try await store.delete()
+        try await store.remove()
 
         for file in former { #expect(try Data(contentsOf: file) == Data("former".utf8)) }
     }

@@ -79,7 +79,7 @@ struct RemovedFolderTests {
             // Durable tokens are there until they are removed.
             if isDurable || fileSystem.calls.count < number { #expect(found == Data("one".utf8), "\(number)") }
             #expect(found == nil || found == Data("one".utf8))
-            try await store.delete()
+            try await store.remove()
             #expect(try await store.load() == nil)
             calm()
 

@@ -17,7 +17,7 @@ struct OAuthWorld: Sendable {
     let beforeSignInReply = Locked<@Sendable () async throws -> Void>({})
 
     init(
-        _ options: FakeOAuthServer.Options = .init(),
+        _ configuration: FakeOAuthServer.Configuration = .init(),
         tokens: any TokenStore = UnreliableTokenStore(),
         store: any MuxStore = MemoryStore(),
         spawn: TaskLauncher = TaskLauncher(),
@@ -26,7 +26,11 @@ struct OAuthWorld: Sendable {
         let world = World(store: store, spawn: spawn, clock: clock)
         self.init(
             world: world,
-            server: FakeOAuthServer(users: ["alice": "a", "bob": "b"], options: options, clock: world.clock),
+            server: FakeOAuthServer(
+                users: ["alice": "a", "bob": "b"],
+                configuration: configuration,
+                clock: world.clock
+            ),
             tokens: tokens
         )
     }

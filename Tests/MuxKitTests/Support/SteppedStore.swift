@@ -68,5 +68,5 @@ struct SteppedTokenStore: TokenStore {
 
     func load() async throws -> Data? { await self.hook.around { await self.base.load() } }
     func save(_ data: Data) async throws { await self.hook.around { await self.base.save(data) } }
-    func delete() async throws { await self.hook.around { await self.base.delete() } }
+    func remove() async throws { await self.hook.around { await self.base.remove() } }
 }

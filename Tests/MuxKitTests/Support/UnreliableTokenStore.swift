@@ -27,8 +27,8 @@ struct UnreliableTokenStore: TokenStore {
         await self.afterSave.withLock { $0 }()
     }
 
-    func delete() async throws {
+    func remove() async throws {
         if self.failsDeletes.withLock({ $0 }) { throw Failure() }
-        await self.memory.delete()
+        await self.memory.remove()
     }
 }

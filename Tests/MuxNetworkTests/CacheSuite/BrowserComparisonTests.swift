@@ -93,7 +93,7 @@ struct BrowserComparisonTests {
     private let direct: SystemTransport
 
     init() {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         self.direct = .system(options)
     }

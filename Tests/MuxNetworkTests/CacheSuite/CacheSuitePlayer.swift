@@ -66,7 +66,7 @@ struct CacheSuitePlayer: Sendable {
             Self.start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds))
         }
         let session = self.origin.open(test, clock: clock, wallTime: wallTime)
-        let base = SystemTransport.system(HTTPTransportOptions())
+        let base = SystemTransport.system(HTTPTransportConfiguration())
         let cache = self.subject(base, clock, wallTime)
         do {
             var replies: [HTTPReply] = []

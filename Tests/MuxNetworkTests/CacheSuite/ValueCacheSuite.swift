@@ -92,8 +92,8 @@ private final class ValueCacheTransport: HTTPTransport {
 private struct GetWhole: HTTPRequest {
     typealias Output = HTTPReply
     var call: HTTPCall
-    var endPoint: HTTPEndPoint {
-        (try? HTTPEndPoint(self.call.url)) ?? HTTPEndPoint(scheme: .http, host: "invalid")
+    var endpoint: HTTPEndpoint {
+        (try? HTTPEndpoint(self.call.url)) ?? HTTPEndpoint(scheme: .http, host: "invalid")
     }
     var method: HTTPMethod { HTTPMethod(rawValue: self.call.method) ?? .get }
     var headers: HTTPHeaders { self.call.headers }

@@ -15,7 +15,7 @@ struct BodyFolderRulesTests {
         _ fileSystem: any FileSystem = POSIXFileSystem(),
         key: String = "HTTP"
     ) -> (CachingTransport, ClosureTransport) {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = key
         options.memoryBodyLimit = 10
         options.directory = directory
@@ -40,7 +40,7 @@ struct BodyFolderRulesTests {
         #expect(server.calls.count == 2, "a long body is not stored")
         await events.wait(for: .storageFailed)
         #expect(events.count(of: .storageFailed) == 1)
-        let report = await cache.removeAll()
+        let report = await cache.clear()
         #expect(report.failures.contains { $0 as? MuxStoreError == .unusableURL })
         #expect(calls.calls.isEmpty)
     }
@@ -91,7 +91,7 @@ struct BodyFolderRulesTests {
         let (cache, server) = self.cache(own, MuxRepository(store: MemoryStore()), files)
         for _ in 0..<2 { #expect(try await cache.send(self.call).body.count == 100) }
         #expect(server.calls.count == 1)
-        #expect(await cache.removeAll().failures.isEmpty)
+        #expect(await cache.clear().failures.isEmpty)
     }
 
     @Test func `AC-02 a folder of bodies of another cache is neither used nor removed`() async throws {
@@ -108,11 +108,11 @@ struct BodyFolderRulesTests {
         let (second, server) = self.cache(nil, repository, key: "a_b")
         for _ in 0..<2 { #expect(try await second.send(self.call).body.count == 100) }
         #expect(server.calls.count == 2, "a long body is not stored")
-        #expect(await second.removeAll().failures.contains { $0 as? MuxStoreError == .otherName })
+        #expect(await second.clear().failures.contains { $0 as? MuxStoreError == .otherName })
 
         let after = try #require(FileManager.default.enumerator(atPath: paths[1])?.allObjects as? [String])
         #expect(after.sorted() == before.sorted())
-        #expect(await first.removeAll().failures.isEmpty)
+        #expect(await first.clear().failures.isEmpty)
         #expect(!FileManager.default.fileExists(atPath: paths[0] + "/bodies-0"))
     }
 }

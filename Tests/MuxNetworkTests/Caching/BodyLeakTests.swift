@@ -67,10 +67,10 @@ struct BodyLeakTests {
     }
 
     /// Options by which bodies of more than ten bytes are in files.
-    private func options(_ folder: CacheFolder, _ change: (inout CachingTransport.Options) -> Void = { _ in })
-        -> CachingTransport.Options
+    private func options(_ folder: CacheFolder, _ change: (inout CachingTransport.Configuration) -> Void = { _ in })
+        -> CachingTransport.Configuration
     {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         (options.cacheKey, options.memoryBodyLimit, options.directory) = ("HTTP", 10, folder.url)
         change(&options)
         return options
@@ -129,7 +129,7 @@ struct BodyLeakTests {
         _ = try await cache.send(self.world.call())
         #expect(try folder.files().count == 1)
 
-        await cache.remove(self.world.url)
+        await cache.clear(self.world.url)
         #expect(try folder.files().isEmpty)
     }
 

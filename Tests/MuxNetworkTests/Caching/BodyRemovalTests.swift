@@ -17,7 +17,7 @@ struct BodyRemovalTests {
         _ fileSystem: any FileSystem = POSIXFileSystem(),
         isAnnounced: Bool = true
     ) -> (CachingTransport, ClosureTransport) {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         (options.cacheKey, options.directory, options.memoryBodyLimit) = ("Bodies", folder.url, 1000)
         let server = ClosureTransport { _ in
             var headers: HTTPHeaders = ["Cache-Control": "max-age=1000"]

@@ -262,7 +262,7 @@ struct CachedRequestTests {
     @Test func `N02 a request that is not GET is never conditional`() async throws {
         struct Search: HTTPRequest {
             typealias Output = Number
-            var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/search") }
+            var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/search") }
             var method: HTTPMethod = .post
         }
         let old = self.world.client(self.server.transport)
@@ -297,7 +297,7 @@ struct CachedRequestTests {
         struct Get: HTTPRequest {
             typealias Output = Number
             var port: Int
-            var endPoint: HTTPEndPoint { .init(scheme: .http, host: .init("127.0.0.1", port: self.port), path: "/n") }
+            var endpoint: HTTPEndpoint { .init(scheme: .http, host: .init("127.0.0.1", port: self.port), path: "/n") }
             var method: HTTPMethod { .get }
         }
         let request = Get(port: try #require(url.port))

@@ -15,7 +15,7 @@ struct CachingMemoryTests {
         await #expect(processExitsWith: .success) {
             let size = FuzzRun().factor >= 16 ? 1 << 30 : 64 << 20
             let folder = try CacheFolder()
-            var options = CachingTransport.Options()
+            var options = CachingTransport.Configuration()
             options.cacheKey = "HTTP"
             options.directory = folder.url
             (options.diskLimit, options.bodyLimit) = (2 * size, size)

@@ -14,8 +14,8 @@ struct CachingTransportEdgeTests {
         HTTPReply(status: status, headers: headers, body: Data(text.utf8))
     }
 
-    private func persistent(_ folder: CacheFolder) -> CachingTransport.Options {
-        var options = CachingTransport.Options()
+    private func persistent(_ folder: CacheFolder) -> CachingTransport.Configuration {
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 10
         options.directory = folder.url
@@ -142,7 +142,7 @@ struct CachingTransportEdgeTests {
     }
 
     @Test func `HC-04 parts are put together within the limit of memory`() async throws {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.memoryBodyLimit = 25
         let (cache, _) = self.world.cache(options) { call in
             let first = Int(call.headers["Range"]?.split(separator: "=").last?.split(separator: "-").first ?? "") ?? 0

@@ -24,7 +24,7 @@ struct CachingTransportReuseTests {
         on fileSystem: any FileSystem = POSIXFileSystem(),
         _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
     ) -> (CachingTransport, ClosureTransport) {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 10
         options.directory = folder.url
@@ -122,10 +122,10 @@ struct CachingTransportReuseTests {
             Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=60"])
         }
         _ = try await cache.send(self.world.call())
-        await cache.remove(self.world.url)
+        await cache.clear(self.world.url)
         #expect(try folder.files().isEmpty)
         _ = try await cache.send(self.world.call())
-        #expect(await cache.removeAll().failures.isEmpty)
+        #expect(await cache.clear().failures.isEmpty)
         #expect(try folder.files().isEmpty)
         _ = try await cache.send(self.world.call())
         #expect(server.calls.count == 3)
@@ -142,7 +142,7 @@ struct CachingTransportReuseTests {
         }
         _ = try await cache.send(self.world.call())
         refuses.withLock { $0 = true }
-        #expect(await cache.removeAll().failures.count == 1)
+        #expect(await cache.clear().failures.count == 1)
         refuses.withLock { $0 = false }
         _ = try await cache.send(self.world.call())
         #expect(server.calls.count == 2)
@@ -278,7 +278,7 @@ struct CachingTransportReuseTests {
     // MARK: - Limits and failures
 
     @Test func `HC-06 what is asked for stays, and what is not goes`() async throws {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.memoryLimit = 20_000
         let (cache, server) = self.world.cache(options) { _ in
             Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=1000"])

@@ -130,7 +130,7 @@ struct CachingTransportTests {
     @Test func `HC-05 a sign-out leaves no answer behind`() async throws {
         let gate = Gate<HTTPReply>()
         let folder = try CacheFolder()
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 4
         options.directory = folder.url
@@ -158,7 +158,7 @@ struct CachingTransportTests {
     // MARK: - Limits
 
     @Test func `HC-06 answers in memory are bounded by bytes`() async throws {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.memoryLimit = 100_000
         let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 10_000)) }
         for number in 0..<50 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
@@ -170,7 +170,7 @@ struct CachingTransportTests {
 
     @Test func `HC-06 long bodies are kept in files, which are bounded by bytes`() async throws {
         let folder = try CacheFolder()
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 100
         options.diskLimit = 5_000
@@ -191,7 +191,7 @@ struct CachingTransportTests {
 
     @Test func `HC-06 a body whose file is gone or cut is fetched once more`() async throws {
         let folder = try CacheFolder()
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 10
         options.directory = folder.url
@@ -206,7 +206,7 @@ struct CachingTransportTests {
     }
 
     @Test func `HC-06 a body beyond the limit is passed on and not kept`() async throws {
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.memoryBodyLimit = 100
         let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
         for _ in 0..<2 { #expect(try await cache.send(self.world.call()).body.count == 1_000) }
@@ -215,7 +215,7 @@ struct CachingTransportTests {
 
     @Test func `HC-06 answers survive a relaunch, but for Set-Cookie`() async throws {
         let folder = try CacheFolder()
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 10
         options.directory = folder.url
@@ -279,7 +279,7 @@ struct CachingTransportTests {
             }
         )
         let folder = try CacheFolder()
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.directory = folder.url
         let cache = CachingTransport(ClosureTransport { _ in Self.reply() }, options: options, repository: repository)

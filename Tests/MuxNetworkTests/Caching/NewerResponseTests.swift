@@ -33,8 +33,8 @@ struct NewerResponseTests {
         reply("", [:], status: 404), reply("", [:], status: 410), reply("", [:], status: 451),
     ]
 
-    private static func options(_ folder: CacheFolder? = nil) -> CachingTransport.Options {
-        var options = CachingTransport.Options()
+    private static func options(_ folder: CacheFolder? = nil) -> CachingTransport.Configuration {
+        var options = CachingTransport.Configuration()
         options.bodyLimit = 100
         options.memoryBodyLimit = 100
         guard let folder else { return options }
@@ -45,7 +45,7 @@ struct NewerResponseTests {
     }
 
     /// A cache before a server that gives these replies in turn.
-    private func cache(_ replies: [HTTPReply], _ options: CachingTransport.Options = options()) -> (
+    private func cache(_ replies: [HTTPReply], _ options: CachingTransport.Configuration = options()) -> (
         CachingTransport, ClosureTransport
     ) {
         let left = Locked(replies[...])

@@ -14,8 +14,8 @@ struct ResponseCacheFaultTests {
         HTTPReply(status: status, headers: headers, body: Data(text.utf8))
     }
 
-    private func options(_ folder: CacheFolder) -> CachingTransport.Options {
-        var options = CachingTransport.Options()
+    private func options(_ folder: CacheFolder) -> CachingTransport.Configuration {
+        var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
         options.directory = folder.url
         return options

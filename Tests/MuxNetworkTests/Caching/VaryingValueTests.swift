@@ -21,7 +21,7 @@ struct VaryingValueTests {
     private struct GetPage: HTTPRequest {
         typealias Output = [String]
         var language: String?
-        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/page") }
+        var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/page") }
         var method: HTTPMethod { .get }
         var headers: HTTPHeaders { self.language.map { [.acceptLanguage: $0] } ?? [:] }
     }
@@ -163,7 +163,7 @@ struct VaryingValueTests {
     @Test func `HC-02 an answer that depends on the request's own credentials is not kept`() async throws {
         struct GetMine: HTTPRequest {
             typealias Output = [String]
-            var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/mine") }
+            var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/mine") }
             var method: HTTPMethod { .get }
             var headers: HTTPHeaders { [.authorization: "Basic secret"] }
         }

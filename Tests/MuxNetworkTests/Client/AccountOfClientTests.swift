@@ -84,7 +84,7 @@ struct AccountOfClientTests {
     @Test(arguments: [false, true])
     func `CO-09 a cache of answers belongs to the repository of the client's authenticator`(onDisk: Bool) async throws {
         let runner = self.runner()
-        var options = CachingTransport.Options()
+        var options = CachingTransport.Configuration()
         if onDisk {
             options.cacheKey = "Answers"
             options.directory = self.folder
@@ -121,7 +121,7 @@ struct AccountOfClientTests {
                 == Data("1".utf8)
         )
         // No two caches may use the same folder, so the folder belongs to the first account.
-        let options = CachingTransport.Options(cacheKey: "HTTP", directory: self.folder)
+        let options = CachingTransport.Configuration(cacheKey: "HTTP", directory: self.folder)
         let shared = CachingTransport(self.mirror, options: options)
         let first = HTTPClient(transport: shared, authenticator: self.runner(own))
         let second = HTTPClient(transport: shared, authenticator: self.runner(other))

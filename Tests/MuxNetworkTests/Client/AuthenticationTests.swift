@@ -62,7 +62,7 @@ struct AuthenticationTests {
     @Test func `K07 fifty requests against a server that rotates make one refresh`() async throws {
         let backend = try LoopbackBackend(oauth: FakeOAuthServer(users: ["a": "p"]), places: [Place(id: 1)])
         let oauth = backend.oauth
-        let base = try HTTPEndPoint(try backend.goOnline())
+        let base = try HTTPEndpoint(try backend.goOnline())
         let runner = OAuthDependentRunner<String, String>(
             repository: MuxRepository(store: MemoryStore()),
             refreshAccess: { token in
@@ -75,7 +75,7 @@ struct AuthenticationTests {
             }
         )
         let client = HTTPClient(authenticator: runner)
-        let me = Ask { $0.endPoint = base.appending("/me") }
+        let me = Ask { $0.endpoint = base.appending("/me") }
         _ = try await client.execute(me)
         oauth.expireAllAccessTokens()
 
@@ -176,7 +176,7 @@ struct AuthenticationTests {
         let client = HTTPClient(transport: ScriptedTransport([]), authenticator: self.runner(nil, fetch))
 
         await #expect(throws: HTTPError.preparation(.missingHost)) {
-            try await client.execute(Ask { $0.endPoint.host = "" })
+            try await client.execute(Ask { $0.endpoint.host = "" })
         }
         await #expect(throws: HTTPError.preparation(.invalidHeader(name: "X"))) {
             try await client.execute(Ask { $0.headers = ["X": "\n"] })

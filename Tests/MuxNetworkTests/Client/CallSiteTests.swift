@@ -53,9 +53,9 @@ struct CallSiteTests {
         let call = try #require(transport.calls.first)
         #expect(call.url == url && call.headers["X-App"] == "1" && call.headers["X-Page"] == "2")
         #expect(try await Multiplexer<User> { try await client.get(url) }.request().name == "Ada")
-        #expect(HTTPTransportOptions(timeout: .seconds(5)) != .init())
-        #expect(RetryBudget.Options(share: 0.2).share == 0.2)
-        #expect(FakeOAuthServer.Options(accessLifetime: .seconds(60)).accessLifetime == .seconds(60))
+        #expect(HTTPTransportConfiguration(timeout: .seconds(5)) != .init())
+        #expect(RetryBudget.Limits(share: 0.2).share == 0.2)
+        #expect(FakeOAuthServer.Configuration(accessLifetime: .seconds(60)).accessLifetime == .seconds(60))
         #expect(MuxPolicy(timeToLive: .seconds(60)).timeToLive == .seconds(60))
         let runner = DependentRunner(policy: .init(updateTimeout: .seconds(5))) { try await Self.token() }
         #expect(try await runner.renew() == "token")
@@ -118,7 +118,7 @@ struct CallSiteTests {
     private struct GetBook: HTTPRequest {
         typealias Output = Data
         var method: HTTPMethod { .get }
-        var endPoint: HTTPEndPoint { HTTPEndPoint(path: "/books/{id}", query: ["full": "1"]) }
+        var endpoint: HTTPEndpoint { HTTPEndpoint(path: "/books/{id}", query: ["full": "1"]) }
         var pathValues: [String: String] { ["id": "a/b"] }
         var queryItems: HTTPQuery { ["page": "2"] }
     }
@@ -161,12 +161,12 @@ struct CallSiteTests {
     @Test func `CS-07 a change below the base URL makes the cached value of its resource stale`() async throws {
         struct ChangeBook: HTTPCommand {
             var method: HTTPMethod { .put }
-            var endPoint: HTTPEndPoint { HTTPEndPoint(path: "/books/1") }
+            var endpoint: HTTPEndpoint { HTTPEndpoint(path: "/books/1") }
         }
         struct GetOne: HTTPRequest {
             typealias Output = Data
             var method: HTTPMethod { .get }
-            var endPoint: HTTPEndPoint { HTTPEndPoint(path: "/books/1") }
+            var endpoint: HTTPEndpoint { HTTPEndpoint(path: "/books/1") }
         }
         let transport = ScriptedTransport { _, _ in HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]) }
         let client = HTTPClient(
@@ -195,7 +195,7 @@ struct CallSiteTests {
         typealias Output = [String: User]
         var ids: [String]
         var method: HTTPMethod { .get }
-        var endPoint: HTTPEndPoint { HTTPEndPoint(host: "api.domain.com", path: "/users") }
+        var endpoint: HTTPEndpoint { HTTPEndpoint(host: "api.domain.com", path: "/users") }
         var queryItems: HTTPQuery { ["ids": self.ids.sorted().joined(separator: "-")] }
     }
 

@@ -258,14 +258,14 @@ struct ClientChainTests {
             #expect(try await client.output(of: GetNumber()).version == version)
         }
         #expect(transport.calls.count == 3)
-        #expect(await cache.removeAll().isComplete)
+        #expect(await cache.clear().isComplete)
         for client in clients { _ = try await client.output(of: GetNumber()) }
         #expect(transport.calls.count == 5)
     }
 
     @Test func `HS-03 a cache takes part in a sign-out from the creation of its client`() async throws {
         let folder = try CacheFolder()
-        var options = CachingTransport.Options(cacheKey: "HTTP", directory: folder.url)
+        var options = CachingTransport.Configuration(cacheKey: "HTTP", directory: folder.url)
         options.memoryBodyLimit = 0
         let transport = ClosureTransport { Self.mirror($0) }
         let before = self.world.client(.caching(transport, options: options), authenticator: self.account { "1" })
@@ -408,7 +408,7 @@ struct ClientChainTests {
             return Self.mirror(call)
         }
         let budget = RetryBudget(
-            RetryBudget.Options(failuresToOpen: 1, pause: .seconds(1_000)),
+            RetryBudget.Limits(failuresToOpen: 1, pause: .seconds(1_000)),
             clock: self.world.clock
         )
         let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
@@ -433,7 +433,7 @@ struct ClientChainTests {
         let works = Locked(false)
         let transport = ClosureTransport { Self.mirror($0) }
         let budget = RetryBudget(
-            RetryBudget.Options(failuresToOpen: 1, pause: .seconds(1_000)),
+            RetryBudget.Limits(failuresToOpen: 1, pause: .seconds(1_000)),
             clock: self.world.clock
         )
         let client = self.world.client(
@@ -496,7 +496,7 @@ struct ClientChainTests {
 
     /// A transport that redirects `/numbers/a` to `/numbers/b`, with a body that ends early.
     private func redirecting(_ calls: Locked<Int> = Locked(0)) -> ExchangeTransport {
-        ExchangeTransport(HTTPTransportOptions(deadline: .seconds(40)), clock: self.world.clock) { call, sink in
+        ExchangeTransport(HTTPTransportConfiguration(deadline: .seconds(40)), clock: self.world.clock) { call, sink in
             calls.withLock { $0 += 1 }
             guard call.url.path() == "/numbers/a" else {
                 try await sink.receive(head: HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]))

@@ -118,7 +118,7 @@ struct ClientRetryTests {
     }
 
     @Test func `K14 a host that is down is left alone and that is an error of connectivity`() async {
-        var options = RetryBudget.Options()
+        var options = RetryBudget.Limits()
         options.failuresToOpen = 1
         let transport = ScriptedTransport([.failure(Self.late)])
         let client = self.client(transport, .never, budget: RetryBudget(options))

@@ -67,16 +67,16 @@ struct DefaultsTests {
         MuxShared.patience = 5.0 seconds
         MuxShared.pause = 1.0 seconds
         MuxShared.maximumPause = 30.0 seconds
-        HTTPTransportOptions.timeout = 20.0 seconds
-        HTTPTransportOptions.deadline = 40.0 seconds
-        HTTPTransportOptions.maximumBodySize = 67108864
-        HTTPTransportOptions.maximumHeadSize = 262144
-        HTTPTransportOptions.maximumRedirects = 10
-        HTTPTransportOptions.connectionsPerHost = 10
-        HTTPTransportOptions.credentialHeaders = ["Authorization", "Cookie", "Proxy-Authorization", "X-Api-Key"]
-        HTTPTransportOptions.usesProxies = true
-        HTTPTransportOptions.certificateAuthorities = nil
-        HTTPTransportOptions.clientCertificate = nil
+        HTTPTransportConfiguration.timeout = 20.0 seconds
+        HTTPTransportConfiguration.deadline = 40.0 seconds
+        HTTPTransportConfiguration.maximumBodySize = 67108864
+        HTTPTransportConfiguration.maximumHeadSize = 262144
+        HTTPTransportConfiguration.maximumRedirects = 10
+        HTTPTransportConfiguration.connectionsPerHost = 10
+        HTTPTransportConfiguration.credentialHeaders = ["Authorization", "Cookie", "Proxy-Authorization", "X-Api-Key"]
+        HTTPTransportConfiguration.usesProxies = true
+        HTTPTransportConfiguration.certificateAuthorities = nil
+        HTTPTransportConfiguration.clientCertificate = nil
         CachingTransport.cacheKey = nil
         CachingTransport.memoryLimit = 16777216
         CachingTransport.memoryBodyLimit = 262144
@@ -98,9 +98,9 @@ struct DefaultsTests {
         let lines =
             Self.lines("MuxPolicy", MuxPolicy()) + Self.lines("Batching", MuxPolicy.Batching())
             + Self.lines("RunnerPolicy", RunnerPolicy()) + Self.lines("RetryPolicy", RetryPolicy())
-            + Self.lines("RetryBudget", RetryBudget.Options()) + Self.lines("MuxShared", MuxShared.Policy())
-            + Self.lines("HTTPTransportOptions", HTTPTransportOptions())
-            + Self.lines("CachingTransport", CachingTransport.Options())
+            + Self.lines("RetryBudget", RetryBudget.Limits()) + Self.lines("MuxShared", MuxShared.Policy())
+            + Self.lines("HTTPTransportConfiguration", HTTPTransportConfiguration())
+            + Self.lines("CachingTransport", CachingTransport.Configuration())
             + Self.lines("AsyncMedia", AsyncMedia.Limits())
         let expected = Self.table.split(separator: "\n").map(String.init)
         let found = lines.filter { !$0.hasPrefix("RetryPolicy.backoff") }

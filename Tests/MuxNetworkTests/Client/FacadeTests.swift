@@ -7,8 +7,8 @@ import Testing
 
 /// What an app adds to the client: its own words.
 extension HTTPClient {
-    fileprivate func fetchUserInfo(at base: HTTPEndPoint) async throws -> FacadeTests.User {
-        try await self.output(of: FacadeTests.GetUserInfo(endPoint: base.appending("/me")))
+    fileprivate func fetchUserInfo(at base: HTTPEndpoint) async throws -> FacadeTests.User {
+        try await self.output(of: FacadeTests.GetUserInfo(endpoint: base.appending("/me")))
     }
 }
 
@@ -19,7 +19,7 @@ struct FacadeTests {
     }
 
     fileprivate struct GetUserInfo: HTTPRequest {
-        var endPoint: HTTPEndPoint
+        var endpoint: HTTPEndpoint
         var method: HTTPMethod { .get }
         typealias Output = User
     }
@@ -31,7 +31,7 @@ struct FacadeTests {
     @Test func `K12 an app speaks in its own words to a real server`() async throws {
         let oauth = FakeOAuthServer(users: ["alice": "p"])
         let backend = try LoopbackBackend(oauth: oauth, places: [Nowhere(id: 1)])
-        let base = try HTTPEndPoint(try backend.goOnline())
+        let base = try HTTPEndpoint(try backend.goOnline())
         let runner = DependentRunner<String> { _ in
             .updatedDependency(try await oauth.signIn(user: "alice", password: "p").access)
         }

@@ -12,7 +12,7 @@ struct HTTPClientTests {
     }
 
     private struct GetUserInfo: HTTPRequest {
-        var endPoint: HTTPEndPoint
+        var endpoint: HTTPEndpoint
         var method: HTTPMethod { .get }
         typealias Output = User
     }
@@ -56,7 +56,7 @@ struct HTTPClientTests {
     }
 
     @Test func `K02 the configuration's limits are those of the session`() {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         #expect(URLSessionTransport(options).connectionsPerHost == 10)
         options.connectionsPerHost = 3
         #expect(URLSessionTransport(options).connectionsPerHost == 3)
@@ -134,10 +134,10 @@ struct HTTPClientTests {
             try? await gate.pass()
             return .text("late")
         }
-        let base = try HTTPEndPoint(try server.start())
+        let base = try HTTPEndpoint(try server.start())
         let client = HTTPClient()
 
-        let call = Task { _ = try await client.execute(Ask { $0.endPoint = base }) }
+        let call = Task { _ = try await client.execute(Ask { $0.endpoint = base }) }
         await gate.waitForCall(1)
         call.cancel()
 
@@ -157,11 +157,11 @@ struct HTTPClientTests {
             counts.withLock { $0.running -= 1 }
             return .text("x")
         }
-        let base = try HTTPEndPoint(try server.start())
+        let base = try HTTPEndpoint(try server.start())
         let client = HTTPClient()
 
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for _ in 0..<40 { group.addTask { _ = try await client.execute(Ask { $0.endPoint = base }) } }
+            for _ in 0..<40 { group.addTask { _ = try await client.execute(Ask { $0.endpoint = base }) } }
             await gate.waitForCall(10)
             gate.openForGood(returning: ())
             try await group.waitForAll()

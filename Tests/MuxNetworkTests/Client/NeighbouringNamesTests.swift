@@ -13,7 +13,7 @@ struct NeighbouringNamesTests {
     }
 
     private struct GetUser: MuxNetwork.HTTPRequest {
-        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/me") }
+        var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/me") }
         var method: HTTPMethod { .get }
         typealias Output = String
     }
@@ -38,6 +38,6 @@ struct NeighbouringNamesTests {
     @Test func `CS-04 both types HTTPRequest have a name with their module`() throws {
         let request: any MuxNetwork.HTTPRequest = GetUser()
         let other = MuxTestNeighbours.HTTPRequest(path: "/me")
-        #expect(try request.endPoint.url().path() == other.path)
+        #expect(try request.endpoint.url().path() == other.path)
     }
 }

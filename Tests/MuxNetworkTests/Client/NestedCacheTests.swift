@@ -103,8 +103,8 @@ struct NestedCacheTests {
         )
     }
 
-    private func options(_ name: String?, _ folder: CacheFolder) -> CachingTransport.Options {
-        var options = CachingTransport.Options()
+    private func options(_ name: String?, _ folder: CacheFolder) -> CachingTransport.Configuration {
+        var options = CachingTransport.Configuration()
         guard let name else { return options }
         options.cacheKey = name
         options.directory = folder.url.appending(component: name)
@@ -287,7 +287,7 @@ struct NestedCacheTests {
             )
             for _ in 0..<2 {
                 _ = try await media.request(url: self.url)
-                try await media.remove(url: self.url)
+                try await media.clear(url: self.url)
             }
         }
         #expect(self.mirror.calls.count == 2)

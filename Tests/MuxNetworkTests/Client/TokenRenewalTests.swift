@@ -19,9 +19,9 @@ struct TokenRenewalTests {
         let wallShift = Locked(TimeInterval.zero)
 
         init(_ life: Duration) {
-            var options = FakeOAuthServer.Options()
-            options.accessLifetime = life
-            self.oauth = FakeOAuthServer(users: ["alice": "a"], options: options, clock: self.clock)
+            var configuration = FakeOAuthServer.Configuration()
+            configuration.accessLifetime = life
+            self.oauth = FakeOAuthServer(users: ["alice": "a"], configuration: configuration, clock: self.clock)
         }
 
         var wallTime: @Sendable () -> Date {

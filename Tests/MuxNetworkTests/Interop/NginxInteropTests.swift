@@ -102,7 +102,7 @@ struct NginxInteropTests {
     @Test func `N02 nginx sends a part and the part is not kept as the whole`() async throws {
         struct GetPart: HTTPRequest {
             var whole: GetFrom<Data>
-            var endPoint: HTTPEndPoint { self.whole.endPoint }
+            var endpoint: HTTPEndpoint { self.whole.endpoint }
             var method: HTTPMethod { .get }
             var headers: HTTPHeaders { ["Range": "bytes=0-8"] }
         }

@@ -14,7 +14,7 @@ import Testing
 struct TransportInteropTests {
     /// A transport that trusts the authority of the test's servers.
     private func trusting() -> SystemTransport {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.certificateAuthorities = Interop.authority
         return SystemTransport(options)
     }
@@ -68,7 +68,7 @@ struct TransportInteropTests {
         await #expect(processExitsWith: .success) {
             guard let server = Interop.nginx, let proxy = Interop.proxy else { exit(1) }
             setenv("http_proxy", proxy.absoluteString, 1)
-            var options = HTTPTransportOptions()
+            var options = HTTPTransportConfiguration()
             let through = try await SystemTransport(options).send(HTTPCall(url: server.appending(path: "echo")))
             options.usesProxies = false
             let direct = try await SystemTransport(options).send(HTTPCall(url: server.appending(path: "echo")))
@@ -82,7 +82,7 @@ struct TransportInteropTests {
         let folder = try #require(Interop.authority?.deletingLastPathComponent())
         func file(_ name: String) -> URL { folder.appending(component: name) }
         let pem = try Data(contentsOf: file("client.pem"))
-        let certificates: [HTTPTransportOptions.ClientCertificate] = [
+        let certificates: [HTTPTransportConfiguration.ClientCertificate] = [
             .files(chain: file("client.pem"), key: file("key.pem")),
             .files(chain: file("client.pem"), key: file("locked.pem"), password: "secret"),
             .pem(chain: pem, key: try Data(contentsOf: file("key.pem"))),
@@ -91,7 +91,7 @@ struct TransportInteropTests {
         ]
         for url in [Interop.mutual, Interop.mutualOfOpenSSL].compactMap(\.self) {
             for certificate in certificates {
-                var options = HTTPTransportOptions()
+                var options = HTTPTransportConfiguration()
                 options.certificateAuthorities = Interop.authority
                 options.clientCertificate = certificate
                 let reply = try await SystemTransport(options).send(HTTPCall(url: url))
@@ -106,7 +106,7 @@ struct TransportInteropTests {
     func `WR-10 a wrong certificate, key or password is a failure of security, and no lost connection`() async throws {
         let folder = try #require(Interop.authority?.deletingLastPathComponent())
         func file(_ name: String) -> URL { folder.appending(component: name) }
-        let unreadable: [HTTPTransportOptions.ClientCertificate] = [
+        let unreadable: [HTTPTransportConfiguration.ClientCertificate] = [
             .files(chain: file("client.pem"), key: file("locked.pem"), password: "wrong"),
             .files(chain: file("client.pem"), key: file("locked.pem")),
             .files(chain: file("missing.pem"), key: file("key.pem")),
@@ -114,7 +114,7 @@ struct TransportInteropTests {
             .pem(chain: Data("none".utf8), key: Data()),
             .pkcs12(try Data(contentsOf: file("client.p12")), password: "wrong"),
         ]
-        let refused: [HTTPTransportOptions.ClientCertificate?] = [
+        let refused: [HTTPTransportConfiguration.ClientCertificate?] = [
             nil, .files(chain: file("stranger.pem"), key: file("key.pem")),
         ]
         let attempts =
@@ -122,7 +122,7 @@ struct TransportInteropTests {
             + refused.map { (Interop.mutualOfOpenSSL, $0) }
         for (url, certificate) in attempts {
             guard let url else { continue }
-            var options = HTTPTransportOptions()
+            var options = HTTPTransportConfiguration()
             options.certificateAuthorities = Interop.authority
             options.clientCertificate = certificate
             let error = await #expect(throws: HTTPError.self) {
@@ -136,7 +136,7 @@ struct TransportInteropTests {
             #expect(error.map { "\($0)" }?.contains("wrong") == false)
         }
         // nginx answers in the place of a page.
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.certificateAuthorities = Interop.authority
         let url = try #require(Interop.mutual)
         #expect(try await SystemTransport(options).send(HTTPCall(url: url)).status == 400)

@@ -20,7 +20,7 @@ struct WireInteropTests {
     private static let strays = Interop.wire.filter { $0.key.hasPrefix("stray-") }
 
     private static func transport(connections: Int = 10) -> SystemTransport {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.certificateAuthorities = Interop.authority
         (options.usesProxies, options.connectionsPerHost) = (false, connections)
         return SystemTransport(options)

@@ -37,7 +37,7 @@ struct MediaKeyTests {
             // The next launch finds it with a new signature, and a removal by any.
             let relaunched = world.media(cacheKey: Self.byPath)
             #expect(await relaunched.loadCachedValue(url: Self.signed(world, "new")) == file)
-            try await relaunched.remove(url: Self.signed(world, "other"))
+            try await relaunched.clear(url: Self.signed(world, "other"))
             #expect(world.names == [])
             await media.expectAtRest()
         }

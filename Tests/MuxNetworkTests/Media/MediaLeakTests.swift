@@ -38,7 +38,7 @@ struct MediaLeakTests {
         try await world.run { (world) async throws in
             let media = world.media()
             _ = try await media.request(url: world.url)
-            try await media.removeAll()
+            try await media.clear()
             #expect(self.everything(world) == ["media", "session"])
         }
     }
@@ -99,8 +99,8 @@ struct MediaLeakTests {
             let digest = SHA256.text(SHA256.hash(world.file.content))
             let file = try await media.request(url: world.url, sha256: digest)
             switch how {
-            case "removed": try await media.remove(url: world.url)
-            case "removed all": try await media.removeAll()
+            case "removed": try await media.clear(url: world.url)
+            case "removed all": try await media.clear()
             default: try FileManager.default.removeItem(at: file)
             }
             world.file.replace(size: 1_000, seed: 9, etag: "\"2\"")

@@ -38,8 +38,8 @@ struct MediaRemovalTests {
             case .digest:
                 let digest = SHA256.text(SHA256.hash(world.file.content))
                 return try await media.request(url: world.url, sha256: digest)
-            case .remove: try await media.remove(url: world.url)
-            case .removeAll: try await media.removeAll()
+            case .remove: try await media.clear(url: world.url)
+            case .removeAll: try await media.clear()
             case .signOut: #expect(await world.repository.clearAll().failures.isEmpty)
             }
             return nil

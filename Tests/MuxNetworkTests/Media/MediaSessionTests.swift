@@ -190,7 +190,7 @@ struct MediaSessionTests {
             let sink = try #require(transport.sink.withLock { $0 })
             try await sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
 
-            try await media.remove(url: world.url)
+            try await media.clear(url: world.url)
 
             await #expect(throws: (any Error).self) { try await sink.receive(Data(count: 4)) }
             request.cancel()
@@ -228,7 +228,7 @@ struct MediaSessionTests {
             let request = Task { try await media.request(url: world.url) }
             await reached.reached(1)
 
-            try await media.remove(url: world.url)
+            try await media.clear(url: world.url)
             goesOn.signal()
 
             #expect(try Data(contentsOf: await request.value) == world.file.content)
@@ -265,14 +265,14 @@ struct MediaSessionTests {
             for try await progress in media.progress(of: world.url) where progress.received == 100_000 { break }
             world.file.replace(size: 200_000, seed: 3, etag: "\"2\"")
 
-            try await media.remove(url: world.url)
+            try await media.clear(url: world.url)
             #expect(world.names == [])
             gate.open()
 
             let file = try await request.value
             #expect(try Data(contentsOf: file) == world.file.content, "the caller gets what is there after the fence")
             #expect(world.file.starts == [0, 0])
-            try await media.removeAll()
+            try await media.clear()
             #expect(world.names == [] && media.cachedValue(url: world.url) == nil)
             await media.expectAtRest()
         }

@@ -32,7 +32,7 @@ struct ErrorTextTests {
 
         var method: HTTPMethod { .get }
 
-        var endPoint: HTTPEndPoint { HTTPEndPoint(host: "api.example.com", path: "/people/{id}/profile") }
+        var endpoint: HTTPEndpoint { HTTPEndpoint(host: "api.example.com", path: "/people/{id}/profile") }
         var pathValues: [String: String] { ["id": "hunter2"] }
         var queryItems: HTTPQuery { ["key": "hunter2"] }
         var headers: HTTPHeaders { ["X-Key": "hunter2"] }
@@ -53,7 +53,7 @@ struct ErrorTextTests {
         typealias ServerError = Never
 
         var method: HTTPMethod = .get
-        var endPoint = HTTPEndPoint(host: "api.example.com", path: "/notes/{id}")
+        var endpoint = HTTPEndpoint(host: "api.example.com", path: "/notes/{id}")
         var pathValues: [String: String] = ["id": "hunter2"]
         var headers: HTTPHeaders = [:]
         var body: HTTPBody?
@@ -67,8 +67,8 @@ struct ErrorTextTests {
     /// The error of a request to a URL, which has no template, or below one.
     private func asking(at text: String, appending path: HTTPPath? = nil) async throws -> any Error {
         let url = try #require(URL(string: text))
-        let place = try HTTPEndPoint(url)
-        let ask = Ask(endPoint: path.map { place.appending($0) } ?? place, pathValues: [:])
+        let place = try HTTPEndpoint(url)
+        let ask = Ask(endpoint: path.map { place.appending($0) } ?? place, pathValues: [:])
         let transport = ScriptedTransport { _, _ in HTTPReply(status: 404) }
         return await self.failure { try await HTTPClient(transport: transport).output(of: ask) }
     }
@@ -76,7 +76,7 @@ struct ErrorTextTests {
     /// The error of an end point of this URL.
     private func refusal(of text: String) async throws -> any Error {
         let url = try #require(URL(string: text))
-        return await self.failure { try HTTPEndPoint(url) }
+        return await self.failure { try HTTPEndpoint(url) }
     }
 
     private func tooMany(_ count: Int) -> RunnerError {
@@ -250,8 +250,8 @@ struct ErrorTextTests {
     private func situationsOfRequests() async throws -> [(error: any Error, text: String)] {
         let late = HTTPError.TransportFailure.timedOut(after: .milliseconds(19_999))
         let cut = HTTPError.truncated(expected: nil, received: 1)
-        let plain = HTTPEndPoint(host: "api.example.com", path: "/notes/\("hunter2")")
-        let bare = HTTPEndPoint(host: "api.example.com", path: "/\("hunter2")")
+        let plain = HTTPEndpoint(host: "api.example.com", path: "/notes/\("hunter2")")
+        let bare = HTTPEndpoint(host: "api.example.com", path: "/\("hunter2")")
         let signed = try #require(URL(string: "https://hunter2:hunter2@api.example.com/hunter2"))
         let failed = "GET api.example.com/notes/{id} failed."
         let unsent = "GET api.example.com/notes/{id} cannot be sent."
@@ -276,11 +276,11 @@ struct ErrorTextTests {
                 "\(failed) The server is busy. Try again after 2 minutes."
             ),
             (
-                await self.asking(Ask(endPoint: plain, pathValues: [:]), late),
+                await self.asking(Ask(endpoint: plain, pathValues: [:]), late),
                 "GET api.example.com/notes/{} failed. The server did not respond within 20 seconds."
             ),
             (
-                await self.asking(Ask(endPoint: bare, pathValues: [:]), late),
+                await self.asking(Ask(endpoint: bare, pathValues: [:]), late),
                 "GET api.example.com failed. The server did not respond within 20 seconds."
             ),
             (await self.asking(Ask(pathValues: [:])), "\(unsent) The placeholder “id” of the path has no value."),
@@ -456,7 +456,7 @@ struct ErrorTextTests {
         return [
             (try await self.refusal(of: "https://hunter2:hunter2@api.example.com/"), noUser),
             (
-                await self.asking(Ask(endPoint: HTTPEndPoint(host: "hunter2@api.example.com", path: "/notes/{id}"))),
+                await self.asking(Ask(endpoint: HTTPEndpoint(host: "hunter2@api.example.com", path: "/notes/{id}"))),
                 "GET /notes/{id} cannot be sent. \(noUser)"
             ),
             (try await self.refusal(of: "/hunter2"), noScheme),
@@ -690,13 +690,13 @@ struct ErrorTextTests {
         query.items = [.init("page", "hunter2")]
         let points = [
             (
-                HTTPEndPoint(host: "api.example.com", path: "/users/{id}/\("hunter2")", query: query),
+                HTTPEndpoint(host: "api.example.com", path: "/users/{id}/\("hunter2")", query: query),
                 "https://api.example.com/users/{id}/{}?page=…"
             ),
-            (HTTPEndPoint(scheme: .http, host: "localhost:8080"), "http://localhost:8080/"),
-            (try HTTPEndPoint(url), "https://api.example.com:81/…?key=…"),
-            (try HTTPEndPoint(url).appending("/users"), "https://api.example.com:81/…/users?key=…"),
-            (HTTPEndPoint(host: "a:hunter2@b", path: HTTPPath(segments: ["hunter2"])), "https://invalid host/{}"),
+            (HTTPEndpoint(scheme: .http, host: "localhost:8080"), "http://localhost:8080/"),
+            (try HTTPEndpoint(url), "https://api.example.com:81/…?key=…"),
+            (try HTTPEndpoint(url).appending("/users"), "https://api.example.com:81/…/users?key=…"),
+            (HTTPEndpoint(host: "a:hunter2@b", path: HTTPPath(segments: ["hunter2"])), "https://invalid host/{}"),
         ]
         for (point, text) in points {
             #expect("\(point)" == text)

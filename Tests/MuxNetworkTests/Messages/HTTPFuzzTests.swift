@@ -23,7 +23,7 @@ struct HTTPFuzzTests {
         self.run(3_000) { mutator, seed in
             let values = ["a": mutator.text(like: "a/b"), "b": mutator.text(like: "..")]
             let query = HTTPQuery([.init(mutator.text(like: "q="), mutator.text(like: "a+b&c"))])
-            let place = HTTPEndPoint(host: "h:80", path: "/x{a}/\(mutator.text(like: "é{a}"))/{b}", query: query)
+            let place = HTTPEndpoint(host: "h:80", path: "/x{a}/\(mutator.text(like: "é{a}"))/{b}", query: query)
             guard let url = try? place.url(path: values) else { return }
 
             let text = url.absoluteString
@@ -45,11 +45,11 @@ struct HTTPFuzzTests {
             let text = mutator.text(
                 like: ["api.domain.com:8080", "[::1]:80", "a-b_c", "127.0.0.1"].randomElement(using: &mutator) ?? ""
             )
-            guard let url = try? HTTPEndPoint(scheme: .http, host: HTTPHost(text)).url() else { return }
+            guard let url = try? HTTPEndpoint(scheme: .http, host: HTTPHost(text)).url() else { return }
 
             #expect(url.absoluteString == "http://\(text)/", seed)
             #expect(url.user() == nil && url.path() == "/" && url.query() == nil, seed)
-            let again = try HTTPEndPoint(url).url()
+            let again = try HTTPEndpoint(url).url()
             #expect(again == url, seed)
         }
     }
@@ -57,7 +57,7 @@ struct HTTPFuzzTests {
     @Test func `G09 a mutated path neither traps nor leads to another server`() {
         self.run(3_000) { mutator, seed in
             let path = HTTPPath(stringLiteral: mutator.text(like: "/users/{id}/ä/{name}/../x"))
-            guard let url = try? HTTPEndPoint(host: "h", path: path).url(path: ["id": "1", "name": "n"]) else { return }
+            guard let url = try? HTTPEndpoint(host: "h", path: path).url(path: ["id": "1", "name": "n"]) else { return }
 
             #expect(url.absoluteString.hasPrefix("https://h/") && url.host() == "h", seed)
             #expect(url.query() == nil && url.fragment() == nil, seed)

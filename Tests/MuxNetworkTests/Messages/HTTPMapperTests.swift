@@ -14,20 +14,20 @@ struct HTTPMapperTests {
 
     /// The mapper in one line, and everything else by default.
     private struct OneLine: HTTPRequest {
-        var endPoint: HTTPEndPoint { .init(host: "h") }
+        var endpoint: HTTPEndpoint { .init(host: "h") }
         var method: HTTPMethod { .get }
         var mapper: HTTPMapper<User> { .json(errors: Problem.self, dates: .millisecondsSince1970) }
     }
 
     private struct Declared: HTTPRequest {
-        var endPoint: HTTPEndPoint { .init(host: "h") }
+        var endpoint: HTTPEndpoint { .init(host: "h") }
         var method: HTTPMethod { .get }
         typealias Output = User
         typealias ServerError = Problem
     }
 
     private struct Command: HTTPCommand {
-        var endPoint: HTTPEndPoint { .init(host: "h") }
+        var endpoint: HTTPEndpoint { .init(host: "h") }
         var method: HTTPMethod { .delete }
         typealias ServerError = Problem
     }
@@ -196,7 +196,7 @@ struct HTTPMapperTests {
             }
         }
 
-        #expect(await kind { _ = try await failing.execute(Ask { $0.endPoint.host = "" }) } == "preparation")
+        #expect(await kind { _ = try await failing.execute(Ask { $0.endpoint.host = "" }) } == "preparation")
         #expect(await kind { _ = try await failing.execute(Ask()) } == "transport true")
         #expect(await kind { _ = try await failing.execute(Ask()) } == "transport")
         #expect(await kind { _ = try await self.client(HTTPReply(status: 500)).execute(Ask()) } == "status")

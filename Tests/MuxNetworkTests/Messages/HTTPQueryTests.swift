@@ -15,7 +15,7 @@ struct HTTPQueryTests {
     }
 
     @Test func `G10 nothing is no question mark`() throws {
-        let place = HTTPEndPoint(host: "h", path: "/p")
+        let place = HTTPEndpoint(host: "h", path: "/p")
 
         #expect(try place.url().absoluteString == "https://h/p")
         #expect(try place.url(query: [.init("a", nil)]).absoluteString == "https://h/p?a")

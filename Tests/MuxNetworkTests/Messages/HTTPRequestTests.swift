@@ -8,7 +8,7 @@ import Testing
 @Suite(.standard)
 struct HTTPRequestTests {
     private struct Minimal: HTTPRequest {
-        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+        var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
         var method: HTTPMethod { .get }
     }
 
@@ -18,13 +18,13 @@ struct HTTPRequestTests {
     }
 
     private struct GetUser: HTTPRequest {
-        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+        var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
         var method: HTTPMethod { .get }
         typealias Output = User
     }
 
     private struct DeleteUser: HTTPCommand {
-        var endPoint: HTTPEndPoint { .init(host: "h", path: "/users/{id}") }
+        var endpoint: HTTPEndpoint { .init(host: "h", path: "/users/{id}") }
         var method: HTTPMethod { .delete }
     }
 
@@ -56,10 +56,10 @@ struct HTTPRequestTests {
             seen.add("\(request.method) \(String(decoding: request.body, as: UTF8.self))")
             return LoopbackServer.Response(status: 204)
         }
-        let base = try HTTPEndPoint(try server.start())
+        let base = try HTTPEndpoint(try server.start())
 
         let ask = Ask { ask in
-            ask.endPoint = base
+            ask.endpoint = base
             ask.method = method
             ask.body = method.allowsBody ? .text("x") : nil
         }
@@ -72,7 +72,7 @@ struct HTTPRequestTests {
     @Test func `G14 every part of a request is in what is sent`() throws {
         let call = try self.client.call(
             for: Ask { ask in
-                ask.endPoint = HTTPEndPoint(scheme: .http, host: "h", path: "/{a}/{b}", query: ["v": "1"])
+                ask.endpoint = HTTPEndpoint(scheme: .http, host: "h", path: "/{a}/{b}", query: ["v": "1"])
                 ask.method = .post
                 ask.pathValues = ["a": "own", "b": "B"]
                 ask.queryItems = ["w": "2"]
@@ -227,7 +227,7 @@ struct HTTPRequestTests {
             (Ask { $0.headers = [.contentLength: "1"] }, .framingHeader(name: "Content-Length")),
             (Ask { $0.headers = ["host": "other"] }, .framingHeader(name: "host")),
             (Ask { $0.headers = ["transfer-encoding": "chunked"] }, .framingHeader(name: "transfer-encoding")),
-            (Ask { $0.method = "GET /" }, .invalidMethod), (Ask { $0.endPoint.host = "" }, .missingHost),
+            (Ask { $0.method = "GET /" }, .invalidMethod), (Ask { $0.endpoint.host = "" }, .missingHost),
             (
                 Ask {
                     $0.method = .post

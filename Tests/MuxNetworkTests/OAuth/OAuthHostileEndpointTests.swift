@@ -38,7 +38,7 @@ struct OAuthHostileEndpointTests {
         of script: @escaping RawServer.Script
     ) async throws -> Outcome {
         let server = RawServer(script)
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         options.timeout = silence
         options.deadline = deadline

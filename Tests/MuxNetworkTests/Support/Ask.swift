@@ -3,7 +3,7 @@ import MuxNetwork
 
 /// A request of which every part can be set.
 struct Ask<Output: Sendable, ServerError: Decodable & Sendable>: HTTPRequest {
-    var endPoint = HTTPEndPoint(scheme: .http, host: "host")
+    var endpoint = HTTPEndpoint(scheme: .http, host: "host")
     var method = HTTPMethod.get
     var pathValues: [String: String] = [:]
     var queryItems: HTTPQuery = []

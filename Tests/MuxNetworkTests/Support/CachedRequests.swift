@@ -102,7 +102,7 @@ struct GetNumber: HTTPRequest {
     var id = "a"
     var host: HTTPHost = "example.com"
     var onDecoding: @Sendable () -> Void = {}
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: self.host, path: "/numbers/{id}") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: self.host, path: "/numbers/{id}") }
     var method: HTTPMethod { .get }
     var pathValues: [String: String] { ["id": self.id] }
     var mapper: HTTPMapper<Number> {
@@ -117,7 +117,7 @@ struct GetNumber: HTTPRequest {
 struct ChangeNumber: HTTPCommand {
     var id = "a"
     var method = HTTPMethod.post
-    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/numbers/{id}") }
+    var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/numbers/{id}") }
     var pathValues: [String: String] { ["id": self.id] }
 }
 
@@ -127,7 +127,7 @@ extension CachingWorld {
 
     /// A cache of whole answers before a server that a closure plays.
     func cache(
-        _ options: CachingTransport.Options = .init(),
+        _ options: CachingTransport.Configuration = .init(),
         _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
     ) -> (CachingTransport, ClosureTransport) {
         let server = ClosureTransport(answer)

@@ -35,7 +35,7 @@ struct GetFrom<Output: Decodable & Sendable>: HTTPRequest {
     var base: URL
     var path: String
     var headers: HTTPHeaders = [:]
-    var endPoint: HTTPEndPoint {
+    var endpoint: HTTPEndpoint {
         .init(
             scheme: .http,
             host: HTTPHost(self.base.host() ?? "", port: self.base.port ?? 80),

@@ -7,7 +7,7 @@ enum TransportKind: String, CaseIterable, Sendable {
     case urlSession
 
     func make(
-        _ options: HTTPTransportOptions = .init(),
+        _ options: HTTPTransportConfiguration = .init(),
         clock: any Clock<Duration> = ContinuousClock()
     ) -> any ValidatedTransport {
         switch self {

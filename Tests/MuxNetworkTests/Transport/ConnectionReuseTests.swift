@@ -36,7 +36,7 @@ struct ConnectionReuseTests {
     }
 
     private static func transport() -> SystemTransport {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         return SystemTransport(options)
     }

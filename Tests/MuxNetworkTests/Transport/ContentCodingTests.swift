@@ -96,7 +96,7 @@ struct ContentCodingTests {
     }
 
     @Test func `TR-02 a content that grows without end is bounded`() async throws {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.maximumBodySize = 1000
         let body = try #require(Self.encoded.first).body
         let server = LoopbackServer { _ in LoopbackServer.Response(headers: ["Content-Encoding": "gzip"], body: body) }

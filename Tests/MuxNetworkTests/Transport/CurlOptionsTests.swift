@@ -35,7 +35,7 @@ struct CurlOptionsTests {
     /// What a configuration changes of the options.
     private struct Row: Sendable, CustomTestStringConvertible {
         let testDescription: String
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         var call: HTTPCall
         let changes: [String: String]
 
@@ -44,7 +44,7 @@ struct CurlOptionsTests {
             method: String = "GET",
             body: HTTPCall.Body? = nil,
             _ changes: [String: String],
-            configure: (inout HTTPTransportOptions, inout HTTPCall) -> Void = { _, _ in }
+            configure: (inout HTTPTransportConfiguration, inout HTTPCall) -> Void = { _, _ in }
         ) {
             self.testDescription = name
             let url = URL(string: "https://host.example/a/../b?c#fragment") ?? URL(filePath: "/")
@@ -211,7 +211,7 @@ private final class CurlRecorder: Sendable {
     }
 
     /// Sends a request over a transport of its own, while no time passes.
-    func send(_ call: HTTPCall, _ options: HTTPTransportOptions) async throws -> HTTPReply {
+    func send(_ call: HTTPCall, _ options: HTTPTransportConfiguration) async throws -> HTTPReply {
         try await SystemTransport(options, clock: VirtualClock(), library: self.library).send(call)
     }
 

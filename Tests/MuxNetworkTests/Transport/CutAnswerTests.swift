@@ -31,7 +31,7 @@ struct CutAnswerTests {
             if words.last == "rst" { connection.reset() }
         }
         let base = try server.start()
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         let transport = SystemTransport(options)
         for count in answer.cuts {

@@ -39,7 +39,7 @@ struct FarHostTests {
 
     @Test func `PT-04 a host that is slow to answer has the whole time-out for a connection`() async throws {
         let host = try FullQueue()
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         (options.usesProxies, options.timeout, options.deadline) = (false, .seconds(2), nil)
         let call = HTTPCall(url: try #require(URL(string: "http://127.0.0.1:\(host.port)/")))
         let start = ContinuousClock.now

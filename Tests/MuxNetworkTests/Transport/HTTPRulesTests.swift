@@ -56,7 +56,7 @@ struct HTTPRulesTests {
     #if os(Linux)
     @Test(arguments: UnusableURLs.texts)
     func `AC-04 certificate authorities whose URL has no usable path are an error`(text: String) async throws {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         let url = try #require(URL(string: text))
         options.certificateAuthorities = url
         let transport = SystemTransport(options)
@@ -198,7 +198,9 @@ struct HTTPRulesTests {
         struct Lost: Error {}
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
 
-        #expect(throws: HTTPError.transport(.closedWithoutResponse(Lost()))) { try machine.ended(.closed(Lost())).get() }
+        #expect(throws: HTTPError.transport(.closedWithoutResponse(Lost()))) {
+            try machine.ended(.closed(Lost())).get()
+        }
         _ = machine.received(self.head(200, [:]))
         machine.received(count: 7)
         #expect(throws: HTTPError.truncated(expected: nil, received: 7)) { try machine.ended(.closed(Lost())).get() }

@@ -46,7 +46,7 @@ struct HandshakeTests {
     }
 
     private static func transport() -> SystemTransport {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         return SystemTransport(options)
     }
@@ -94,7 +94,7 @@ struct HandshakeTests {
         let (server, url) = try Self.server(ending)
         let client = HTTPClient(transport: LosingTransport())
         let call = Ask(String.self, errors: Never.self) { request in
-            request.endPoint = .init(scheme: .https, host: HTTPHost("127.0.0.1", port: url.port ?? 0))
+            request.endpoint = .init(scheme: .https, host: HTTPHost("127.0.0.1", port: url.port ?? 0))
         }
         var policy = MuxPolicy()
         policy.staleIfError = .seconds(3600)

@@ -51,7 +51,7 @@ struct NetworkLeakTests {
                     _ = await cancelled.result
                 }
                 await media.expectAtRest()
-                try await media.removeAll()
+                try await media.clear()
                 #expect(world.names == [])
             }
             await world.close()
@@ -63,7 +63,7 @@ struct NetworkLeakTests {
             let folder = try CacheFolder()
             let world = CachingWorld()
             try await Leftovers.expectNone(in: folder.url) { count in
-                var options = CachingTransport.Options()
+                var options = CachingTransport.Configuration()
                 (options.cacheKey, options.memoryBodyLimit, options.directory) = ("HTTP", 2, folder.url)
                 let (cache, _) = world.cache(options) { _ in
                     HTTPReply(status: 200, headers: ["Cache-Control": "max-age=10"], body: Data("body".utf8))
@@ -71,11 +71,11 @@ struct NetworkLeakTests {
                 for number in 0..<count {
                     let url = CacheFolder.url("/\(number % 50)")
                     _ = try await cache.send(HTTPCall(url: url))
-                    if number % 2 == 0 { await cache.remove(url) }
+                    if number % 2 == 0 { await cache.clear(url) }
                 }
                 let left = await settledOccupancy { cache.occupancy }
                 #expect(left == (0, 0, 0))
-                await cache.removeAll()
+                await cache.clear()
                 #expect(try folder.files().isEmpty)
             }
         }

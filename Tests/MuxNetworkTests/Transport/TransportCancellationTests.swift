@@ -156,7 +156,7 @@ struct TransportCancellationTests {
                 return LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
             }
             let url = try server.start()
-            var options = HTTPTransportOptions()
+            var options = HTTPTransportConfiguration()
             options.maximumRedirects = 0
             let transport = URLSessionTransport(options)
             await withTaskGroup { group in

@@ -10,7 +10,7 @@ import Testing
 @Suite(.standard)
 struct TransportConnectionTests {
     private static func transport() -> SystemTransport {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         (options.usesProxies, options.connectionsPerHost) = (false, 4)
         return SystemTransport(options)
     }
@@ -43,7 +43,7 @@ struct TransportConnectionTests {
     #if os(Linux)
     @Test func `PT-01 the time in the queue for a connection does not count as silence of the server`() async throws {
         let (clock, gate) = (VirtualClock(), Gate<Void>())
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         (options.usesProxies, options.connectionsPerHost) = (false, 1)
         let transport = SystemTransport(options, clock: clock)
         let busy = LoopbackServer { request in

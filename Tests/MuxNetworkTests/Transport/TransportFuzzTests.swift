@@ -59,7 +59,7 @@ struct TransportFuzzTests {
         let text: Comment = "MUX_SEED=\(seed)"
         var call = HTTPCall(method: answer.isForHead ? "HEAD" : "GET", url: base.appending(path: "mutated/\(seed)"))
         if answer.ending == .silence { call.timeout = Self.silence }
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         // A mutated `Location` may be any host's.
         options.maximumRedirects = 0

@@ -94,7 +94,7 @@ struct TransportMemoryTests {
                 Task { try await transport.send(HTTPCall(url: url.appending(path: "\(number)"))) }
             }
             await clock.waitForSleepers(count)
-            await held.reached(HTTPTransportOptions().connectionsPerHost)
+            await held.reached(HTTPTransportConfiguration().connectionsPerHost)
             #expect(transport.pendingCount == count)
 
             // A second in which nothing happens; in the first, the last calls may still begin.

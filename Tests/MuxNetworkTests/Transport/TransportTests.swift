@@ -106,7 +106,7 @@ struct TransportTests {
             .text("here")
         } _: { _, url in
             for patience in [Duration.seconds(Int64.max), .seconds(Int64.min), .seconds(9e15), .zero] {
-                var options = HTTPTransportOptions()
+                var options = HTTPTransportConfiguration()
                 options.timeout = patience
                 options.deadline = patience
                 let reply = try? await kind.make(options).send(HTTPCall(url: url))
@@ -205,7 +205,7 @@ struct TransportTests {
     func `Q-07 a body beyond the limit is an error whether announced or not`(isAnnounced: Bool, kind: TransportKind)
         async throws
     {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.maximumBodySize = 1000
         let transport = kind.make(options)
         try await self.serving { _ in

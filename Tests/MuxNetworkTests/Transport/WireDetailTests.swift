@@ -11,7 +11,7 @@ import Testing
 @Suite(.standard)
 struct WireDetailTests {
     private static func transport() -> SystemTransport {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         options.usesProxies = false
         return SystemTransport(options)
     }
@@ -49,7 +49,7 @@ struct WireDetailTests {
             try await system.send(HTTPCall(url: base.appending(path: "redirected")))
         }
         #expect(Self.isUserInfo(error), "\(error as Any)")
-        #expect(throws: HTTPError.PreparationFailure.self) { try HTTPEndPoint(url) }
+        #expect(throws: HTTPError.PreparationFailure.self) { try HTTPEndpoint(url) }
         #expect(server.requestCount == 1)
         await server.stop()
     }
@@ -63,13 +63,13 @@ struct WireDetailTests {
         let url = try #require(URL(string: "http://[::1%25lo]:\(port)/path"))
         #expect(try await Self.transport().send(HTTPCall(url: url)).body == Data("zone".utf8))
 
-        let endPoint = try HTTPEndPoint(url)
-        #expect(try endPoint.url() == url)
-        let written = HTTPEndPoint(scheme: .http, host: "[fe80::1%25eth0]:8080", path: "/x")
+        let endpoint = try HTTPEndpoint(url)
+        #expect(try endpoint.url() == url)
+        let written = HTTPEndpoint(scheme: .http, host: "[fe80::1%25eth0]:8080", path: "/x")
         #expect(try written.url().absoluteString == "http://[fe80::1%25eth0]:8080/x")
         for host in ["[fe80::1%eth0]", "[fe80::1%25]", "[fe80::1%25a/b]", "[%25eth0]", "[fe80::1%25a%25b]"] {
-            let endPoint = HTTPEndPoint(scheme: .http, host: HTTPHost(host), path: "/x")
-            #expect(throws: HTTPError.PreparationFailure.self, "\(host)") { try endPoint.url() }
+            let endpoint = HTTPEndpoint(scheme: .http, host: HTTPHost(host), path: "/x")
+            #expect(throws: HTTPError.PreparationFailure.self, "\(host)") { try endpoint.url() }
         }
         await server.stop()
     }
@@ -214,9 +214,9 @@ struct WireDetailTests {
     // MARK: - Client certificates
 
     @Test func `WR-10 no description has the key or the password of a certificate`() async throws {
-        var options = HTTPTransportOptions()
+        var options = HTTPTransportConfiguration()
         let file = URL(filePath: "/secret-place")
-        let certificates: [HTTPTransportOptions.ClientCertificate] = [
+        let certificates: [HTTPTransportConfiguration.ClientCertificate] = [
             .files(chain: file, key: file, password: "hunter2"),
             .pem(chain: Data("hunter2".utf8), key: Data("hunter2".utf8), password: "hunter2"),
             .pkcs12(Data("hunter2".utf8), password: "hunter2"),

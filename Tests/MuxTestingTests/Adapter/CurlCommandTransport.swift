@@ -4,7 +4,7 @@ import MuxNetwork
 
 extension ExchangeTransport {
     /// An adapter over another client, the `curl` command, with nothing but the public interface.
-    static func curlCommand(_ options: HTTPTransportOptions) -> ExchangeTransport {
+    static func curlCommand(_ options: HTTPTransportConfiguration) -> ExchangeTransport {
         ExchangeTransport(options) { call, sink in
             let body = call.body.map { $0.data == nil ? CurlCommand.Body.pieces(length: $0.length) : .whole } ?? .none
             let fields = call.headers.fields.map { (name: $0.name.rawValue, value: $0.value) }

@@ -30,12 +30,12 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
     ///
     /// - Parameters:
     ///   - eventLoopGroup: What connections run on.
-    ///   - options: The limits. ``MuxNetwork/HTTPTransportOptions/usesProxies`` has no effect.
+    ///   - options: The limits. ``MuxNetwork/HTTPTransportConfiguration/usesProxies`` has no effect.
     ///   - configuration: TLS, a proxy, the version of HTTP and what else concerns connections; the transport switches redirections,
     ///     decompression and time-outs of reading off, and sets how many connections a host may have.
     public init(
         eventLoopGroup: any EventLoopGroup = AsyncHTTPClient.HTTPClient.defaultEventLoopGroup,
-        options: HTTPTransportOptions = .init(),
+        options: HTTPTransportConfiguration = .init(),
         configuration: AsyncHTTPClient.HTTPClient.Configuration = .init()
     ) {
         var configuration = configuration

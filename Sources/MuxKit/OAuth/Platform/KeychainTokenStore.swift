@@ -96,7 +96,7 @@ public struct KeychainTokenStore: TokenStore {
     /// Removes the item; succeeds without an item.
     ///
     /// - Throws: ``Failure``.
-    public func delete() async throws {
+    public func remove() async throws {
         try await Self.offPool {
             let status = SecItemDelete(self.query as CFDictionary)
             guard [KeychainAnswer.success, KeychainAnswer.itemNotFound].contains(status) else {

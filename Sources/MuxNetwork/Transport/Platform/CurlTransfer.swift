@@ -179,7 +179,7 @@ final class CurlTransfer {
         if let certificate = self.order.options.clientCertificate { self.set(certificate) }
     }
 
-    private func set(_ certificate: HTTPTransportOptions.ClientCertificate) {
+    private func set(_ certificate: HTTPTransportConfiguration.ClientCertificate) {
         switch certificate.source {
         case .files(let chain, let key):
             guard let chain = try? FilePath.path(of: chain), let key = try? FilePath.path(of: key) else {

@@ -8,13 +8,13 @@ package import MuxKit
 /// All calls of one transport share its connections and its thread. The thread begins with the first call and
 /// ends after the transport's deallocation.
 package final class CurlTransport: ValidatedTransport {
-    package let options: HTTPTransportOptions
+    package let options: HTTPTransportConfiguration
     package let time: TimeSource
     private let library: CurlLibrary
     private let mailbox: CurlMailbox
 
     /// Makes a transport; `nil` without a library, or without memory.
-    init?(_ options: HTTPTransportOptions, clock: any Clock<Duration>, library: CurlLibrary?) {
+    init?(_ options: HTTPTransportConfiguration, clock: any Clock<Duration>, library: CurlLibrary?) {
         guard let library, let multi = CurlMulti(library) else { return nil }
         self.options = options
         self.time = TimeSource(clock)
@@ -95,11 +95,12 @@ extension CurlTransport: Inspectable {
 final class CurlOrder: Sendable {
     let id: Int
     let call: ValidatedCall
-    let options: HTTPTransportOptions
+    let options: HTTPTransportConfiguration
     let exchange: HTTPExchange
     let upload: CurlUpload?
 
-    init(id: Int, call: ValidatedCall, options: HTTPTransportOptions, exchange: HTTPExchange, upload: CurlUpload?) {
+    init(id: Int, call: ValidatedCall, options: HTTPTransportConfiguration, exchange: HTTPExchange, upload: CurlUpload?)
+    {
         self.id = id
         self.call = call
         self.options = options

@@ -34,28 +34,31 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
     /// Makes a transport with separate connections.
     ///
     /// - Parameters:
-    ///   - options: The limits of the transport.
+    ///   - configuration: The limits of the transport.
     ///   - clock: Measures the time-outs.
-    public convenience init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
+    public convenience init(
+        _ configuration: HTTPTransportConfiguration = .init(),
+        clock: any Clock<Duration> = ContinuousClock()
+    ) {
         #if os(Linux)
-        self.init(options, clock: clock, library: .system)
+        self.init(configuration, clock: clock, library: .system)
         #else
-        self.init(URLSessionTransport(options, clock: clock))
+        self.init(URLSessionTransport(configuration, clock: clock))
         #endif
     }
 
     #if os(Linux)
     /// Makes a transport over `library`; over `URLSession` if `library` is `nil` or cannot be used.
     package convenience init(
-        _ options: HTTPTransportOptions = .init(),
+        _ configuration: HTTPTransportConfiguration = .init(),
         clock: any Clock<Duration> = ContinuousClock(),
         library: CurlLibrary?
     ) {
-        if let transport = CurlTransport(options, clock: clock, library: library) {
+        if let transport = CurlTransport(configuration, clock: clock, library: library) {
             self.init(transport)
         } else {
             _ = Self.missingLibraryIsLogged
-            self.init(URLSessionTransport(options, clock: clock))
+            self.init(URLSessionTransport(configuration, clock: clock))
         }
     }
     #endif
@@ -68,7 +71,7 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
         isTrouble: true
     )
 
-    package var options: HTTPTransportOptions { self.base.options }
+    package var options: HTTPTransportConfiguration { self.base.options }
     package var time: TimeSource { self.base.time }
     package var pendingCount: Int { self.base.pendingCount }
 
@@ -80,7 +83,7 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
         try await self.base.perform(call, limits, into: sink)
     }
 
-    /// The shared transport with default options.
+    /// The shared transport with the default configuration.
     static let shared = SystemTransport()
 }
 
@@ -89,5 +92,7 @@ extension HTTPTransport where Self == SystemTransport {
     public static var system: SystemTransport { .shared }
 
     /// The platform's transport, with custom limits and separate connections.
-    public static func system(_ options: HTTPTransportOptions) -> SystemTransport { SystemTransport(options) }
+    public static func system(_ configuration: HTTPTransportConfiguration) -> SystemTransport {
+        SystemTransport(configuration)
+    }
 }

@@ -20,7 +20,7 @@ final class ClientIdentity: Sendable {
     ///
     /// - Throws: ``HTTPError/TransportFailure/insecureConnection(_:)`` if the archive or the password is
     ///   invalid.
-    func read(_ certificate: HTTPTransportOptions.ClientCertificate) throws(HTTPError) {
+    func read(_ certificate: HTTPTransportConfiguration.ClientCertificate) throws(HTTPError) {
         guard self.value == nil, case .pkcs12(let data) = certificate.source else { return }
         let options: [CFString: Any] = [kSecImportExportPassphrase: certificate.password ?? ""]
         var items: CFArray?

@@ -23,7 +23,7 @@ import FoundationNetworking
 /// **Cancellation.** A cancelled call throws `CancellationError` at once; the connection closes shortly
 /// afterwards.
 public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
-    package let options: HTTPTransportOptions
+    package let options: HTTPTransportConfiguration
     package let time: TimeSource
     private let bridge = URLSessionBridge()
     private let session: URLSession
@@ -33,7 +33,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     /// - Parameters:
     ///   - options: The limits of the transport.
     ///   - clock: Measures the time-outs.
-    public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
+    public init(_ options: HTTPTransportConfiguration = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
         self.time = TimeSource(clock)
         // With a cache, a cancellation crashes on Linux: the cache lookup races with the registry of tasks.

@@ -3,15 +3,15 @@ public import Foundation
 /// The target of a request: scheme, host, path, and fixed query parameters.
 ///
 /// ```swift
-/// extension HTTPEndPoint {
-///     static let user = HTTPEndPoint(scheme: .https, host: "api.domain.com", path: "/users/{id}")
+/// extension HTTPEndpoint {
+///     static let user = HTTPEndpoint(scheme: .https, host: "api.domain.com", path: "/users/{id}")
 /// }
-/// let url = try HTTPEndPoint.user.url(path: ["id": "42"], query: ["fields": "name"])
+/// let url = try HTTPEndpoint.user.url(path: ["id": "42"], query: ["fields": "name"])
 /// // https://api.domain.com/users/42?fields=name
 /// ```
 ///
 /// The building of the URL validates the end point.
-public struct HTTPEndPoint: Sendable, Hashable {
+public struct HTTPEndpoint: Sendable, Hashable {
     /// The scheme.
     public var scheme: HTTPHost.Scheme
 
@@ -28,8 +28,8 @@ public struct HTTPEndPoint: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - scheme: The scheme, ignored with the host ``HTTPHost/base``.
-    ///   - host: The server; by default the server of ``HTTPClient/Configuration/baseURL``, whose path precedes
-    ///     `path`.
+    ///   - host: The server; by default the server of ``HTTPClient/Configuration/baseURL``, whose path
+    ///     precedes `path`.
     ///   - path: The path, which may have placeholders.
     ///   - query: The query parameters before the parameters of a request.
     public init(
@@ -44,7 +44,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
         self.query = query
     }
 
-    /// Makes the end point of a URL, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
+    /// Makes the end point of a URL, as a base for others: `try HTTPEndpoint(url).appending("/users/{id}")`.
     ///
     /// `url()` returns the path and the query byte for byte, without a fragment, and without the question
     /// mark of an empty query.
@@ -69,7 +69,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
     ///   - path: The suffix of the path.
     ///   - query: The parameters after the parameters of this end point.
     /// - Returns: The end point.
-    public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndPoint {
+    public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndpoint {
         var place = self
         place.path = self.path.appending(path)
         place.query = self.query + query
@@ -100,7 +100,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
 }
 
 // Not `CustomStringConvertible`, so an end point cannot be a value in a path.
-extension HTTPEndPoint: CustomDebugStringConvertible, CustomReflectable {
+extension HTTPEndpoint: CustomDebugStringConvertible, CustomReflectable {
     /// A mirror with only ``debugDescription``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.debugDescription]) }
 

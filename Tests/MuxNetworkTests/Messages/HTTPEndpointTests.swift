@@ -3,8 +3,8 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-extension HTTPEndPoint {
-    fileprivate static let feature = HTTPEndPoint(
+extension HTTPEndpoint {
+    fileprivate static let feature = HTTPEndpoint(
         scheme: .https,
         host: "api.domain.com",
         path: "/{resourceid1}/feature/function"
@@ -12,33 +12,33 @@ extension HTTPEndPoint {
 }
 
 @Suite(.standard)
-struct HTTPEndPointTests {
+struct HTTPEndpointTests {
     private func text(
         _ path: HTTPPath,
         _ values: [String: String] = [:],
         host: HTTPHost = "h",
         query: HTTPQuery = []
     ) throws -> String {
-        try HTTPEndPoint(scheme: .http, host: host, path: path).url(path: values, query: query).absoluteString
+        try HTTPEndpoint(scheme: .http, host: host, path: path).url(path: values, query: query).absoluteString
     }
 
     @Test func `G08 a static end point with a value and a parameter is the URL of the article`() throws {
-        let url = try HTTPEndPoint.feature.url(path: ["resourceid1": "12345"], query: ["item1": "value1"])
+        let url = try HTTPEndpoint.feature.url(path: ["resourceid1": "12345"], query: ["item1": "value1"])
 
         #expect(url.absoluteString == "https://api.domain.com/12345/feature/function?item1=value1")
     }
 
     @Test func `G08 a base URL is an end point that others are appended to`() throws {
-        let base = try HTTPEndPoint(try #require(URL(string: "http://h:8080/api/a%2Fb/?v=1%2B1#x")))
+        let base = try HTTPEndpoint(try #require(URL(string: "http://h:8080/api/a%2Fb/?v=1%2B1#x")))
 
         #expect(base.scheme == .http && base.host == "h:8080")
         #expect(try base.url().absoluteString == "http://h:8080/api/a%2Fb/?v=1%2B1")
         let place = base.appending("/users/{id}", query: ["w": "2"])
         #expect(try place.url(path: ["id": "7"]).absoluteString == "http://h:8080/api/a%2Fb/users/7?v=1%2B1&w=2")
-        let root = try HTTPEndPoint(try #require(URL(string: "https://h")))
+        let root = try HTTPEndpoint(try #require(URL(string: "https://h")))
         #expect(try root.url().absoluteString == "https://h/")
         #expect(try root.appending("/a").url().absoluteString == "https://h/a")
-        let six = try HTTPEndPoint(try #require(URL(string: "http://[::1]:81/")))
+        let six = try HTTPEndpoint(try #require(URL(string: "http://[::1]:81/")))
         #expect(try six.appending("/a").url().absoluteString == "http://[::1]:81/a")
     }
 
@@ -48,15 +48,15 @@ struct HTTPEndPointTests {
         "https://h:8443/a?b+c=d+e&f=%E4&%20", "https://h/a?x=1&&y&=z&x=2&q=a:b;c/d?e", "http://[::1]:81/a?k",
     ])
     func `CO-30 a URL that goes in comes out`(text: String) throws {
-        let url = try HTTPEndPoint(try #require(URL(string: text))).url()
+        let url = try HTTPEndpoint(try #require(URL(string: text))).url()
         #expect(url.absoluteString == (text == "https://h" ? "https://h/" : text))
     }
 
     @Test func `CO-30 what is appended to a URL leaves the rest of it as it is`() throws {
-        let base = try HTTPEndPoint(try #require(URL(string: "https://h/v1/%E4;x//?k=a+b")))
+        let base = try HTTPEndpoint(try #require(URL(string: "https://h/v1/%E4;x//?k=a+b")))
         let place = base.appending("/users/{id}", query: ["w": "a+b"])
         #expect(try place.url(path: ["id": "7"]).absoluteString == "https://h/v1/%E4;x//users/7?k=a+b&w=a%2Bb")
-        let empty = try HTTPEndPoint(try #require(URL(string: "https://h/s?")))
+        let empty = try HTTPEndpoint(try #require(URL(string: "https://h/s?")))
         #expect(empty.query.isEmpty)
         #expect(try empty.appending("/", query: ["w": "2"]).url().absoluteString == "https://h/s/?w=2")
         var changed = base
@@ -84,7 +84,7 @@ struct HTTPEndPointTests {
     @Test(arguments: ["relative", "ftp://h/", "file:///etc", "http:///p", "http://u@h/", "http://u:p@h/", "mailto:a@b"])
     func `G08 a URL that is no place of the web is no end point`(text: String) throws {
         let url = try #require(URL(string: text))
-        #expect(throws: HTTPError.PreparationFailure.self) { try HTTPEndPoint(url) }
+        #expect(throws: HTTPError.PreparationFailure.self) { try HTTPEndpoint(url) }
     }
 
     @Test func `G09 names that begin alike are different placeholders`() throws {
@@ -128,7 +128,7 @@ struct HTTPEndPointTests {
 
     @Test(arguments: ["http://h/a/%2E%2e/b", "http://h/a/%2e/b", "http://h/%2E%2E"])
     func `PT-01 an encoded dot segment of a URL is refused`(text: String) throws {
-        let place = try HTTPEndPoint(try #require(URL(string: text)))
+        let place = try HTTPEndpoint(try #require(URL(string: text)))
         #expect(throws: HTTPError.PreparationFailure.dotPathSegment) { try place.url() }
     }
 
@@ -183,7 +183,7 @@ struct HTTPEndPointTests {
         }
         let scheme = try #require(HTTPHost.Scheme(rawValue: "ftp"))
         #expect(throws: HTTPError.PreparationFailure.unsupportedScheme(scheme)) {
-            try HTTPEndPoint(scheme: scheme, host: "h").url()
+            try HTTPEndpoint(scheme: scheme, host: "h").url()
         }
         #expect(try self.text("/", host: HTTPHost("h", port: 81)) == "http://h:81/")
         #expect(throws: HTTPError.PreparationFailure.invalidPort) { try self.text("/", host: HTTPHost("h", port: -1)) }
