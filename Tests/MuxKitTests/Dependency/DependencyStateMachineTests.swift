@@ -29,7 +29,7 @@ struct DependencyStateMachineTests {
         #expect(machine.current(parentEpoch: 0) == nil)
     }
 
-    @Test func `PT-01 a call gets the error of the end of its session`() {
+    @Test func `PT-01 a call gets the error that ended its session`() {
         var machine = Machine(1)
         for (end, code) in [(Machine.End.signOut, RunnerError.Code.signedOut), (.reset, .reset)] {
             let call = machine.call(at: self.at(0))
@@ -39,7 +39,7 @@ struct DependencyStateMachineTests {
         }
     }
 
-    @Test func `C06 a refused update outlasts one that throws`() {
+    @Test func `C06 a refused update takes precedence over an update that throws`() {
         var machine = Machine(1)
         let call = machine.call(at: self.at(0))
         machine.refused(self.refusal)
@@ -51,7 +51,7 @@ struct DependencyStateMachineTests {
         #expect(machine.brokenInvariants() == [])
     }
 
-    @Test func `C06 a failure holds off updates until the cool-down is over and leaves the value`() {
+    @Test func `C06 a failure prevents updates during the cool-down and leaves the value`() {
         var machine = Machine(1)
         machine.failed(FetchFailed(), until: self.at(9))
         var call = machine.call(at: self.at(0))
@@ -64,7 +64,7 @@ struct DependencyStateMachineTests {
         #expect(machine.current(parentEpoch: 0)?.value == 1)
     }
 
-    @Test func `A04 an update is not needed any more when a value came after the last call that asked for one`() {
+    @Test func `A04 a value newer than the last request makes a pending update unnecessary`() {
         var machine = Machine(nil)
         func ask(badEpoch: UInt64?) {
             var call = machine.call(at: self.at(0))
@@ -82,7 +82,7 @@ struct DependencyStateMachineTests {
         #expect(machine.needsUpdate(parentEpoch: 0), "the value was refused")
     }
 
-    @Test func `B03 what an update from before the parent's replacement brings late is not kept`() {
+    @Test func `B03 a late value of an update from before the parent's replacement is dropped`() {
         var machine = Machine(1)
         let (epoch, session) = (machine.epoch, machine.session)
         let isReplaced = machine.parentReplaced(parentEpoch: 1)
@@ -90,7 +90,7 @@ struct DependencyStateMachineTests {
         #expect(machine.current(parentEpoch: 0) == nil)
         #expect(!machine.isUnchanged(since: epoch, of: session))
 
-        // A value that was made with the new parent, or set since, stays, and so do the updates that began after it.
+        // A value of the new parent stays, and the updates that began after this value stay valid.
         let next = machine.changed(to: 2, parentEpoch: 1)
         let isReplacedAgain = machine.parentReplaced(parentEpoch: 1)
         #expect(!isReplacedAgain)
@@ -99,7 +99,7 @@ struct DependencyStateMachineTests {
     }
 
     @Test(arguments: 0..<200 as Range<UInt64>)
-    func `Q-02 every event of a dependency is heard in every state`(seed: UInt64) {
+    func `Q-02 every event of a dependency is handled in every state`(seed: UInt64) {
         var generator = SplitMix64(state: seed)
         func pick<T>(_ choices: [T]) -> T { choices[Int.random(in: 0..<choices.count, using: &generator)] }
         let policy = RunnerPolicy(maximumUpdatesPerCall: 2, maximumUpdatesPerWindow: pick([nil, 1, 3]))

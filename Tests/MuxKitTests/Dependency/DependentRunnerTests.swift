@@ -5,14 +5,14 @@ import Testing
 
 @Suite(.standard)
 struct DependentRunnerTests {
-    /// Calls back when it is released.
+    /// Calls a closure at its release.
     private final class Connection: Sendable {
         private let whenReleased: @Sendable () -> Void
         init(_ whenReleased: @escaping @Sendable () -> Void) { self.whenReleased = whenReleased }
         deinit { self.whenReleased() }
     }
 
-    @Test func `CO-17 the end of a value that was replaced may call its runner`() {
+    @Test func `CO-17 the deinit of a replaced value may call its runner`() {
         let ends = Locked<[Bool]>([])
         let runner = DependentRunner<Connection>()
         for _ in 0..<2 {
@@ -28,7 +28,7 @@ struct DependentRunnerTests {
         #expect(ends.withLock { $0 } == [true, false])
     }
 
-    @Test func `CO-17 the end of a value that a critical error drops may call its runner`() async throws {
+    @Test func `CO-17 the deinit of a value that a critical error drops may call its runner`() async throws {
         let ends = Locked<[Bool]>([])
         let gate = Gate<Void>()
         let runner = DependentRunner<Connection>()
@@ -54,7 +54,7 @@ struct DependentRunnerTests {
 
     private let events = EventTally()
 
-    /// An update that counts, and hands out the number of its calls.
+    /// An update that returns the number of its calls as the dependency.
     final class Updates: Sendable {
         private let state = Locked<(running: Int, most: Int, failed: [Int?])>((0, 0, []))
 
@@ -98,7 +98,7 @@ struct DependentRunnerTests {
         #expect(updates.count == 3)
     }
 
-    @Test func `A02 the example of the documentation reaches three`() async throws {
+    @Test func `A02 the example of the documentation returns three`() async throws {
         let runner = DependentRunner<Int>(observer: events)
         let three = try await runner.run { value in
             value == 3 ? .output(value) : .badDependency
@@ -141,7 +141,7 @@ struct DependentRunnerTests {
         await runner.expectAtRest()
     }
 
-    @Test func `A04 the form with closures has one update too`() async throws {
+    @Test func `A04 a thousand cold callers with update closures make one update`() async throws {
         let gate = Gate<Int>()
         let update = ScriptedFetch<Int>(thereafter: .gated(gate))
         let runner = DependentRunner<Int>(observer: events)
@@ -166,7 +166,7 @@ struct DependentRunnerTests {
         await runner.expectAtRest()
     }
 
-    @Test func `A05 callers who wait are resumed in order of arrival with the new value`() async throws {
+    @Test func `A05 waiters resume in order of arrival with the new value`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await gate.pass()) }
         let order = Locked<[Int]>([])
@@ -174,7 +174,8 @@ struct DependentRunnerTests {
 
         let callers = await withTaskGroup { group in
             for caller in 0..<200 {
-                // One after another, so that the order of arrival is known; all on one executor, so that of resuming is.
+                // Callers arrive one after another, so the order of arrival is known. All callers share an
+                // executor, so the order of resumption is known.
                 group.addTask(executorPreference: executor) {
                     _ = try? await runner.run { value in
                         order.withLock { $0.append(caller) }
@@ -183,7 +184,7 @@ struct DependentRunnerTests {
                 }
                 await events.wait(for: .dependencyAwaited, count: caller + 1)
             }
-            // The executor gets to this when the last one has suspended.
+            // The executor runs this task after the last caller has suspended.
             await Task(executorPreference: executor) {}.value
             gate.open(returning: 1)
             return await group.reduce(0) { count, _ in count + 1 }
@@ -194,7 +195,7 @@ struct DependentRunnerTests {
         await runner.expectAtRest()
     }
 
-    @Test func `A06 S4 a late refusal of an old value is handed the new one without an update`() async throws {
+    @Test func `A06 S4 a late refusal of an old value gets the new value without an update`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(1) { updates.next($0.map { $0 + 1 }) }
         // Bob's reply for token 1 is late.
@@ -219,7 +220,7 @@ struct DependentRunnerTests {
         await runner.expectAtRest()
     }
 
-    @Test func `A08 epochs go on after a reset, so an old refusal hits nothing`() async throws {
+    @Test func `A08 epochs continue after a reset, so an old refusal has no effect`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(7) { _ in updates.next(nil) }
         let before = runner.epoch
@@ -243,7 +244,7 @@ struct DependentRunnerTests {
         #expect(try await runner.run { .output($0) } == 8)
     }
 
-    @Test func `A09 the update sees nothing first and then the refused value`() async throws {
+    @Test func `A09 the update gets nil first and then the refused value`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(observer: events)
         _ = try await runner.run {
@@ -267,7 +268,7 @@ struct DependentRunnerTests {
         #expect(updates.count == 0)
     }
 
-    @Test func `A11 a value set during an update is used at once and the update's is dropped`() async throws {
+    @Test func `A11 a value set during an update is used at once and the update's value is dropped`() async throws {
         let gate = Gate<Int>()
         let update = ScriptedFetch<Int>(thereafter: .gated(gate))
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await update()) }
@@ -291,7 +292,7 @@ struct DependentRunnerTests {
         #expect(try await runner.run { .output($0) } == 4)
     }
 
-    @Test func `A11 a refusal from before a value was set does not meet a later update`() async throws {
+    @Test func `A11 a refusal from before a value was set does not affect a later update`() async throws {
         let update = ScriptedFetch<UpdateResult<Int>>([.value(.updateFailed), .value(.updatedDependency(5))])
         let runner = DependentRunner<Int> { _ in try await update() }
         await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
@@ -309,7 +310,7 @@ struct DependentRunnerTests {
         #expect(updates.failed == [nil, nil])
     }
 
-    @Test func `A14 Task inject does what the method does`() async throws {
+    @Test func `A14 Task inject behaves like the method`() async throws {
         let runner = DependentRunner<Int>(observer: events)
         let three = try await Task.inject(dependency: runner) {
             $0 == 3 ? .output($0) : .badDependency
@@ -327,7 +328,7 @@ struct DependentRunnerTests {
         }
     }
 
-    @MainActor @Test func `A14 the closures run where the caller runs and may use what is not Sendable`() async throws {
+    @MainActor @Test func `A14 closures run in the caller's isolation and may use non-Sendable values`() async throws {
         final class Screen {
             var tokens: [Int] = []
             var updates = 0
@@ -349,7 +350,7 @@ struct DependentRunnerTests {
         #expect(screen.updates == 2)
     }
 
-    @Test func `A16 an error of the task passes through and leaves everything as it was`() async throws {
+    @Test func `A16 an error of the task passes through and changes no state`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(5) { updates.next($0) }
         let epoch = runner.epoch
@@ -363,7 +364,7 @@ struct DependentRunnerTests {
         #expect(try await runner.run { .output($0) } == 5)
     }
 
-    @Test func `A16 a thrown error that says bad dependency counts as a report`() async throws {
+    @Test func `A16 a thrown bad dependency error counts as a refusal`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(policy: .init(maximumUpdatesPerCall: 1)) { updates.next($0) }
         let two = try await runner.run { token -> RunResult<Int> in
@@ -371,7 +372,7 @@ struct DependentRunnerTests {
             return .output(token)
         }
         #expect(two == 2)
-        // And it is the cause if the task goes on so (C04).
+        // The thrown error is the underlying error at the limit (C04).
         let error = await #expect(throws: RunnerError.self) {
             try await runner.run { _ -> RunResult<Int> in throw BadDependency() }
         }

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What calls get whose time ends while they wait for a dependency to be renewed early.
+/// Calls that time out or are cancelled during an early renewal.
 @Suite(.standard)
 struct EarlyRenewalTests {
     private struct Pass: ExpiringDependency, Hashable {
@@ -14,7 +14,7 @@ struct EarlyRenewalTests {
 
     private let clock = VirtualClock()
 
-    /// Ends in ten seconds: it is to be renewed, and is good.
+    /// Ends in ten seconds: within the leeway, but still valid.
     private let old = Pass(number: 1, expiry: World.start.addingTimeInterval(10))
     private let new = Pass(number: 2, expiry: World.start.addingTimeInterval(300))
 
@@ -32,7 +32,7 @@ struct EarlyRenewalTests {
         }
     }
 
-    @Test func `A18 whoever cannot wait longer for the early renewal uses the old one`() async throws {
+    @Test func `A18 a call that times out during an early renewal uses the old dependency`() async throws {
         let gate = Gate<Pass>()
         let runner = self.runner { try await gate.pass() }
         let call = Task { try await runner.run(timeout: .seconds(1)) { pass, _ in .output(pass.number) } }
@@ -50,7 +50,7 @@ struct EarlyRenewalTests {
         await runner.expectAtRest()
     }
 
-    @Test func `PT-01 a call waits for an early renewal for half of what the old one has left`() async throws {
+    @Test func `PT-01 a call waits for an early renewal for half of the remaining lifetime`() async throws {
         let gate = Gate<Pass>()
         let runner = self.runner { try await gate.pass() }
         let call = Task { try await runner.run { .output($0.number) } }
@@ -63,8 +63,8 @@ struct EarlyRenewalTests {
         await runner.expectAtRest()
     }
 
-    @Test func `A18 so does one whose renewal fails when its time is over`() async throws {
-        // The call is held up when it has been told of the failure, until its time is over.
+    @Test func `A18 a call whose early renewal fails uses the old dependency after its time-out`() async throws {
+        // The paused executor delays the call from the failure of the renewal to the call's time-out.
         let executor = OrderedExecutor()
         let events = EventTally()
         let gate = Gate<Pass>()
@@ -84,7 +84,7 @@ struct EarlyRenewalTests {
         #expect(try await call.value == 1)
     }
 
-    /// The number that a call uses that renews by itself, for twice as long as it may wait.
+    /// The dependency's number in a call with an update closure that takes twice the call's time-out.
     private func led(
         _ runner: DependentRunner<Pass>,
         _ update: @escaping @Sendable () throws -> Pass
@@ -98,13 +98,13 @@ struct EarlyRenewalTests {
         }
     }
 
-    @Test func `A18 one that renews it by itself, for longer than it has, uses what there is then`() async throws {
+    @Test func `A18 a call with an update closure slower than its time-out uses the current dependency`() async throws {
         let new = self.new
         #expect(try await self.led(self.runner()) { throw FetchFailed() } == 1)
         #expect(try await self.led(self.runner()) { new } == 2)
     }
 
-    @Test func `A18 a value that somebody set meanwhile is as good`() async throws {
+    @Test func `A18 a call past its time-out uses a value that was set during its update closure`() async throws {
         let (runner, new) = (self.runner(), self.new)
         let number = try await self.led(runner) {
             runner.set(Pass(number: 3, expiry: .distantFuture))
@@ -113,18 +113,17 @@ struct EarlyRenewalTests {
         #expect(number == 3)
     }
 
-    @Test func `A18 so is one whose end nobody knows`() async throws {
-        // Over when it comes: a clock is wrong.
+    @Test func `A18 a call past its time-out uses a renewed dependency with an unknown end`() async throws {
+        // The dependency is expired on arrival, so a clock is wrong and the end is unknown.
         #expect(try await self.led(self.runner()) { Pass(number: 3, expiry: World.start) } == 3)
     }
 
-    @Test func `A18 an update that was cancelled has failed, and nobody else was`() async throws {
+    @Test func `A18 a renewal that throws a CancellationError fails without cancelling the call`() async throws {
         let runner = self.runner { throw CancellationError() }
         #expect(try await runner.run { .output($0.number) } == 1)
     }
 
-    @Test func `A18 one that is made with a value of the parent that was replaced meanwhile is made anew`() async throws
-    {
+    @Test func `A18 a dependency whose parent is replaced during its renewal is made again`() async throws {
         let (clock, wall, old, new) = (self.clock, self.wall, self.old, self.new)
         let parent = DependentRunner<Int>(1)
         let child = DependentRunner<Pass>(dependingOn: parent, clock: clock, wallTime: wall) { number, refused in
@@ -132,13 +131,13 @@ struct EarlyRenewalTests {
             parent.set(2)
             throw FetchFailed()
         }
-        // Made with the parent's first value, and to be renewed at once.
+        // The child's first dependency is within the leeway and is made with the parent's first value.
         #expect(try await child.run { .output($0.number) } == 1)
         self.clock.advance(by: .seconds(6))
         #expect(try await child.run { .output($0.number) } == 2)
     }
 
-    @Test func `A18 who is cancelled when the renewal has failed does not run with the old one`() async throws {
+    @Test func `A18 a call cancelled after a failed renewal does not run with the old dependency`() async throws {
         let executor = OrderedExecutor()
         let events = EventTally()
         let gate = Gate<Pass>()
@@ -156,7 +155,7 @@ struct EarlyRenewalTests {
         await #expect(throws: CancellationError.self) { try await call.value }
     }
 
-    @Test func `A18 an old one that has ended meanwhile is no good`() async throws {
+    @Test func `A18 an old dependency that ends during the renewal is not used`() async throws {
         let gate = Gate<Pass>()
         let runner = self.runner { try await gate.pass() }
         let call = Task { try await runner.run(timeout: .seconds(10)) { pass, _ in .output(pass.number) } }
@@ -168,7 +167,7 @@ struct EarlyRenewalTests {
         gate.open(returning: self.new)
     }
 
-    @Test func `A18 one that was cancelled uses nothing`() async throws {
+    @Test func `A18 a call cancelled during an early renewal uses no dependency`() async throws {
         let gate = Gate<Pass>()
         let runner = self.runner { try await gate.pass() }
         let call = Task { try await runner.run(timeout: .seconds(1)) { pass, _ in .output(pass.number) } }

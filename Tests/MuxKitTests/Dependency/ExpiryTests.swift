@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Dependencies whose end is known, and clocks that are wrong.
+/// Dependencies with a known expiry, and wrong clocks.
 @Suite(.standard)
 struct ExpiryTests {
     private struct Pass: ExpiringDependency, Equatable {
@@ -12,10 +12,10 @@ struct ExpiryTests {
         var expiry: Date?
     }
 
-    @Test func `A18 what is over when it comes is used until it is refused, with a wrong clock`() async throws {
+    @Test func `A18 a dependency that a wrong clock shows as expired is used until its refusal`() async throws {
         let clock = VirtualClock()
         let made = Locked(0)
-        // The server's time of day, which this machine is a day ahead of.
+        // The clock of this machine is a day ahead of the server's clock.
         let pass: @Sendable () -> Pass = { Pass(number: made.next(), expiry: World.start.addingTimeInterval(-86_400)) }
         let wall: @Sendable () -> Date = { World.start }
         let own = DependentRunner<Pass>(clock: clock, wallTime: wall) { _ in .updatedDependency(pass()) }
@@ -35,7 +35,7 @@ struct ExpiryTests {
         #expect(try await own.run { $0.number == 1 ? .badDependency : .output($0.number) } == 3)
     }
 
-    @Test func `A18 one that ends in no time does not keep its caller in a circle`() async throws {
+    @Test func `A18 a dependency that expires at once does not make its caller loop`() async throws {
         let clock = VirtualClock()
         let made = Locked(0)
         let wall = { @Sendable in World.start.addingTimeInterval(clock.now.offset.secondsValue) }
@@ -50,7 +50,7 @@ struct ExpiryTests {
         #expect(made.withLock { $0 } == 1)
     }
 
-    @Test func `A18 in the form with closures a renewal that fails leaves the old one to its end`() async throws {
+    @Test func `A18 after a failed renewal by an update closure the old value is used until its end`() async throws {
         let clock = VirtualClock()
         let wall = { @Sendable in World.start.addingTimeInterval(clock.now.offset.secondsValue) }
         let runner = DependentRunner(
@@ -70,7 +70,7 @@ struct ExpiryTests {
         await #expect(throws: FetchFailed.self) { try await call() }
     }
 
-    @Test func `A18 D09 a stored access token that has ended is not sent to be refused`() async throws {
+    @Test func `A18 D09 a stored access token that has expired is not sent`() async throws {
         let tokens = InMemoryTokenStore()
         let world = World()
         let refreshes = Locked(0)

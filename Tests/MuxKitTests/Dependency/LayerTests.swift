@@ -8,7 +8,7 @@ import Testing
 struct LayerTests {
     private let events = EventTally()
 
-    @Test func `B03 who waits while the parent is replaced gets what was made with the new one`() async throws {
+    @Test func `B03 a call that waits during the parent's replacement gets a value of the new parent`() async throws {
         let gate = Gate<Void>()
         let parent = DependentRunner<Int>(1)
         let child = DependentRunner<Int>(dependingOn: parent, observer: self.events) { parent, _ in
@@ -28,7 +28,7 @@ struct LayerTests {
         await child.expectAtRest()
     }
 
-    @Test func `B03 so does who waits for what another call does itself`() async throws {
+    @Test func `B03 a waiter of another call's update closure also gets a value of the new parent`() async throws {
         let gate = Gate<Void>()
         let parent = DependentRunner<Int>(1)
         let child = DependentRunner<Int>(dependingOn: parent, observer: self.events) { _, _ in .updateFailed }
@@ -54,7 +54,7 @@ struct LayerTests {
         await child.expectAtRest()
     }
 
-    @Test func `B07 in a layer the form with closures works too, and its value goes with the parent's`() async throws {
+    @Test func `B07 a child accepts an update closure and drops its value with the parent's value`() async throws {
         let parent = DependentRunner<Int> { _ in .updatedDependency(1) }
         _ = try await parent.renew()
         let child = DependentRunner<Int>(dependingOn: parent) { _, _ in .updateFailed }
@@ -70,13 +70,13 @@ struct LayerTests {
         }
     }
 
-    /// What the lowest of three layers meets.
+    /// The outcome of the middle layer's update.
     enum Fault: CaseIterable, Sendable {
         case noNetwork, unavailable, hangs, isRefused
     }
 
     @Test(arguments: Fault.allCases)
-    func `C03 B07 of three layers the top is asked for nothing but a refusal`(fault: Fault) async throws {
+    func `C03 B07 the top of three layers is renewed only after a refusal in the middle`(fault: Fault) async throws {
         let clock = VirtualClock()
         let made = Locked<[String]>([])
         let isFaulty = Locked(false)

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What counts as too many updates: refusals one after the other, with no success in between.
+/// The limits on updates count consecutive refusals without a success in between.
 @Suite(.standard)
 struct RefusalCountTests {
     private let updates = Locked(0)
@@ -21,28 +21,28 @@ struct RefusalCountTests {
         }
     }
 
-    @Test func `CO-20 values that were accepted before they were refused fill no window`() async throws {
+    @Test func `CO-20 values accepted before their refusal do not fill the window`() async throws {
         let runner = self.runner(.onePerCall)
         for number in 0..<20 {
-            // Each value is refused once it was accepted.
+            // Each value is accepted before its refusal.
             #expect(try await runner.run { .output($0) } == number)
             #expect(try await runner.run { $0 > number ? .output($0) : .badDependency } == number + 1)
         }
         #expect(self.updates.withLock { $0 } == 20)
     }
 
-    @Test func `CO-20 a success clears the window and refusals one after the other fill it`() async throws {
+    @Test func `CO-20 a success clears the window and consecutive refusals fill the window`() async throws {
         let runner = self.runner(.onePerCall)
         for _ in 0..<4 { #expect(await self.code(runner) == .tooManyUpdates) }
         #expect(try await runner.run { .output($0) } == 4)
         for _ in 0..<5 { #expect(await self.code(runner) == .tooManyUpdates) }
         #expect(await self.code(runner) == .tooManyUpdatesInWindow)
         #expect(self.updates.withLock { $0 } == 9)
-        // The value is not refused by all.
+        // Another task accepts the value.
         #expect(try await runner.run { .output($0) } == 9)
     }
 
-    @Test func `CO-20 a success with a value that was refused is none that came in between`() async throws {
+    @Test func `CO-20 a late success with a refused value does not clear the window`() async throws {
         let runner = self.runner(.onePerCall)
         let gate = Gate<Void>()
         let slow = Task {
@@ -58,19 +58,19 @@ struct RefusalCountTests {
         #expect(await self.code(runner) == .tooManyUpdatesInWindow)
     }
 
-    @Test func `CO-20 a call whose value others accepted may ask again`() async throws {
+    @Test func `CO-20 a call may update again after other calls accepted its value`() async throws {
         let runner = self.runner(.onePerCall)
         let rounds = Locked(0)
         let output = try await runner.run { value -> RunResult<Int> in
             if rounds.next() > 6 { return .output(value) }
-            // Somebody else has a use for this one.
+            // Another call accepts the value.
             _ = try await runner.run { .output($0) }
             return .badDependency
         }
         #expect(output == 6)
     }
 
-    @Test func `CO-20 a task that refuses what all others accept ends nevertheless`() async throws {
+    @Test func `CO-20 a task that refuses values accepted by all other tasks still ends`() async throws {
         let runner = self.runner(.onePerCall)
         let error = await #expect(throws: RunnerError.self) {
             try await runner.run { _ -> RunResult<Int> in
@@ -81,7 +81,7 @@ struct RefusalCountTests {
         guard case .tooManyUpdates(10, _, _)? = error else { return #expect(Bool(false), "\(error)") }
     }
 
-    @Test func `CO-20 a call with a time to keep notes its success as well`() async throws {
+    @Test func `CO-20 a success of a call with a time-out also clears the window`() async throws {
         let runner = self.runner(.onePerCall)
         for _ in 0..<3 {
             for _ in 0..<4 { #expect(await self.code(runner) == .tooManyUpdates) }
@@ -90,7 +90,7 @@ struct RefusalCountTests {
         #expect(self.updates.withLock { $0 } == 12)
     }
 
-    @Test func `CO-20 renewing is no success`() async throws {
+    @Test func `CO-20 a renewal does not count as a success`() async throws {
         let runner = self.runner(.onePerCall)
         for _ in 0..<5 {
             #expect(await self.code(runner) == .tooManyUpdates)

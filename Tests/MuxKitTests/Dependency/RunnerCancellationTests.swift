@@ -7,7 +7,7 @@ import Testing
 struct RunnerCancellationTests {
     private let events = EventTally()
 
-    @Test func `D01 a caller that is cancelled before it asks runs nothing`() async throws {
+    @Test func `D01 a call that is cancelled before its start runs neither task nor update`() async throws {
         let update = ScriptedFetch<Int>(thereafter: .value(1))
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await update()) }
         let hasRun = Locked(false)
@@ -26,7 +26,7 @@ struct RunnerCancellationTests {
         #expect(update.callCount == 0)
     }
 
-    @Test func `D02 cancelled callers leave at once and the others notice nothing`() async throws {
+    @Test func `D02 cancelled callers leave at once without an effect on other callers`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events) { _ in
             .updatedDependency(try await gate.pass(ignoringCancellation: true))
@@ -64,7 +64,7 @@ struct RunnerCancellationTests {
         await runner.expectAtRest()
     }
 
-    @Test func `D03 a leader with its own closure stays until the update has ended, then leaves`() async throws {
+    @Test func `D03 a cancelled leader with an update closure leaves after the end of the update`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events)
         let wasCancelled = Locked<Bool?>(nil)
@@ -98,7 +98,7 @@ struct RunnerCancellationTests {
         await runner.expectAtRest()
     }
 
-    @Test func `D03 an update goes on though all callers have left, and its value is kept`() async throws {
+    @Test func `D03 an update continues after all callers have left, and its value is kept`() async throws {
         let gate = Gate<Int>()
         let update = ScriptedFetch<Int>(thereafter: .gated(gate))
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await update()) }
@@ -134,7 +134,7 @@ struct RunnerCancellationTests {
         #expect(runner.value == nil)
     }
 
-    @Test func `D06 what an update of an old session brings is dropped`() async throws {
+    @Test func `D06 the value of an old session's update is dropped`() async throws {
         let gate = Gate<Int>()
         let update = ScriptedFetch<Int>(thereafter: .computed { _ in try await gate.pass(ignoringCancellation: true) })
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await update()) }
@@ -191,9 +191,9 @@ struct RunnerCancellationTests {
         }
     }
 
-    // MARK: - Updates whose turn comes too late
+    // MARK: - Updates that are scheduled before a reset
 
-    @Test func `A12 an update whose turn comes after a reset is not made`() async throws {
+    @Test func `A12 an update that is scheduled before a reset does not run after the reset`() async throws {
         let executor = OrderedExecutor()
         let events = EventTally()
         let updates = Locked(0)
@@ -220,10 +220,10 @@ struct RunnerCancellationTests {
         #expect(try await core.run { held, _ in .output(held.value) } == 1)
     }
 
-    @MainActor @Test func `A12 a caller's own update whose turn comes after a reset is not made`() async {
+    @MainActor @Test func `A12 a caller's update closure that is scheduled before a reset does not run`() async {
         let runner = DependentRunner<Int>()
         var updates = 0
-        // It has its turn as soon as the call waits, which is before its update has one.
+        // The reset runs when the call suspends, before the call's update.
         let reset = Task { runner.reset() }
         do {
             _ = try await runner.run {

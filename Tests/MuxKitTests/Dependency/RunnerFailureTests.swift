@@ -44,7 +44,7 @@ struct RunnerFailureTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C02 an update that throws fails those who wait for it and the very next call works`() async throws {
+    @Test func `C02 an update that throws fails its waiters and the very next call works`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await gate.pass()) }
 
@@ -63,7 +63,7 @@ struct RunnerFailureTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C02 in the form with closures, too`() async throws {
+    @Test func `C02 an update closure that throws fails its call and the next call works`() async throws {
         let runner = DependentRunner<Int>(observer: events)
         await #expect(throws: FetchFailed.self) {
             try await runner.run {
@@ -81,7 +81,7 @@ struct RunnerFailureTests {
         )
     }
 
-    @Test func `C03 a transient failure does not stick, a refusal sticks until a reset`() async throws {
+    @Test func `C03 a transient failure does not persist, a refusal persists until a reset`() async throws {
         let update = ScriptedFetch<UpdateResult<Int>>(
             [.failure(offline), .value(.updatedDependency(1)), .value(.updateFailed), .value(.updatedDependency(4))]
         )
@@ -97,13 +97,13 @@ struct RunnerFailureTests {
         #expect(try await runner.run { .output($0) } == 4)
     }
 
-    @Test func `C04 the cause is kept`() async throws {
+    @Test func `C04 an error of a refused update has the underlying error`() async throws {
         let runner = DependentRunner<Int> { _ in throw BadDependency() }
         let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         #expect(error?.underlying is BadDependency)
     }
 
-    @Test func `C07 a success is not lost to another's failure`() async throws {
+    @Test func `C07 a success is not lost to another call's failure`() async throws {
         let working = Gate<String>()
         let updating = Gate<Int>()
         let runner = DependentRunner<Int>(1) { _ in .updatedDependency(try await updating.pass()) }
@@ -138,7 +138,7 @@ struct RunnerFailureTests {
     }
 
     @Test(arguments: [0, 1, 2, 7])
-    func `C08 S6 a task that refuses everything ends after the allowed updates`(limit: Int) async throws {
+    func `C08 S6 a task that refuses every value ends after the allowed updates`(limit: Int) async throws {
         let clock = VirtualClock()
         let updates = Locked(0)
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: limit), clock: clock) { _ in
@@ -188,7 +188,7 @@ struct RunnerFailureTests {
         #expect(!text.contains("token-"))
     }
 
-    @Test func `C01 after a refusal calls fail at once, without their tasks`() async throws {
+    @Test func `C01 after a refusal calls fail at once and do not run their tasks`() async throws {
         let runner = DependentRunner<Int>(1) { _ in .updateFailed }
         let runs = Locked(0)
         for _ in 0..<3 {

@@ -10,7 +10,7 @@ struct RunnerFeatureTests {
     private let clock = VirtualClock()
     private let events = EventTally()
 
-    @Test func `A10 each call sees its own count of updates and its own time`() async throws {
+    @Test func `A10 each call gets its own update count and elapsed time`() async throws {
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerWindow: nil), clock: self.clock)
         let seen = Locked<[String]>([])
         let gate = Gate<Void>()
@@ -62,19 +62,19 @@ struct RunnerFeatureTests {
         }
     }
 
-    @Test func `A13 one object with run and refresh and a time-out reaches three`() async throws {
+    @Test func `A13 a runner accepts one object with run, refresh and an optional time-out`() async throws {
         #expect(try await DependentRunner<Int>().run(Counting()) == "3")
         #expect(Patient().timeout == nil)
         #expect(try await DependentRunner<Int>().run(Patient()) == 9)
     }
 
-    @Test func `A13 the time-out of the object holds`() async throws {
+    @Test func `A13 the time-out of an operation object takes effect`() async throws {
         let runner = DependentRunner<Int>(clock: self.clock)
         let error = await #expect(throws: RunnerError.self) { try await runner.run(Counting(timeout: .zero)) }
         #expect(error?.code == .timedOut)
     }
 
-    @Test func `A15 results can be mapped and chained and compared`() throws {
+    @Test func `A15 results support map, flatMap and comparison`() throws {
         let good = RunResult.output(2)
         let bad = RunResult<Int>.badDependency
         for result in [good, bad] {
@@ -99,7 +99,7 @@ struct RunnerFeatureTests {
         #expect(try await DependentRunner(Connection(host: "h")).run { .output($0.host) } == "h")
     }
 
-    // MARK: - Ends that are known
+    // MARK: - Known expiry
 
     private struct Pass: ExpiringDependency, Equatable {
         var number: Int
@@ -128,7 +128,7 @@ struct RunnerFeatureTests {
         #expect(numbers.withLock { $0 } == [2, 2, 2])
     }
 
-    @Test func `A18 a dependency that lives long is used until the leeway begins`() async throws {
+    @Test func `A18 a dependency with a long lifetime is used until the leeway begins`() async throws {
         let wall = self.wall
         let updates = Locked(0)
         let runner = DependentRunner<Pass>(clock: self.clock, wallTime: wall) { _ in
@@ -140,7 +140,7 @@ struct RunnerFeatureTests {
         }
     }
 
-    @Test func `A18 one that lives shorter than the leeway is not renewed by every call`() async throws {
+    @Test func `A18 a dependency with a lifetime below the leeway is not renewed by every call`() async throws {
         let wall = self.wall
         let updates = Locked(0)
         let runner = DependentRunner<Pass>(clock: self.clock, wallTime: wall) { _ in
@@ -152,7 +152,7 @@ struct RunnerFeatureTests {
         }
     }
 
-    @Test func `A18 if the early renewal fails the old one is used to its end`() async throws {
+    @Test func `A18 if the early renewal fails the old dependency is used until its end`() async throws {
         let wall = self.wall
         let preset = Pass(number: 1, expiry: World.start.addingTimeInterval(10))
         let runner = DependentRunner<Pass>(preset, clock: self.clock, wallTime: wall) { _ in throw FetchFailed() }
@@ -161,7 +161,7 @@ struct RunnerFeatureTests {
         await #expect(throws: FetchFailed.self) { try await runner.run { .output($0.number) } }
     }
 
-    @Test func `A18 an access token whose life is known is renewed before it is refused`() async throws {
+    @Test func `A18 an access token with a known lifetime is renewed before its refusal`() async throws {
         let world = World()
         let refreshes = Locked<[Duration]>([])
         let refusals = Locked(0)
@@ -188,13 +188,13 @@ struct RunnerFeatureTests {
             world.clock.advance(by: .seconds(35))
         }
         #expect(refusals.withLock { $0 } == 0)
-        // Each seventy seconds after the one before: thirty before the end of its token.
+        // Each refresh is 70 seconds after the previous refresh, 30 seconds before the end of its token.
         #expect(refreshes.withLock { $0 } == [0, 70, 140, 210, 280].map { .seconds($0) })
     }
 
-    // MARK: - Force and watch
+    // MARK: - Forced renewal and events
 
-    @Test func `A19 two forced refreshes at once are one update`() async throws {
+    @Test func `A19 two concurrent forced renewals share one update`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(1, observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
         let first = Task { try await runner.renew() }
@@ -208,7 +208,7 @@ struct RunnerFeatureTests {
         await runner.expectAtRest()
     }
 
-    @Test func `A19 a good access token is renewed when that is asked for`() async throws {
+    @Test func `A19 a valid access token is renewed on request`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
@@ -225,7 +225,7 @@ struct RunnerFeatureTests {
         #expect(oauth.statistics.reusesDetected == 0)
     }
 
-    @Test func `A20 who watches is told what happens in order`() async throws {
+    @Test func `A20 each observer gets the events in order`() async throws {
         let update = ScriptedFetch<Int>([.value(1), .failure(FetchFailed()), .value(2)])
         let runner = DependentRunner<Int> { _ in .updatedDependency(try await update()) }
         var watched = runner.events.makeAsyncIterator()
@@ -250,7 +250,7 @@ struct RunnerFeatureTests {
         }
     }
 
-    @Test func `A20 an update that a reset overtook is dropped and the stream ends with the runner`() async throws {
+    @Test func `A20 an update that a reset overtakes is dropped and the stream ends with the runner`() async throws {
         let gate = Gate<Int>()
         var runner: DependentRunner<Int>? = DependentRunner { _ in
             .updatedDependency(try await gate.pass(ignoringCancellation: true))
@@ -267,7 +267,7 @@ struct RunnerFeatureTests {
         #expect(seen.prefix(2) == [.updateStarted, .reset])
     }
 
-    @Test func `A20 what happens at once on several threads is told in the order in which it happened`() async {
+    @Test func `A20 concurrent changes on several threads are reported in their order`() async {
         for _ in 0..<50 {
             let runner = DependentRunner<Int>()
             let events = runner.events
@@ -317,7 +317,7 @@ struct RunnerFeatureTests {
         return (top, middle, leaf)
     }
 
-    @Test func `B07 of three layers that all expired each is renewed once, from the bottom up`() async throws {
+    @Test func `B07 three expired layers are each renewed once, from the top down`() async throws {
         let layers = Layers()
         let good = Locked(1)
         let (_, _, leaf) = self.layers(layers, good)
@@ -338,7 +338,7 @@ struct RunnerFeatureTests {
         #expect(layers.order.withLock { $0 } == ["top", "middle", "leaf"])
     }
 
-    @Test func `B07 B03 what hangs on a replaced value at the top is made again at the bottom`() async throws {
+    @Test func `B07 B03 a replaced value at the top makes the layers below renew their values`() async throws {
         let layers = Layers()
         let (top, middle, leaf) = self.layers(layers, Locked(0))
         _ = try await leaf.run { .output($0) }
@@ -348,7 +348,7 @@ struct RunnerFeatureTests {
         #expect(layers.counts.withLock { $0 } == ["top": 1, "middle": 2, "leaf": 2])
     }
 
-    @Test func `B07 B06 a preset at the bottom leaves the layers above alone`() async throws {
+    @Test func `B07 B06 a preset value at the bottom causes no update of the layers above`() async throws {
         let layers = Layers()
         let (top, middle, _) = self.layers(layers, Locked(0))
         let leaf = DependentRunner<Int>(dependingOn: middle, 5) { _, _ in .updatedDependency(6) }
@@ -360,7 +360,7 @@ struct RunnerFeatureTests {
         #expect(top.value == nil)
     }
 
-    @Test func `B09 an error of the child passes through and the parent is left alone`() async throws {
+    @Test func `B09 an error of the child passes through and the parent is not renewed`() async throws {
         let signIns = Locked(0)
         let top = DependentRunner<Int> { _ in .updatedDependency(signIns.next()) }
         let leaf = DependentRunner<Int>(dependingOn: top) { _, _ in throw offline }
@@ -386,7 +386,7 @@ struct RunnerFeatureTests {
             }
             #expect(users.allSatisfy { $0 == "alice" })
             successes += users.count
-            // Now and then for so long that the refresh token dies, too.
+            // A rare long pause also expires the refresh token.
             let pause = Int.random(in: 0..<100, using: &random) == 0 ? 4_000 : Int.random(in: 0...200, using: &random)
             oauth.world.clock.advance(by: .milliseconds(pause))
         }
@@ -429,7 +429,7 @@ struct RunnerFeatureTests {
         }
     }
 
-    @Test func `D08 authorize, edit, refresh and log out are one interface`() async throws {
+    @Test func `D08 one interface has authorize, edit, refresh and log out`() async throws {
         let oauth = OAuthWorld()
         let service = Service(server: oauth.server)
         let account = OAuthAccount(service, store: oauth.tokens, repository: oauth.world.repository)

@@ -16,7 +16,7 @@ struct RunnerLimitTests {
         return policy
     }
 
-    /// Whether a call ended with a critical error, and whether as its originator.
+    /// The `isOriginator` flag of a call's critical error; `nil` for any other result.
     private func critical(_ task: Task<Int, any Error>) async -> Bool? {
         guard case .failure(let error) = await task.result,
             case .critical(let cause, let isOriginator)? = error as? RunnerError, cause is FetchFailed
@@ -24,7 +24,7 @@ struct RunnerLimitTests {
         return isOriginator
     }
 
-    @Test func `C05 a critical error ends all callers and one of them originated it`() async {
+    @Test func `C05 a critical error ends all callers and exactly one caller is its originator`() async {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
         let callers = (0..<21).map { _ in Task { try await runner.run { .output($0) } } }
@@ -51,7 +51,7 @@ struct RunnerLimitTests {
         #expect(await self.critical(next) == false)
     }
 
-    @Test func `C06 a critical error during an update ends all who wait and drops its value until a reset`()
+    @Test func `C06 a critical error ends all waiters and drops the update's value, until a reset`()
         async throws
     {
         let gate = Gate<Int>()
@@ -85,7 +85,7 @@ struct RunnerLimitTests {
         #expect(try await runner.run { .output($0) } == 3)
     }
 
-    @Test func `C06 setting a value clears a critical error and an old one raises none`() async throws {
+    @Test func `C06 a set value clears a critical error and ignores an error of an old session`() async throws {
         let runner = DependentRunner<Int>(1)
         let gate = Gate<Void>()
         let old = Task {
@@ -107,7 +107,7 @@ struct RunnerLimitTests {
         #expect(try await runner.run { .output($0) } == 3)
     }
 
-    @Test func `C09 a call gives up after its time and the update serves the next`() async throws {
+    @Test func `C09 a call ends at its time-out and the update serves the next call`() async throws {
         let clock = self.clock
         let update = ScriptedFetch<Int>(
             thereafter: .computed { _ in
@@ -130,7 +130,7 @@ struct RunnerLimitTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C09 PT-06 a task is not run again when the time is up, and no update starts`() async throws {
+    @Test func `C09 PT-06 after its time-out a call does not run its task again and starts no update`() async throws {
         let updates = Locked(0)
         let runner = DependentRunner<Int>(1, clock: self.clock) { _ in
             updates.withLock { $0 += 1 }
@@ -151,14 +151,14 @@ struct RunnerLimitTests {
         #expect(runner.value == 1)
     }
 
-    @Test func `C09 a call for a token gives up after its time and the refresh goes on`() async throws {
+    @Test func `C09 a call for a token ends at its time-out and the refresh continues`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         let gate = Gate<Void>()
         oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
         let call = Task { try await runner.run(timeout: .seconds(1)) { .output($0) } }
         await gate.waitForCall(1)
-        // The call's own limit, the refresh's, and that of its exchange.
+        // The time limits of the call, of the refresh, and of the token exchange.
         await oauth.world.clock.waitForSleepers(3)
         oauth.world.clock.advance(by: .seconds(1))
         await #expect(throws: RunnerError.self) { try await call.value }
@@ -167,7 +167,7 @@ struct RunnerLimitTests {
         #expect(oauth.statistics.refreshRequests == 1)
     }
 
-    @Test func `C10 an update that hangs is a passing failure at its limit`() async throws {
+    @Test func `C10 a hanging update fails at its time-out and the next call updates again`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(policy: self.policy { $0.updateTimeout = .seconds(5) }, clock: self.clock) {
             _ in .updatedDependency(try await gate.pass())
@@ -182,7 +182,7 @@ struct RunnerLimitTests {
         #expect(try await runner.run { .output($0) } == 2)
     }
 
-    @Test func `C10 a caller's own update is cancelled at its limit`() async throws {
+    @Test func `C10 a caller's update closure is cancelled at its time-out`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(policy: self.policy { $0.updateTimeout = .seconds(5) }, clock: self.clock)
         let call = Task {
@@ -200,7 +200,7 @@ struct RunnerLimitTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C10 a refresh that hangs is a passing failure and what it brings late is kept`() async throws {
+    @Test func `C10 a hanging refresh fails at its time-out without another sign-in`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
@@ -216,9 +216,9 @@ struct RunnerLimitTests {
         #expect(oauth.signIns.withLock { $0 } == 1)
     }
 
-    /// Many times: whether the reply or the next call comes first is the scheduler's to say.
+    /// Repeated: the scheduler decides whether the reply or the next call comes first.
     @Test(arguments: 0..<100)
-    func `C10 B11 what a refresh brings after its limit is not lost`(_: Int) async throws {
+    func `C10 B11 tokens that a refresh returns after its time-out are not lost`(_: Int) async throws {
         var options = FakeOAuthServer.Configuration()
         options.accessLifetime = .seconds(3_600)
         let oauth = OAuthWorld(options)
@@ -227,7 +227,7 @@ struct RunnerLimitTests {
         oauth.server.expireAllAccessTokens()
         let gate = Gate<Void>()
         oauth.beforeRefreshReply.withLock { reply in
-            // The server has exchanged the token, and its reply comes when nobody wants to wait any longer.
+            // The server has exchanged the token, and the cancellation at the time limit releases its reply.
             reply = {
                 try await withTaskCancellationHandler {
                     try await gate.pass(ignoringCancellation: true)
@@ -250,7 +250,7 @@ struct RunnerLimitTests {
         #expect(oauth.statistics.signIns == 1)
     }
 
-    @Test func `C11 a thousand callers who refuse everything make as many updates as the window allows`() async throws {
+    @Test func `C11 a thousand callers that refuse every value stay within the window's limit`() async throws {
         let updates = Locked(0)
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: 50), clock: self.clock) { _ in
             .updatedDependency(updates.next())
@@ -278,7 +278,7 @@ struct RunnerLimitTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C12 an update that brings what was refused fails after one try`() async throws {
+    @Test func `C12 an update that returns the refused value fails after one attempt`() async throws {
         let updates = Locked(0)
         let runner = DependentRunner<Int>(7, policy: self.policy { $0.refusesSameDependency = true }) { _ in
             updates.withLock { $0 += 1 }
@@ -295,14 +295,14 @@ struct RunnerLimitTests {
         #expect(again?.code == .sameDependency)
     }
 
-    @Test func `C12 an update may bring what nobody refused`() async throws {
+    @Test func `C12 an update may return an equal value that no call has refused`() async throws {
         let runner = DependentRunner<Int>(7, policy: self.policy { $0.refusesSameDependency = true }) { _ in
             .updatedDependency(7)
         }
         #expect(try await runner.renew() == 7)
     }
 
-    @Test func `C13 after a failed update there is no other for a while`() async throws {
+    @Test func `C13 no update starts during the cool-down after a failed update`() async throws {
         let update = ScriptedFetch<Int>([.failure(FetchFailed(call: 1)), .value(2)])
         let runner = DependentRunner<Int>(policy: self.policy { $0.coolDown = .seconds(10) }, clock: self.clock) { _ in
             .updatedDependency(try await update())
@@ -316,7 +316,7 @@ struct RunnerLimitTests {
         #expect(try await runner.run { .output($0) } == 2)
     }
 
-    @Test func `C13 C10 after an update that took too long there is no other for a while`() async throws {
+    @Test func `C13 C10 no update starts during the cool-down after a timed-out update`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(
             policy: self.policy {
@@ -339,7 +339,7 @@ struct RunnerLimitTests {
         #expect(try await runner.run { .output($0) } == 2)
     }
 
-    @Test func `C14 a critical error comes after a refusal and before it`() async throws {
+    @Test func `C14 a critical error takes precedence over an earlier refusal`() async throws {
         let runner = DependentRunner<Int>(1) { _ in .updateFailed }
         let gate = Gate<Void>()
         let thrower = Task {
@@ -355,7 +355,7 @@ struct RunnerLimitTests {
         #expect(await self.critical(Task { try await runner.run { .output($0) } }) == false)
     }
 
-    @Test func `C06 a session that has ended raises nothing in the next`() {
+    @Test func `C06 a critical error of an ended session has no effect on the next session`() {
         var machine = DependencyStateMachine<Int>(1)
         let call = machine.call(at: .init(nanoseconds: 0))
         machine.ended(.reset)
@@ -370,7 +370,7 @@ struct RunnerLimitTests {
     }
 
     @Test(arguments: [true, false])
-    func `C06 tokens that are set clear a critical error`(isOther: Bool) async throws {
+    func `C06 setting tokens clears a critical error`(isOther: Bool) async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         let alice = try await oauth.server.signIn(user: "alice", password: "a")
@@ -384,7 +384,7 @@ struct RunnerLimitTests {
             try await runner.set(refresh: try await oauth.server.signIn(user: "bob", password: "b").refresh)
             #expect(try await oauth.call(runner) == "bob")
         } else {
-            // What the server has given for it meanwhile is what the runner has.
+            // The server has rotated the first token, and the store contains its successor.
             let stored = String(decoding: try #require(try await oauth.tokens.load()), as: UTF8.self)
             let refresh = try #require(stored.split(separator: "\"").first { $0.hasPrefix("refresh-") })
             try await runner.set(refresh: String(refresh))
@@ -393,7 +393,7 @@ struct RunnerLimitTests {
         #expect(oauth.statistics.reusesDetected == 0)
     }
 
-    @Test func `C14 of several reasons the gravest is given`() async throws {
+    @Test func `C14 a call with several failures throws the most severe error`() async throws {
         let runner = DependentRunner<Int> { _ in .updateFailed }
         let call: @Sendable () async -> (any Error)? = {
             await Task {
@@ -410,7 +410,7 @@ struct RunnerLimitTests {
         await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         #expect((await call() as? RunnerError)?.code == .updateFailed)
 
-        // A critical error comes before the refusal and the cancellation.
+        // A critical error takes precedence over a refusal and a cancellation.
         let both = DependentRunner<Int>(1) { _ in throw CriticalError(FetchFailed()) }
         let cancelled = Task {
             try await both.run { _ -> RunResult<Int> in
@@ -423,7 +423,7 @@ struct RunnerLimitTests {
         #expect(error?.code == .critical)
     }
 
-    @Test func `C15 errors have codes that can be compared and descriptions`() {
+    @Test func `C15 each error has a comparable code and a description`() {
         let cause = FetchFailed()
         let errors: [RunnerError] = [
             .updateFailed(underlying: nil), .tooManyUpdates(count: 1, elapsed: .zero, underlying: nil),
@@ -440,7 +440,7 @@ struct RunnerLimitTests {
         #expect(errors.filter { $0.underlying is FetchFailed }.count == 5)
     }
 
-    @Test func `D04 an update that nobody waits for is cancelled if that is the policy`() async throws {
+    @Test func `D04 the policy may cancel an update without waiters`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(
             policy: self.policy { $0.cancelsUnwantedUpdates = true },
@@ -456,7 +456,7 @@ struct RunnerLimitTests {
         #expect(try await runner.run { .output($0) } == 2)
     }
 
-    @Test func `D04 a refresh of tokens is not cancelled whatever the policy says`() async throws {
+    @Test func `D04 a token refresh is not cancelled under any policy`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner(policy: self.policy { $0.cancelsUnwantedUpdates = true })
         let gate = Gate<Void>()
@@ -471,7 +471,7 @@ struct RunnerLimitTests {
         #expect(oauth.statistics.refreshRequests == 1)
     }
 
-    @Test func `D10 runners are gone when nobody holds them, idle, after a sign-out, and with watchers`() async throws {
+    @Test func `D10 idle, signed-out and observed runners are released without a reference`() async throws {
         weak var idle: DependentRunner<Int>?
         weak var child: DependentRunner<Int>?
         weak var signedOut: OAuthDependentRunner<String, String>?
@@ -494,7 +494,7 @@ struct RunnerLimitTests {
         #expect(signedOut == nil)
     }
 
-    @Test func `D10 D03 the closures of a call are kept by nobody after it`() async throws {
+    @Test func `D10 D03 the closures of a call are released at the end of the call`() async throws {
         final class Screen: Sendable {}
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: self.events)

@@ -5,7 +5,7 @@ import Testing
 
 /// Alice and Bob share one client.
 ///
-/// Each new access token kills the previous one at the server.
+/// At the server, each new access token invalidates the previous access token.
 @Suite(.standard)
 struct ScenarioTests {
     /// A server that accepts the newest token only.
@@ -26,14 +26,14 @@ struct ScenarioTests {
         }
     }
 
-    @Test func `S1 without the runner each refresh kills the other's token, for ever`() {
+    @Test func `S1 without the runner each refresh invalidates the other user's token, for ever`() {
         let server = Server(2)
         var alice = 1
         var bob = 1
         for _ in 0..<1_000 {
             #expect(!server.accepts(alice))
             alice = server.newToken()
-            // Before Alice uses her new token, Bob's 401 comes in, and he refreshes by himself.
+            // Bob gets a 401 and refreshes before Alice uses her new token.
             #expect(!server.accepts(bob))
             bob = server.newToken()
             #expect(!server.accepts(alice), "Alice's token is dead before she used it")
@@ -42,7 +42,7 @@ struct ScenarioTests {
         #expect(server.updates == 2_001)
     }
 
-    @Test func `S2 A07 a refusal during an update leads to no second one`() async throws {
+    @Test func `S2 A07 a refusal during an update leads to no second update`() async throws {
         let events = EventTally()
         let server = Server(2)
         let gate = Gate<Void>()
@@ -86,20 +86,20 @@ struct ScenarioTests {
         #expect(gate.callCount == 1)
     }
 
-    @Test func `S3 without epochs a late refusal updates again and kills the new token`() {
+    @Test func `S3 without epochs a late refusal updates again and invalidates the new token`() {
         let server = Server(2)
         var token = 1
-        // Alice's 401 for token 1; she updates.
+        // Alice gets a 401 for token 1 and updates.
         #expect(!server.accepts(token))
         token = server.newToken()
         let alice = token
-        // Bob's 401 for token 1 arrives now. Not knowing which token failed, the client updates again.
+        // Bob's 401 for token 1 arrives now. The client does not know the failed token and updates again.
         token = server.newToken()
         #expect(!server.accepts(alice), "token 3 is dead before Alice used it")
         #expect(server.updates == 3)
     }
 
-    @Test func `S4 A06 a late refusal names its epoch and is handed the new token at once`() async throws {
+    @Test func `S4 A06 a late refusal carries its epoch and gets the new token at once`() async throws {
         let server = Server(2)
         let updates = Locked(0)
         let runner = DependentRunner<Int>(1) { _ in
@@ -124,7 +124,7 @@ struct ScenarioTests {
         #expect(server.accepts(alice))
     }
 
-    @Test func `S5 without bounds a server that refuses every token is asked for ever`() async throws {
+    @Test func `S5 without limits a server that refuses every token gets requests for ever`() async throws {
         let updates = Locked(0)
         let stop = Gate<Void>()
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: .max, maximumUpdatesPerWindow: nil)) {
@@ -140,7 +140,7 @@ struct ScenarioTests {
         #expect(updates.withLock { $0 } == 10_000)
     }
 
-    @Test func `S6 with bounds it ends with an error that says how often, how long and why`() async throws {
+    @Test func `S6 with limits the call ends with an error that has the count, the time and the cause`() async throws {
         let clock = VirtualClock()
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: 3), clock: clock) { failed in
             clock.advance(by: .seconds(2))
@@ -155,7 +155,7 @@ struct ScenarioTests {
         #expect(cause is BadDependency)
     }
 
-    @Test func `S7 a refused refresh leads to one login for all callers, and all resume`() async throws {
+    @Test func `S7 a refused refresh leads to one sign-in for all callers, and all callers resume`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)

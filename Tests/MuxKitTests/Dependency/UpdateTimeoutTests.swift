@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The time limit of updates that do not heed their cancellation.
+/// The time-out of updates that ignore their cancellation.
 @Suite(.standard)
 struct UpdateTimeoutTests {
     private static var policy: RunnerPolicy {
@@ -19,7 +19,7 @@ struct UpdateTimeoutTests {
     }
 
     @Test(arguments: [true, false])
-    func `CO-23 a refresh that ignores its cancellation keeps nobody waiting, and its tokens are taken up`(
+    func `CO-23 a refresh that ignores its cancellation blocks no caller, and its tokens are kept`(
         rotates: Bool
     ) async throws {
         var options = FakeOAuthServer.Configuration()
@@ -40,7 +40,7 @@ struct UpdateTimeoutTests {
         oauth.world.clock.advance(by: .seconds(5))
         for call in calls { await self.timesOut(call) }
 
-        // The next one waits for its turn, and no longer than that.
+        // The next call waits for the running refresh, at most for the time-out.
         let starts = oauth.world.events.count(of: .updateStarted)
         let next = Task { try await oauth.call(runner) }
         await oauth.world.events.wait(for: .updateStarted, count: starts + 1)
@@ -56,7 +56,7 @@ struct UpdateTimeoutTests {
         #expect(oauth.statistics.signIns == 1)
     }
 
-    @Test func `CO-23 what an update brings after its time is kept`() async throws {
+    @Test func `CO-23 a value that arrives after the update's time-out is kept`() async throws {
         let clock = VirtualClock()
         let events = EventTally()
         let gate = Gate<Int>()
@@ -76,7 +76,7 @@ struct UpdateTimeoutTests {
     }
 
     @Test(arguments: [true, false])
-    func `CO-23 what comes late before the next update begins is not replaced by it`(ownsUpdate: Bool) async throws {
+    func `CO-23 a late value that arrives before the next update prevents this update`(ownsUpdate: Bool) async throws {
         try await SeededExecutor.explore(ownsUpdate ? 500 : 50) { schedule in
             let gate = Gate<Int>()
             let update: @Sendable (Int?) async throws -> UpdateResult<Int> = { refused in
@@ -95,7 +95,7 @@ struct UpdateTimeoutTests {
                 group.addTask {
                     do {
                         let value = try await call()
-                        // Who does the update itself stays until it has ended, and a success is a success.
+                        // A caller with an update closure waits for its end and gets its value.
                         try expect(!ownsUpdate && [7, 8].contains(value), "the update is in time")
                     } catch RunnerError.updateTimedOut where ownsUpdate {}
                 }
@@ -110,7 +110,7 @@ struct UpdateTimeoutTests {
         }
     }
 
-    @Test func `CO-23 what comes late is dropped if something else was set meanwhile`() async throws {
+    @Test func `CO-23 a late value is dropped if another value was set in the meantime`() async throws {
         let clock = VirtualClock()
         let events = EventTally()
         let gate = Gate<Int>()
@@ -128,7 +128,7 @@ struct UpdateTimeoutTests {
         #expect(try await runner.run { .output($0) } == 1)
     }
 
-    @Test func `CO-23 who waits for another caller's closure waits no longer than the limit`() async throws {
+    @Test func `CO-23 a waiter of another caller's update closure leaves at the time-out`() async throws {
         let clock = VirtualClock()
         let events = EventTally()
         let gate = Gate<Int>()
@@ -159,7 +159,7 @@ struct UpdateTimeoutTests {
         await runner.expectAtRest()
     }
 
-    @Test func `CO-23 a refresh that asks its own runner for a token is told so at once`() async throws {
+    @Test func `CO-23 a refresh that requests a token from its own runner fails at once`() async throws {
         let holder = Locked<OAuthDependentRunner<String, String>?>(nil)
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
