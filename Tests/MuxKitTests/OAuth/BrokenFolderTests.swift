@@ -4,14 +4,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Folders that cannot be used stop nothing that does not need them.
+/// An unusable folder stops only operations that need the folder.
 @Suite(.standard)
 struct BrokenFolderTests {
     private let folder = TemporaryFolder()
     private let clock = VirtualClock()
     private let events = EventTally()
 
-    /// A place below a file: nothing can be made there, by whoever it is.
+    /// A path below a file: no user can create a folder or file at this path.
     private func nowhere() throws -> URL {
         try FileManager.default.createDirectory(at: self.folder.url, withIntermediateDirectories: true)
         let file = self.folder.url.appending(component: "file")
@@ -72,7 +72,7 @@ struct BrokenFolderTests {
         #expect(self.problems.isEmpty)
     }
 
-    @Test func `CO-24 a look at the number of the session makes no folder`() async throws {
+    @Test func `CO-24 reading the session number creates no folder`() async throws {
         defer { self.folder.remove() }
         let directory = self.folder.url.appending(component: "caches")
         let store = JournalStore(directory: directory)
@@ -86,14 +86,14 @@ struct BrokenFolderTests {
         #expect(try await next.sessionEpoch() == 3)
     }
 
-    @Test func `CO-24 a caches folder that cannot be used stops no call with tokens from a store that can`()
+    @Test func `CO-24 an unusable caches folder stops no call with tokens from a usable store`()
         async throws
     {
         defer { self.folder.remove() }
         let server = self.oauth()
         let tokens = self.folder.url.appending(component: "data")
         func runner(_ name: String) throws -> OAuthDependentRunner<String, String> {
-            // A number that nobody can read, as on a folder of another owner.
+            // The session number is unreadable, as in a folder of another owner.
             let broken = RecordingFileSystem { _, _ in .refuse(EACCES) }
             let store = JournalStore(directory: try self.nowhere(), fileSystem: broken)
             let repository = MuxRepository(store: store, observer: self.events, clock: self.clock)
@@ -107,14 +107,14 @@ struct BrokenFolderTests {
         #expect(self.problems.count == 1)
         #expect(self.problems.first?.contains("folder of the repository cannot be used") == true)
 
-        // The tokens are of use to the next launch.
+        // The next launch can use the tokens.
         let next = try runner("next")
         #expect(try await self.call(next, server) == "alice")
         #expect(server.statistics.signIns == 1)
         #expect(server.statistics.reusesDetected == 0)
     }
 
-    @Test func `CO-24 on a read-only root a runner signs in and goes on, and says once what is amiss`() async throws {
+    @Test func `CO-24 on a read-only root a runner signs in, works and reports each problem once`() async throws {
         defer { self.folder.remove() }
         let server = self.oauth()
         let nowhere = try self.nowhere()
@@ -132,7 +132,7 @@ struct BrokenFolderTests {
         #expect(self.problems.allSatisfy { $0.hasSuffix(".") })
     }
 
-    @Test func `CO-24 tokens that were set where they cannot be stored are used`() async throws {
+    @Test func `CO-24 tokens that were set are used even if their store fails`() async throws {
         defer { self.folder.remove() }
         let server = self.oauth()
         let nowhere = try self.nowhere()
@@ -151,7 +151,7 @@ struct BrokenFolderTests {
     }
 
     @Test(arguments: [true, false])
-    func `CO-24 stored tokens that can be read and not written are used while they are good`(
+    func `CO-24 tokens from a read-only store are used while they are valid`(
         rotates: Bool
     ) async throws {
         defer { self.folder.remove() }
@@ -179,18 +179,18 @@ struct BrokenFolderTests {
         #expect(server.statistics.signIns == 1)
         server.expireAllAccessTokens()
         guard rotates else {
-            // Nothing is lost by a refresh: the stored token stays good.
+            // A refresh loses no token: the stored refresh token stays valid.
             #expect(try await self.call(next, server) == "alice")
             #expect(server.statistics.signIns == 1)
             return
         }
-        // It is not known yet that the server exchanges tokens; what came of that is kept.
+        // The runner does not know yet that the server rotates tokens. The rotated tokens are kept.
         _ = try? await self.call(next, server)
         #expect(server.statistics.signIns == 1)
         #expect(server.statistics.reusesDetected == 0)
     }
 
-    @Test func `CO-24 a problem is told again only after it has worked in between`() async throws {
+    @Test func `CO-24 a problem is reported again only after a success in between`() async throws {
         let tokens = UnreliableTokenStore()
         var configuration = FakeOAuthServer.Configuration()
         configuration.rotatesRefreshTokens = false

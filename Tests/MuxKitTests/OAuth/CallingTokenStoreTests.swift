@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A token store that calls its runner or its repository while it is being used.
+/// A token store whose members call the runner or the repository.
 @Suite(.standard)
 struct CallingTokenStoreTests {
     enum Member: CaseIterable, Sendable {
@@ -23,11 +23,11 @@ struct CallingTokenStoreTests {
         case signOut
         case saveAll
 
-        /// Whether it needs nothing of the repository, which a sign-out has to itself.
+        /// Whether the call does not need the repository, which a sign-out uses exclusively.
         var isOfRunner: Bool { self != .signOut && self != .saveAll }
     }
 
-    /// Calls back once, from the member that it is told.
+    /// Runs each closure of `calls` once, inside its member.
     private struct CallingTokenStore: TokenStore {
         let memory = InMemoryTokenStore()
         let calls = Locked<[Member: @Sendable () async -> Void]>([:])
@@ -67,9 +67,9 @@ struct CallingTokenStoreTests {
         }
     }
 
-    /// Each call from each member, while tokens are made, renewed, set, and at a sign-out.
+    /// Makes each call from each member, while tokens are made, renewed or set, and at a sign-out.
     @Test(arguments: Member.allCases, Call.allCases)
-    func `CO-18 a token store that calls its runner gets an error or success and stops nothing`(
+    func `CO-18 a token store that calls its runner gets a result and blocks no later call`(
         member: Member,
         call: Call
     ) async throws {
@@ -107,7 +107,7 @@ struct CallingTokenStoreTests {
         }
     }
 
-    @Test func `CO-18 a call from within a save that would have to wait for the store is told so`() async throws {
+    @Test func `CO-18 a call inside a save that would have to wait for the store fails with an error`() async throws {
         let tokens = CallingTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -125,11 +125,11 @@ struct CallingTokenStoreTests {
         #expect(try await oauth.call(runner) == "bob")
     }
 
-    /// A sign-out has the repository and needs the token store, while the store's call needs the repository.
+    /// A sign-out holds the repository and needs the token store.
     ///
-    /// Many times: which of the two comes to wait for the other is the scheduler's to say.
+    /// The store's call needs the repository. Repeated: the scheduler decides which side waits for the other.
     @Test(arguments: Array(0..<50), [Call.signOut, .saveAll])
-    func `CO-18 a token store that calls its repository while that signs out does not wait for ever`(
+    func `CO-18 a token store that calls its repository during a sign-out does not deadlock`(
         _: Int,
         call: Call
     ) async throws {

@@ -2,12 +2,12 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// What the keychain's statuses mean: the part that needs no keychain.
+/// The interpretation of keychain statuses, without a keychain.
 @Suite(.standard)
 struct KeychainAnswerTests {
     private typealias Replacement = KeychainAnswer.Replacement
 
-    /// What comes of a series of answers, and how many of them it takes.
+    /// The keychain calls for a series of statuses, and the final action.
     private static func outcome(_ answers: [Int32]) -> (calls: [Replacement.Action], end: Replacement.Action?) {
         var replacement = Replacement()
         var calls = [Replacement.first]
@@ -21,7 +21,7 @@ struct KeychainAnswerTests {
         return (calls, nil)
     }
 
-    @Test func `CO-32 an item is updated or added or updated after a race`() {
+    @Test func `CO-32 an item is updated, or added, or updated after a race`() {
         let (success, absent, duplicate) =
             (KeychainAnswer.success, KeychainAnswer.itemNotFound, KeychainAnswer.duplicateItem)
         let cases: [([Int32], [Replacement.Action])] = [
@@ -45,18 +45,18 @@ struct KeychainAnswerTests {
     }
 
     @Test(arguments: [KeychainAnswer.interactionNotAllowed, KeychainAnswer.missingEntitlement, -50, 1, .min])
-    func `CO-32 any other status is an error and says its number`(status: Int32) {
+    func `CO-32 any other status is an error that contains the status number`(status: Int32) {
         #expect(Self.outcome([status]).end == .fail(status))
         #expect(Self.outcome([KeychainAnswer.itemNotFound, status]).end == .fail(status))
         #expect(KeychainAnswer.words(for: status).contains("\(status)"))
     }
 
-    @Test func `CO-32 an app without the entitlement is told what to do`() {
+    @Test func `CO-32 the error of a missing entitlement names the remedies`() {
         let words = KeychainAnswer.words(for: -34_018)
         for part in ["-34018", "keychain access group", ".protectedFile(named:)"] { #expect(words.contains(part)) }
     }
 
-    @Test func `CO-32 the standard store is the protected file where there is a folder that lasts`() {
+    @Test func `CO-32 the standard store is the protected file on platforms with a durable folder`() {
         #if !os(tvOS)
         let store: any TokenStore = .standard(named: "session")
         #expect(store is ProtectedFileTokenStore)

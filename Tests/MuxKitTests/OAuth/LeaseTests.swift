@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.standard)
 struct LeaseTests {
-    /// A file lease whose time of day is that of a virtual clock.
+    /// A file lease with the time of day of a virtual clock.
     private static func lease(
         _ scratch: Scratch,
         _ clock: VirtualClock,
@@ -22,7 +22,7 @@ struct LeaseTests {
         )
     }
 
-    @Test func `L05 the lease in a file is a lease`() async throws {
+    @Test func `L05 the file lease conforms to the lease contract`() async throws {
         let clock = VirtualClock()
         let scratches = Locked<[Scratch]>([])
         try await MuxLeaseConformance.run(
@@ -35,7 +35,7 @@ struct LeaseTests {
         )
     }
 
-    @Test func `L05 a lease that is kept on a server is a lease`() async throws {
+    @Test func `L05 a lease on a server conforms to the lease contract`() async throws {
         let clock = VirtualClock()
         let servers = Locked<[LoopbackLeaseServer]>([])
         try await MuxLeaseConformance.run(
@@ -72,7 +72,7 @@ struct LeaseTests {
     }
 
     @Test(arguments: 0..<3)
-    func `L05 the conformance suite sees a broken lease`(fault: Int) async throws {
+    func `L05 the conformance suite detects a broken lease`(fault: Int) async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         await #expect(throws: ConformanceFailure.self) {
@@ -92,7 +92,7 @@ struct LeaseTests {
         }
     }
 
-    @Test func `L02 a clock that was set back keeps nobody waiting for longer than the lease`() async throws {
+    @Test func `L02 after a clock was set back no process waits longer than the lease`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let shift = Locked(TimeInterval(0))
@@ -121,7 +121,7 @@ struct LeaseTests {
         #"{"generation":1,"owner":"x","deadline":1e300,"seconds":-5}"#,
         #"{"generation":1,"deadline":1e300,"seconds":10}"#,
     ])
-    func `L02 a lease file that makes no sense keeps nobody waiting`(content: String) async throws {
+    func `L02 an invalid lease file makes no process wait`(content: String) async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let lease = Self.lease(scratch, clock)
@@ -139,7 +139,7 @@ struct LeaseTests {
         #expect(try await lease.take(as: "carol", for: .seconds(Int64.max)).remaining == .seconds(86_400), "a day")
     }
 
-    @Test func `L02 a time far away in a lease file keeps others waiting for the lease and no longer`() async throws {
+    @Test func `L02 a distant deadline in a lease file makes others wait for the lease's duration only`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let lease = Self.lease(scratch, clock)
@@ -155,7 +155,7 @@ struct LeaseTests {
         #expect(try await work.value == 5)
     }
 
-    @Test func `L03 no lock of the system is held between two calls`() async throws {
+    @Test func `L03 no system lock is held between two calls`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let calls = RecordingFileSystem()
@@ -172,14 +172,14 @@ struct LeaseTests {
         let locks = calls.calls.filter { $0.operation == .lock }.count
         #expect(locks > 0)
         #expect(calls.calls.filter { $0.operation == .unlock }.count == locks)
-        // Another open file of the same process would wait for ever.
+        // If a lock were held, another open file of the same process would wait for ever.
         #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "alice")
         gate.open()
         try await work.value
         #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "bob")
     }
 
-    @Test func `L03 every lock is given back before anything else can happen`() async throws {
+    @Test func `L03 every lock is released before the next lock is taken`() async throws {
         let clock = VirtualClock()
         let calls = RecordingFileSystem()
         let lease = Self.lease(Scratch(), clock, calls)
@@ -197,7 +197,7 @@ struct LeaseTests {
         #expect(!isHeld)
     }
 
-    @Test func `L01 a holder that lives has its lease extended until its work is done`() async throws {
+    @Test func `L01 a live holder extends its lease until its work is done`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let holder = LeaseHolder(
@@ -221,7 +221,7 @@ struct LeaseTests {
         try await work.value
     }
 
-    @Test func `L01 two who use one holder's lease give it back when the last has ended`() async throws {
+    @Test func `L01 a lease with two users is given back when the last user has ended`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let holder = LeaseHolder(
@@ -245,7 +245,7 @@ struct LeaseTests {
         #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "bob")
     }
 
-    @Test func `L01 what needs the lease now is not done while somebody else has it`() async throws {
+    @Test func `L01 work that needs a free lease does not run while another owner has the lease`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let holder = LeaseHolder(
@@ -264,7 +264,7 @@ struct LeaseTests {
         #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "bob", "given back")
     }
 
-    /// A lease that somebody else has until its time is up, and that tells nothing, or too much, of its end.
+    /// A lease of another owner for ten seconds, whose `wait` fails or returns too early.
     private struct SilentLease: MuxLease {
         let clock: VirtualClock
         let takes = Locked(0)
@@ -281,14 +281,13 @@ struct LeaseTests {
         func giveBack(_ term: MuxLeaseTerm) async throws {}
         func wait(for term: MuxLeaseTerm) async throws {
             if self.fails { throw FetchFailed() }
-            // So that a holder that heeds this again and again does not keep the test busy for ever.
+            // Prevents an endless loop if a holder repeats this wait.
             if self.waits.next() > 50 { try await self.clock.sleep(for: .seconds(1_000)) }
         }
     }
 
     @Test(arguments: [true, false])
-    func `L02 a lease that cannot tell of its end is waited for, without asking all the time`(fails: Bool) async throws
-    {
+    func `L02 a holder waits for a lease without a reliable wait, and does not poll`(fails: Bool) async throws {
         let clock = VirtualClock()
         let lease = SilentLease(clock: clock, fails: fails)
         let holder = LeaseHolder(lease, owner: "bob", duration: .seconds(10), time: TimeSource(clock))
@@ -301,7 +300,7 @@ struct LeaseTests {
         #expect(lease.takes.withLock { $0 } == (fails ? 2 : 3))
     }
 
-    @Test func `L02 who waits for a lease that is given back goes on at once`() async throws {
+    @Test func `L02 a waiter continues at once when the lease is given back`() async throws {
         let clock = VirtualClock()
         let server = LoopbackLeaseServer(clock: clock)
         let port = try server.start()
@@ -322,7 +321,7 @@ struct LeaseTests {
         await server.stop()
     }
 
-    @Test func `L02 who is cancelled while waiting for a lease leaves at once`() async throws {
+    @Test func `L02 a cancelled waiter for a lease leaves at once`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         _ = try await Self.lease(scratch, clock).take(as: "alice", for: .seconds(60))
@@ -338,7 +337,7 @@ struct LeaseTests {
         await #expect(throws: CancellationError.self) { try await work.value }
     }
 
-    @Test func `L01 a lease that cannot be asked for is an error of its own and nothing is sent`() async throws {
+    @Test func `L01 an unavailable lease causes a separate error and nothing is sent`() async throws {
         let oauth = OAuthWorld()
         let lease = RecordingFileSystem { _, call in call.operation == .lock ? .refuse(EIO) : nil }
         let runner = OAuthDependentRunner<String, String>(
@@ -356,7 +355,7 @@ struct LeaseTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
-    /// Counts how often it is taken.
+    /// Counts the calls of `take`.
     private struct CountedLease: MuxLease {
         let base: any MuxLease
         let takes = Locked(0)
@@ -370,7 +369,7 @@ struct LeaseTests {
         func wait(for term: MuxLeaseTerm) async throws { try await self.base.wait(for: term) }
     }
 
-    @Test func `PT-01 a lease is extended long before it ends, and nobody else gets it`() async throws {
+    @Test func `PT-01 a lease is extended long before its end, and no other owner gets the lease`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
         let lease = CountedLease(base: Self.lease(scratch, clock))
@@ -382,7 +381,7 @@ struct LeaseTests {
         for second in 1...14 {
             await clock.waitForSleepers(1)
             clock.advance(by: .seconds(1))
-            // An extension that was due sleeps again when it is done.
+            // After a due extension, the extending task sleeps again.
             await clock.waitForSleepers(1)
             let seen = try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(9))
             #expect(seen.owner == "alice", "after \(second) seconds")

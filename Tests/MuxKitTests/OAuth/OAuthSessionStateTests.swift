@@ -2,10 +2,10 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// The state of a token manager, without one.
+/// The session state of a token manager, without a token manager.
 @Suite(.standard)
 struct OAuthMemoTests {
-    @Test func `D06 the number of a session that was looked up before a sign-out is not that of the next one`() {
+    @Test func `D06 a session number that was looked up before a sign-out is not used for the next session`() {
         var sessionState = OAuthSessionState()
         let sessionID = sessionState.sessionID
         sessionState.ends(before: 1)
@@ -19,7 +19,7 @@ struct OAuthMemoTests {
         #expect(sessionState.repositoryEpoch == 1, "it stays the one that the session began with")
     }
 
-    @Test func `D06 what a session has left does not count in the next one, and numbers go on`() {
+    @Test func `D06 the state of an ended session does not count in the next, and numbers continue`() {
         var sessionState = OAuthSessionState()
         sessionState.refusedEpoch = 3
         sessionState.storedSession = 0
@@ -38,7 +38,7 @@ struct OAuthMemoTests {
         #expect(sessionState.sessionID == 1 && sessionState.tokenFamily == 1)
     }
 
-    @Test func `B11 an interrupted exchange is told once`() {
+    @Test func `B11 an interrupted exchange is reported once`() {
         var sessionState = OAuthSessionState()
         let told = [(1, true), (1, true), (2, false), (3, true)].map { sessionState.met($0, isInterrupted: $1) }
         #expect(told == [true, false, false, true])

@@ -34,7 +34,7 @@ struct OAuthSignOutTests {
         gate.openForGood(returning: ())
     }
 
-    @Test func `D06 the late tokens of an old session are dropped and the new session's stay`() async throws {
+    @Test func `D06 the late tokens of an old session are dropped and the new session's tokens stay`() async throws {
         let tokens = InMemoryTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -51,7 +51,7 @@ struct OAuthSignOutTests {
         #expect(try await new.value == "alice")
         let record = tokens.peek
         gate.open(1)
-        // The old refresh ends with its tokens in hand; a call that goes through the same lanes comes after it.
+        // The old refresh gets its tokens. The next call must use the tokens of the new session.
         oauth.server.expireAllAccessTokens()
         gate.openForGood(returning: ())
         #expect(try await oauth.call(runner) == "alice")
@@ -82,7 +82,7 @@ struct OAuthSignOutTests {
         #expect(oauth.statistics.signIns == 2)
     }
 
-    @Test func `D06 a sign-out that goes on does not take the tokens of a new sign-in`() async throws {
+    @Test func `D06 a sign-out in progress does not remove the tokens of a new sign-in`() async throws {
         let store = UnreliableStore()
         let tokens = InMemoryTokenStore()
         let oauth = OAuthWorld(tokens: tokens, store: store)
@@ -124,7 +124,7 @@ struct OAuthSignOutTests {
         #expect(oauth.refreshes.withLock { $0 } == 1)
     }
 
-    @Test func `D05 after a sign-out that could write nothing this process takes up nothing`() async throws {
+    @Test func `D05 after a sign-out whose writes failed this process restores no tokens`() async throws {
         let store = UnreliableStore()
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens, store: store)
@@ -160,7 +160,7 @@ struct OAuthSignOutTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
-    /// Holds up the second update, which is the sign-in, until a sign-out is told to the first who hears of it.
+    /// Blocks the second update, the sign-in, until the first report of the session's end.
     private struct Interposed: MuxObserver {
         let executor: OrderedExecutor
         let updates = Locked(0)
@@ -178,11 +178,11 @@ struct OAuthSignOutTests {
         }
     }
 
-    @Test func `D07 a sign-in that has hardly begun is not made for a session that has ended`() async throws {
+    @Test func `D07 a sign-in that has only just begun does not run for an ended session`() async throws {
         let executor = OrderedExecutor()
         let observer = Interposed(executor: executor)
         let world = World(spawn: TaskLauncher(executor: executor), observer: observer)
-        // The first to hear of the end.
+        // The first participant to learn of the session's end.
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { "Alice" }
         let signIns = Locked(0)
         let runner = OAuthDependentRunner<String, String>(
@@ -204,7 +204,7 @@ struct OAuthSignOutTests {
         #expect(name.cachedValue == nil)
     }
 
-    @Test func `D11 A20 a sign-out is told once`() async throws {
+    @Test func `D11 A20 a sign-out is reported once`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         var events = runner.events.makeAsyncIterator()
@@ -288,7 +288,7 @@ struct OAuthSignOutTests {
         #expect(stored?.payload == Data("\"bob\"".utf8))
     }
 
-    /// Asks for something in the middle of a sign-out, while one after the other forgets the session.
+    /// Runs closures during a sign-out, while the participants end the session one after another.
     private final class Bystander: SessionParticipant {
         private let asks: @Sendable () -> Void
         private let leaves: @Sendable () -> Void
@@ -304,14 +304,14 @@ struct OAuthSignOutTests {
         }
     }
 
-    @Test func `D11 what is asked for in the midst of a sign-out is not fetched with a token of the old session`()
+    @Test func `D11 a request during a sign-out does not fetch with a token of the old session`()
         async throws
     {
         let executor = OrderedExecutor()
         let world = World(spawn: TaskLauncher(executor: executor))
         let user = Locked("alice")
         let account = Later<OAuthDependentRunner<String, String>>()
-        // Made before the runner, as a global is whose closure is the first to use that of another file.
+        // Created before the runner, like a global whose closure is the first use of another file's global.
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) {
             try await account().run { .output($0) }
         }
@@ -338,7 +338,7 @@ struct OAuthSignOutTests {
         #expect(try await name.request() == "bob")
     }
 
-    @Test func `D11 what is asked for in the midst of a sign-out is not made of the values of the old session`()
+    @Test func `D11 a request during a sign-out does not use values of the old session`()
         async throws
     {
         let executor = OrderedExecutor()
@@ -365,7 +365,7 @@ struct OAuthSignOutTests {
         #expect(world.events.count(of: .sessionEnded) == 2, "once each")
     }
 
-    @Test func `D05 a fetch that waits for a token is called off before it hears of the sign-out`() async throws {
+    @Test func `D05 a fetch that waits for a token is cancelled before it gets the sign-out error`() async throws {
         let executor = OrderedExecutor()
         let world = World(spawn: TaskLauncher(executor: executor))
         let gate = Gate<Void>()
@@ -385,8 +385,9 @@ struct OAuthSignOutTests {
             goesOn.withLock { $0 = !Task.isCancelled }
             throw FetchFailed()
         }
-        // On the executor, so that the fetch begins when the caller has started it. Otherwise it might get here before the
-        // caller has noted which task to cancel; it would be cancelled then, but after it has heard.
+        // The call runs on the executor, so the fetch begins after the caller has recorded the task to
+        // cancel. Otherwise the fetch may reach the gate earlier, and is cancelled only after the sign-out
+        // error.
         let call = Task(executorPreference: executor) { try await name.request() }
         await gate.waitForCall(1)
 
@@ -398,7 +399,7 @@ struct OAuthSignOutTests {
         gate.openForGood(returning: ())
     }
 
-    @Test func `D05 tokens that could not be removed are not taken up again`() async throws {
+    @Test func `D05 tokens that could not be removed are not restored`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -435,7 +436,7 @@ struct OAuthSignOutTests {
         #expect(oauth.statistics.signIns == 1)
         #expect(oauth.statistics.refreshes == 1)
 
-        // All tokens die at once: one refresh.
+        // All tokens expire at once and cause one refresh.
         oauth.server.expireAllAccessTokens()
         places.refresh()
         try await withThrowingTaskGroup { group in
@@ -447,7 +448,7 @@ struct OAuthSignOutTests {
         await places.expectAtRest()
     }
 
-    @Test func `D10 a runner that is let go of is gone`() async throws {
+    @Test func `D10 an unreferenced runner is released`() async throws {
         let oauth = OAuthWorld()
         weak var weakly: OAuthDependentRunner<String, String>?
         do {

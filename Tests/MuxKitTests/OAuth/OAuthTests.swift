@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct OAuthTests {
-    @Test func `B01 cold, one sign-in and one refresh lead to the task`() async throws {
+    @Test func `B01 a cold call makes one sign-in and one refresh before its task`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         #expect(try await oauth.call(runner) == "alice")
@@ -14,7 +14,7 @@ struct OAuthTests {
         #expect(oauth.statistics.refreshes == 1)
     }
 
-    @Test func `B02 S7 a dead refresh token costs one sign-in and one refresh for fifty callers`() async throws {
+    @Test func `B02 S7 a refused refresh token causes one sign-in and one refresh for fifty callers`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
@@ -54,7 +54,7 @@ struct OAuthTests {
         #expect(oauth.refreshes.withLock { $0 } == 0)
     }
 
-    @Test func `B05 while the refresh token changes nobody uses the old one`() async throws {
+    @Test func `B05 while the refresh token changes no call uses the old refresh token`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
@@ -64,7 +64,7 @@ struct OAuthTests {
         let gate = Gate<Void>()
         oauth.beforeSignInReply.withLock { $0 = { try await gate.pass() } }
 
-        // One caller finds the refresh token dead and signs in; the others come while that is under way.
+        // One caller's refresh is refused and leads to a sign-in. Other callers arrive during the sign-in.
         let callers = (0..<20).map { _ in Task { try await oauth.call(runner) } }
         await gate.waitForCall(1)
         let late = (0..<20).map { _ in Task { try await oauth.call(runner) } }
@@ -87,7 +87,7 @@ struct OAuthTests {
         let caller = Task { try await oauth.call(runner) }
         await gate.waitForCall(1)
 
-        // The caller gets this token, has it refused, and asks for a refresh while the first one is under way.
+        // The caller gets and refuses this token, and requests a refresh during the first refresh.
         runner.set(access: "bad")
         await oauth.world.events.wait(for: .updateStarted, count: starts + 2)
         gate.openForGood(returning: ())
@@ -97,7 +97,7 @@ struct OAuthTests {
         #expect(oauth.statistics.signIns == 1)
     }
 
-    @Test func `B05 a refresh that had to wait uses the refresh token that was set meanwhile`() async throws {
+    @Test func `B05 a refresh that had to wait uses the refresh token that was set in the meantime`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 2))
         _ = try await oauth.call(runner)
@@ -119,7 +119,7 @@ struct OAuthTests {
         #expect(oauth.signIns.withLock { $0 } == 1)
     }
 
-    @Test func `B06 a preset refresh token leaves the sign-in alone`() async throws {
+    @Test func `B06 a preset refresh token needs no sign-in`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         let tokens = try await oauth.server.signIn(user: "bob", password: "b")
@@ -129,7 +129,7 @@ struct OAuthTests {
         #expect(oauth.refreshes.withLock { $0 } == 1)
     }
 
-    @Test func `B06 a preset access token leaves both alone until it is refused`() async throws {
+    @Test func `B06 a preset access token needs neither a sign-in nor a refresh until its refusal`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         let tokens = try await oauth.server.signIn(user: "bob", password: "b")
@@ -173,7 +173,7 @@ struct OAuthTests {
             async let first = oauth.call(runner)
             async let second = oauth.call(runner)
             if try await (first, second) == ("alice", "alice") { successes += 2 }
-            // Now and then nothing happens for so long that the refresh token dies, too.
+            // A rare long pause also expires the refresh token.
             oauth.world.clock.advance(by: step.isMultiple(of: 33) ? .seconds(5) : .milliseconds(60))
         }
         #expect(successes == 200)
@@ -182,7 +182,7 @@ struct OAuthTests {
         #expect(oauth.statistics.refreshes > 5)
     }
 
-    @Test func `C03 no network and no service never lead to a sign-in`() async throws {
+    @Test func `C03 an unavailable token server never leads to a sign-in`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
@@ -197,13 +197,13 @@ struct OAuthTests {
         #expect(oauth.statistics.signIns == 1)
     }
 
-    @Test func `C03 a sign-in that is refused does not stick`() async throws {
+    @Test func `C03 a refused sign-in does not persist`() async throws {
         let attempts = Locked(0)
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
             signIn: {
-                // A wrong password, reported as the HTTP layer would.
+                // A wrong password, with the error of the HTTP layer.
                 if attempts.next() == 1 { throw BadDependency() }
                 return OAuthSignIn(refresh: "refresh")
             }
@@ -213,7 +213,7 @@ struct OAuthTests {
         #expect(try await runner.run { .output($0) } == "access of refresh")
     }
 
-    @Test func `C03 what a sign-in throws reaches all callers in one error`() async throws {
+    @Test func `C03 all callers get the error of a sign-in as the cause of a sign-in failure`() async throws {
         struct OtherPerson: Error {}
         let gate = Gate<Void>()
         let runner = OAuthDependentRunner<String, String>(
@@ -234,7 +234,7 @@ struct OAuthTests {
         }
     }
 
-    @Test func `C03 an error of another runner inside a sign-in is one of the sign-in`() async throws {
+    @Test func `C03 an error of another runner inside a sign-in is a sign-in failure`() async throws {
         let other = DependentRunner<Int> { _ in .updatedDependency(1) }
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
@@ -247,7 +247,7 @@ struct OAuthTests {
         guard case .signInFailed(RunnerError.signedOut)? = error else { return #expect(Bool(false), "\(error)") }
     }
 
-    @Test func `CO-26 a renewal that failed is told as failed though the former token is used`() async throws {
+    @Test func `CO-26 a failed renewal is reported as failed although the previous token is used`() async throws {
         let tokens = InMemoryTokenStore()
         let events = EventTally()
         let isLater = Locked(false)
@@ -275,7 +275,7 @@ struct OAuthTests {
         )
         #expect(try await second.run { .output($0) } == "kept")
 
-        // Of each update one event is told, after its callers go on.
+        // Each update has one event, after its callers continue.
         await events.wait(for: .updateFailed)
         await events.wait(for: .updated, count: 3)
         #expect(events.count(of: .updateFailed) == 1)
@@ -293,7 +293,7 @@ struct OAuthTests {
         #expect(oauth.refreshes.withLock { $0 } == 2)
     }
 
-    @Test func `D03 cancelling all callers leaves the refresh to be used by the next`() async throws {
+    @Test func `D03 after the cancellation of all callers the next call uses their refresh`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         let gate = Gate<Void>()
@@ -307,7 +307,7 @@ struct OAuthTests {
         #expect(oauth.statistics.refreshRequests == 1)
     }
 
-    @Test func `B11 a rotated refresh token is stored before anyone sees the access token`() async throws {
+    @Test func `B11 a rotated refresh token is stored before a task gets the access token`() async throws {
         let tokens = InMemoryTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -316,7 +316,7 @@ struct OAuthTests {
         let stored = Locked<[String]>([])
 
         _ = try await runner.run { access in
-            // Whatever the task sees, a process that died here would find it in the store.
+            // After a crash at this point, the store contains the token of the task.
             stored.withLock { $0.append(String(decoding: (tokens.peek ?? Data()), as: UTF8.self)) }
             #expect(stored.withLock { $0.last?.contains(access) } == true)
             return oauth.server.authorize(access) == nil ? .badDependency : .output(access)
@@ -327,13 +327,13 @@ struct OAuthTests {
         #expect(oauth.statistics.reusesDetected == 0)
     }
 
-    @Test func `B11 a rotated token that could not be stored is an error, and not used twice`() async throws {
+    @Test func `B11 a rotated token that could not be stored causes an error and is not used twice`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
         oauth.server.expireAllAccessTokens()
-        // What is about to be sent can be noted, and what came back cannot be stored.
+        // The intent to send the token can be stored, but the new tokens cannot be stored.
         oauth.beforeRefreshReply.withLock { $0 = { tokens.failsSaves.withLock { $0 = true } } }
 
         for _ in 0..<3 {
@@ -376,7 +376,7 @@ struct OAuthTests {
         #expect(mode == 0o700)
     }
 
-    @Test func `D09 tokens that cannot be read now are not absent`() async throws {
+    @Test func `D09 unreadable tokens do not count as absent`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         _ = try await oauth.call(oauth.runner())
@@ -393,14 +393,14 @@ struct OAuthTests {
 
     @Test(arguments: [
         "", "garbage", "{}", #"{"session":-1}"#, #"{"session":0,"refresh":5}"#, "\u{0}",
-        // Numbers after which there would be no other.
+        // Numbers without a successor.
         #"{"session":18446744073709551615}"#, #"{"session":18446744073709551615,"refresh":"old"}"#,
         #"{"session":0,"refresh":"old","serial":18446744073709551615}"#,
         #"{"session":99999999999999999999999,"refresh":"old"}"#,
         #"{"session":0,"refresh":"old","accessExpiry":1e999}"#,
         String(repeating: "[", count: 100_000),
     ])
-    func `D09 a token file that makes no sense leads to a sign-in`(content: String) async throws {
+    func `D09 an invalid token file leads to a sign-in`(content: String) async throws {
         let tokens = InMemoryTokenStore()
         await tokens.save(Data(content.utf8))
         let oauth = OAuthWorld(tokens: tokens)
@@ -416,7 +416,7 @@ struct OAuthTests {
     }
 
     @Test(arguments: ["1e300", "-1e300", "0", "18446744073709551615"])
-    func `D09 whatever a token file says of the end of a token, it is taken up`(date: String) async throws {
+    func `D09 a stored token is restored with any value of its end`(date: String) async throws {
         let tokens = InMemoryTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let alice = try await oauth.server.signIn(user: "alice", password: "a")
@@ -429,7 +429,7 @@ struct OAuthTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
-    @Test func `D09 a sign-out that an earlier process began is finished before anybody is let in`() async throws {
+    @Test func `D09 a sign-out that an earlier process began is finished before any call succeeds`() async throws {
         let store = InMemoryTokenStore()
         await store.save(Data(#"{"session":5}"#.utf8))
         let oauth = OAuthWorld(tokens: store)
@@ -454,7 +454,7 @@ struct OAuthTests {
         #expect(next.signIns.withLock { $0 } == 0, "the tokens are of the session that is present")
     }
 
-    @Test func `D09 tokens of a later session than the emptied caches folder knows of are taken up`() async throws {
+    @Test func `D09 tokens of a later session than in the emptied caches folder are restored`() async throws {
         let tokens = InMemoryTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let alice = try await oauth.server.signIn(user: "alice", password: "a")
@@ -464,7 +464,7 @@ struct OAuthTests {
         #expect(try await oauth.world.repository.currentEpoch() == 5, "and the number with them")
     }
 
-    @Test func `D09 a forced refresh, too, finishes a sign-out that an earlier process began`() async throws {
+    @Test func `D09 a forced refresh also finishes a sign-out that an earlier process began`() async throws {
         let store = InMemoryTokenStore()
         await store.save(Data(#"{"session":5}"#.utf8))
         let oauth = OAuthWorld(tokens: store)

@@ -3,14 +3,13 @@ import MuxKit
 import MuxTestSupport
 import MuxTesting
 
-/// An app in a process of its own: its tokens and its repository in a folder, its server at a port.
+/// An app in a separate process, with tokens and repository in a folder and a server at a port.
 struct ProcessApp: Sendable {
     let folder: URL
     let client: LoopbackClient
-    /// Run before a refresh is sent, and when its reply has come.
+    /// Run before a refresh is sent, and after its reply has arrived.
     var beforeSend: @Sendable () async throws -> Void = {}
     var afterReply: @Sendable () async throws -> Void = {}
-    /// How often somebody was asked for a password.
     let signIns = Locked(0)
     let events = EventTally()
 
@@ -66,7 +65,9 @@ struct ProcessApp: Sendable {
         )
     }
 
-    /// Asks for something that needs a token; returns whether there was an answer.
+    /// Sends a request with a token.
+    ///
+    /// - Returns: Whether the response has status 200.
     func me(_ runner: OAuthDependentRunner<String, String>) async throws -> Bool {
         try await runner.run { access in
             let reply = try await self.client.send("GET", "/me", bearer: access)
@@ -75,7 +76,7 @@ struct ProcessApp: Sendable {
     }
 }
 
-/// The server that processes of one app share, in the process of the test.
+/// A server in the test's process, shared by the processes of an app.
 struct ProcessServer: Sendable {
     private struct Place: Encodable, Identifiable, Sendable { var id = 1 }
 

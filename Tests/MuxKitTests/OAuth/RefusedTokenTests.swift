@@ -5,7 +5,8 @@ import Testing
 
 @Suite(.standard)
 struct RefusedTokenTests {
-    @Test func `B04 after a dead refresh token a sign-in that gives an access token needs no refresh`() async throws {
+    @Test func `B04 after a refused refresh token a sign-in that gives an access token needs no refresh`() async throws
+    {
         let oauth = OAuthWorld()
         let runner = oauth.runner(signInGivesAccess: true)
         _ = try await oauth.call(runner)
@@ -18,21 +19,21 @@ struct RefusedTokenTests {
         #expect(oauth.refreshes.withLock { $0 } == 1, "only the dead token was tried")
     }
 
-    @Test func `B05 a dead refresh token is not sent again by every call until somebody signs in`() async throws {
+    @Test func `B05 a refused refresh token is not sent again by every call until a sign-in`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
         oauth.server.expireAllAccessTokens()
         oauth.server.revokeAllRefreshTokens()
         let before = oauth.statistics.refreshRequests
-        oauth.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the person does not want to
+        oauth.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the user declines
 
         for _ in 0..<5 { await #expect(throws: RunnerError.self) { try await oauth.call(runner) } }
 
         #expect(oauth.statistics.refreshRequests - before == 1)
     }
 
-    @Test func `D04 letting go of the runner cancels no refresh that may have rotated`() async throws {
+    @Test func `D04 the release of a runner cancels no refresh that may have rotated`() async throws {
         let executor = OrderedExecutor()
         let oauth = OAuthWorld(spawn: TaskLauncher(executor: executor))
         let gate = Gate<Void>()

@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// "Renew now" renews: exactly one request to the token server.
+/// A forced renewal makes exactly one request to the token server.
 @Suite(.standard)
 struct RenewNowTests {
-    /// When somebody wants a new token.
+    /// The situation before the renewal.
     enum Moment: CaseIterable, Sendable {
         case atAnyTime
         case afterARelaunch
@@ -60,7 +60,7 @@ struct RenewNowTests {
         #expect(oauth.statistics.reusesDetected == 0)
     }
 
-    @Test func `CO-22 renewals at the same time, and one that meets a relaunch under way, are one request`()
+    @Test func `CO-22 concurrent renewals during a relaunch make one request`()
         async throws
     {
         let tokens = UnreliableTokenStore()
@@ -72,7 +72,7 @@ struct RenewNowTests {
         tokens.beforeLoad.withLock { $0 = { try? await gate.pass() } }
         let call = Task { try await next.call(runner) }
         await gate.waitForCall(1)
-        // They wait for an update that will find the token in the store.
+        // The renewals wait for an update that will find the token in the store.
         let awaited = next.world.events.count(of: .dependencyAwaited)
         let renewals = (0..<5).map { _ in Task { try await runner.renew() } }
         await next.world.events.wait(for: .dependencyAwaited, count: awaited + 5)
@@ -85,7 +85,7 @@ struct RenewNowTests {
         #expect(next.statistics.refreshRequests == 2)
     }
 
-    @Test func `CO-22 without tokens a sign-in that gives both is the renewal`() async throws {
+    @Test func `CO-22 without tokens a sign-in that returns both tokens serves as the renewal`() async throws {
         let oauth = OAuthWorld()
         let access = try await oauth.runner(signInGivesAccess: true).renew()
         #expect(oauth.server.authorize(access) == "alice")

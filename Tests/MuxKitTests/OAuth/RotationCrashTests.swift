@@ -5,20 +5,20 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A process that is killed while it exchanges a refresh token, and the next start.
+/// A process that is killed during the exchange of a refresh token, and the next launch.
 @Suite(.standard, .ownThreads)
 struct RotationCrashTests {
-    /// Where the process is killed.
+    /// The step at which the process is killed.
     enum Step: String, CaseIterable, Sendable {
         case beforeIntent, afterIntent, beforeSending, afterReply, beforeStoring, afterStoring, inTask
 
-        /// Whether the server has exchanged the token, and the store does not know.
+        /// Whether the server has exchanged the token, but the store does not contain the new tokens.
         var isLost: Bool { self == .afterReply || self == .beforeStoring }
-        /// Whether the store says that a token was about to be sent.
+        /// Whether the store contains the intent to send a token.
         var isAnnounced: Bool { self == .afterIntent || self == .beforeSending || self.isLost }
     }
 
-    /// A store that ends the process before or after one of its saves.
+    /// A store that kills the process before or after one of its saves.
     private struct KillingStore: TokenStore {
         let base: ProtectedFileTokenStore
         let step: Step
@@ -92,7 +92,7 @@ struct RotationCrashTests {
     }
 
     @Test(arguments: Step.allCases)
-    func `L04 after a crash at any step nobody signs in if the server forgives a lost reply`(
+    func `L04 after a crash at any step no sign-in follows if the server forgives a lost reply`(
         step: Step
     ) async throws {
         var options = FakeOAuthServer.Configuration()
@@ -107,7 +107,7 @@ struct RotationCrashTests {
         await server.backend.goOffline()
     }
 
-    @Test func `B11 nobody sees an access token before its pair is durable`() async throws {
+    @Test func `B11 no task gets an access token before its token pair is durable`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -115,7 +115,7 @@ struct RotationCrashTests {
         oauth.server.expireAllAccessTokens()
         let gate = Gate<Void>()
         let saves = Locked(0)
-        // The first save says what is about to be sent, the second one holds the new pair.
+        // The first save contains the intent to send the token, the second save contains the new pair.
         tokens.afterSave.withLock { $0 = { if saves.next() == 2 { try? await gate.pass() } } }
         let seen = Locked<[String]>([])
         let call = Task {
@@ -131,7 +131,7 @@ struct RotationCrashTests {
         #expect(seen.withLock { $0.count } == 2)
     }
 
-    @Test func `B11 what cannot be noted is not sent where tokens rotate`() async throws {
+    @Test func `B11 with rotation a token is not sent if its intent cannot be stored`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -144,7 +144,7 @@ struct RotationCrashTests {
         #expect(error?.code == .tokensNotStored)
         #expect(oauth.statistics.refreshRequests == before)
 
-        // Nor after a relaunch, for the store remembers.
+        // The same applies after a relaunch, because the store contains the fact of the rotation.
         let next = oauth.relaunched()
         let nextRunner = next.runner()
         await #expect(throws: RunnerError.self) { try await next.call(nextRunner) }
@@ -154,7 +154,7 @@ struct RotationCrashTests {
         #expect(oauth.statistics.signIns == 1)
     }
 
-    @Test func `B11 a server that has exchanged a token once may do so again`() async throws {
+    @Test func `B11 a server that has rotated a token once is expected to rotate again`() async throws {
         let tokens = UnreliableTokenStore()
         let sent = Locked(0)
         let runner = OAuthDependentRunner<Int, String>(
@@ -174,7 +174,7 @@ struct RotationCrashTests {
         #expect(sent.withLock { $0 } == 2)
     }
 
-    @Test func `B11 where tokens do not rotate a store that fails stops nothing`() async throws {
+    @Test func `B11 without rotation a failing store stops no refresh`() async throws {
         var options = FakeOAuthServer.Configuration()
         options.rotatesRefreshTokens = false
         let tokens = UnreliableTokenStore()

@@ -5,12 +5,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Whether there is a session, without a request and without a sign-in; and refresh tokens that the server has refused.
+/// The session status without a request or a sign-in, and refused refresh tokens.
 @Suite(.standard, .ownThreads)
 struct SessionStatusTests {
     private let scratch = Scratch(isInspected: false)
 
-    /// A process of an app with tokens in a file that others share.
+    /// A process of an app, with tokens in a file that other processes share.
     private func process(of oauth: OAuthWorld, caches: any MuxStore = MemoryStore()) -> OAuthWorld {
         let world = World(store: caches, clock: oauth.world.clock)
         return OAuthWorld(
@@ -31,8 +31,7 @@ struct SessionStatusTests {
 
     // MARK: - The status
 
-    @Test func `AC-06 the status is known without a request and without a sign-in, also after relaunches`() async throws
-    {
+    @Test func `AC-06 the status needs neither a request nor a sign-in, also after relaunches`() async throws {
         var oauth = OAuthWorld()
         var runner = oauth.runner()
         #expect(await runner.status == .signedOut)
@@ -55,7 +54,7 @@ struct SessionStatusTests {
         #expect(oauth.statistics == requests && oauth.signIns.withLock { $0 } == 0)
     }
 
-    @Test func `AC-06 tokens that cannot be read now are no sign-out`() async throws {
+    @Test func `AC-06 unreadable tokens do not count as a sign-out`() async throws {
         let tokens = UnreliableTokenStore()
         var oauth = OAuthWorld(tokens: tokens)
         _ = try await oauth.call(oauth.runner())
@@ -73,7 +72,7 @@ struct SessionStatusTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
-    @Test func `AC-06 tokens found before a sign-out are no session after it`() async throws {
+    @Test func `AC-06 tokens found before a sign-out are no session after the sign-out`() async throws {
         let tokens = UnreliableTokenStore()
         var oauth = OAuthWorld(tokens: tokens)
         _ = try await oauth.call(oauth.runner())
@@ -90,7 +89,7 @@ struct SessionStatusTests {
         #expect(await tokens.memory.load() == nil)
     }
 
-    @Test func `AC-06 damaged tokens are none`() async throws {
+    @Test func `AC-06 damaged tokens count as absent`() async throws {
         let tokens = UnreliableTokenStore()
         await tokens.memory.save(Data("{}x".utf8))
 
@@ -111,7 +110,7 @@ struct SessionStatusTests {
         #expect(await runner.status == .signedOut)
     }
 
-    @Test func `AC-06 a sign-in is told why it is needed`() async throws {
+    @Test func `AC-06 a sign-in gets its reason`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
@@ -123,8 +122,7 @@ struct SessionStatusTests {
         #expect(oauth.reasons.withLock { $0 } == [.noTokens, .tokensRefused, .noTokens])
     }
 
-    @Test func `AC-06 the status of an account is that of its runner, and its service is told the reason`() async throws
-    {
+    @Test func `AC-06 an account has its runner's status, and its service gets the sign-in reason`() async throws {
         struct Service: OAuthService {
             let reasons: Locked<[OAuthStatus.SignInReason]>
 
@@ -153,7 +151,7 @@ struct SessionStatusTests {
 
     // MARK: - Changes
 
-    @Test func `AC-06 changes of the status are told in order, and end with the runner`() async throws {
+    @Test func `AC-06 changes of the status are reported in order, and end with the runner`() async throws {
         let oauth = OAuthWorld()
         var runner: OAuthDependentRunner<String, String>? = oauth.runner()
         let statuses = try #require(runner).statuses
@@ -179,7 +177,7 @@ struct SessionStatusTests {
         #expect(await late.next() == nil)
     }
 
-    @Test func `AC-06 who watches while nothing happens ends with its task, and with the runner`() async throws {
+    @Test func `AC-06 an idle observer of the status ends with its task or with the runner`() async throws {
         let oauth = self.process(of: OAuthWorld())
         var runner: OAuthDependentRunner<String, String>? = oauth.runner()
         let statuses = try #require(runner).statuses
@@ -200,7 +198,7 @@ struct SessionStatusTests {
 
     // MARK: - Several processes
 
-    @Test func `AC-06 a sign-in and a sign-out of another process are told at once`() async throws {
+    @Test func `AC-06 a sign-in and a sign-out of another process are reported at once`() async throws {
         let world = OAuthWorld()
         let (app, widget) = (self.process(of: world), self.process(of: world))
         let (appRunner, widgetRunner) = (app.runner(), widget.runner())
@@ -215,12 +213,12 @@ struct SessionStatusTests {
         #expect(await widgetRunner.status == .signedOut)
 
         #expect(widget.signIns.withLock { $0 } == 0 && widget.refreshes.withLock { $0 } == 0)
-        // The session has ended here, too: nothing of it is served any more.
+        // The session has ended in this process, too: its tokens are not used any more.
         self.refuseSignIns(widget)
         await #expect(throws: RunnerError.self) { try await widget.call(widgetRunner) }
     }
 
-    @Test func `AC-06 a sign-out of a process that has no tokens is one`() async throws {
+    @Test func `AC-06 a sign-out of a process without tokens ends the session of other processes`() async throws {
         let caches = MemoryStore()
         let world = OAuthWorld()
         let app = self.process(of: world, caches: caches)
@@ -233,8 +231,7 @@ struct SessionStatusTests {
         #expect(app.signIns.withLock { $0 } == 1)
     }
 
-    @Test func `AC-06 a sign-out that comes while the status is looked up does not end the next session`() async throws
-    {
+    @Test func `AC-06 a sign-out during a look-up of the status does not end the next session`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = OAuthDependentRunner<String, String>(
@@ -291,7 +288,7 @@ struct SessionStatusTests {
         #expect(await oauth.runner().status == .signedIn)
     }
 
-    @Test func `WR-05 a refresh token that one process was refused is not sent by another`() async throws {
+    @Test func `WR-05 a refresh token that was refused in one process is not sent by another process`() async throws {
         let world = OAuthWorld()
         let (app, widget) = (self.process(of: world), self.process(of: world))
         let (appRunner, widgetRunner) = (app.runner(), widget.runner())
@@ -307,12 +304,12 @@ struct SessionStatusTests {
 
         #expect(widget.refreshes.withLock { $0 } == 1, "with the refresh token of its own sign-in")
         #expect(widget.reasons.withLock { $0 } == [.tokensRefused])
-        // The other process adopts what that sign-in brought.
+        // The other process adopts the tokens of that sign-in.
         #expect(try await app.call(appRunner) == "alice")
         #expect(app.refreshes.withLock { $0 } == 2 && app.statistics.reusesDetected == 0)
     }
 
-    @Test func `WR-05 a sign-out after a refusal is told to the other processes`() async throws {
+    @Test func `WR-05 a sign-out after a refusal is reported to the other processes`() async throws {
         let world = OAuthWorld()
         let (app, widget) = (self.process(of: world), self.process(of: world))
         let (appRunner, widgetRunner) = (app.runner(), widget.runner())
@@ -348,7 +345,7 @@ struct SessionStatusTests {
         #expect(await runner.status == .signedOut)
     }
 
-    @Test func `WR-05 a refusal that cannot be noted is remembered by this process`() async throws {
+    @Test func `WR-05 a refusal that cannot be stored is remembered by this process`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -356,7 +353,7 @@ struct SessionStatusTests {
         self.revoke(oauth)
         self.refuseSignIns(oauth)
         let before = oauth.statistics.refreshRequests
-        // The exchange is noted, and the disk is full when the refusal comes.
+        // The intent of the exchange is stored, and the disk is full at the refusal.
         let saves = Locked(0)
         tokens.afterSave.withLock { action in
             action = {

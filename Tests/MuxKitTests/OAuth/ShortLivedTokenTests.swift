@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Tokens that end soon, clocks that are wrong, and token servers that fail while the old token is good.
+/// Short-lived tokens, wrong clocks, and token servers that fail while the old token is valid.
 @Suite(.standard)
 struct ShortLivedTokenTests {
-    /// A server whose access tokens end after so many uses; a token that was refused stays refused.
+    /// A server whose access tokens end after `uses` uses; a refused token stays refused.
     private final class UsedUpServer: Sendable {
         struct State: Sendable {
             var usesLeft: [String: Int] = [:]
@@ -51,7 +51,7 @@ struct ShortLivedTokenTests {
         return options
     }
 
-    /// A runner that knows how long its tokens live, if `isTold`.
+    /// A runner that knows the lifetime of its tokens if `isTold`.
     private func runner(
         _ oauth: OAuthWorld,
         isTold: Bool = true,
@@ -86,7 +86,8 @@ struct ShortLivedTokenTests {
     }
 
     @Test(arguments: [1, 2, 33, 60], [true, false])
-    func `CO-19 tokens of some seconds break none of five hundred calls`(seconds: Int, isTold: Bool) async throws {
+    func `CO-19 with tokens of a few seconds all of five hundred calls succeed`(seconds: Int, isTold: Bool) async throws
+    {
         let oauth = OAuthWorld(Self.options(.seconds(seconds)))
         let runner = self.runner(oauth, isTold: isTold)
         var users: [String] = []
@@ -105,7 +106,9 @@ struct ShortLivedTokenTests {
     }
 
     @Test(arguments: [1, 50])
-    func `CO-19 tokens that end after twenty uses break none of two hundred calls`(atATime width: Int) async throws {
+    func `CO-19 with tokens that end after twenty uses all of two hundred calls succeed`(atATime width: Int)
+        async throws
+    {
         let server = UsedUpServer(uses: 20)
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
@@ -126,7 +129,7 @@ struct ShortLivedTokenTests {
         #expect(server.state.withLock { $0.reuses } == 0)
     }
 
-    @Test func `CO-19 while renewals fail the token that is good is used`() async throws {
+    @Test func `CO-19 while renewals fail the old token is used until its end`() async throws {
         let oauth = OAuthWorld(Self.options(.seconds(60)))
         let runner = self.runner(oauth)
         #expect(try await oauth.call(runner) == "alice")
@@ -139,7 +142,7 @@ struct ShortLivedTokenTests {
         await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await oauth.call(runner) }
     }
 
-    @Test func `CO-19 a renewal ahead of time that hangs is waited for as long as leaves time to use the token`()
+    @Test func `CO-19 a call waits for a hanging early renewal only while the old token stays usable`()
         async throws
     {
         let oauth = OAuthWorld(Self.options(.seconds(60)))
@@ -159,7 +162,7 @@ struct ShortLivedTokenTests {
     }
 
     @Test(arguments: [-600, -90, 90, 600])
-    func `CO-19 a clock that is set by minutes while the process runs costs no call`(seconds: Int) async throws {
+    func `CO-19 calls succeed although the clock changes by minutes while the process runs`(seconds: Int) async throws {
         let oauth = OAuthWorld(Self.options(.seconds(300)))
         let runner = self.runner(oauth)
         #expect(try await oauth.call(runner) == "alice")
@@ -174,7 +177,7 @@ struct ShortLivedTokenTests {
     }
 
     @Test(arguments: [-600, 600], [true, false])
-    func `CO-19 a clock that was set by minutes between two launches costs no call`(
+    func `CO-19 calls succeed although the clock changes by minutes between two launches`(
         seconds: Int,
         isOnline: Bool
     ) async throws {
@@ -196,7 +199,7 @@ struct ShortLivedTokenTests {
         var expiry: Date?
     }
 
-    @Test func `CO-19 a preset value that looks over is used if it cannot be renewed`() async throws {
+    @Test func `CO-19 a preset value that seems expired is used if its renewal fails`() async throws {
         let fails = Locked(true)
         let pass = Pass(number: 1, expiry: World.start.addingTimeInterval(-60))
         let wall: @Sendable () -> Date = { World.start }

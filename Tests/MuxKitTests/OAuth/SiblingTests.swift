@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Several runners on one store, as in several processes, and several processes.
+/// Several runners that share a store, in one process and in several processes.
 @Suite(.standard, .ownThreads)
 struct SiblingTests {
     private let clock = VirtualClock()
@@ -93,7 +93,7 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 0)
     }
 
-    @Test func `L01 who comes while a sibling renews waits for it and takes what it left`() async throws {
+    @Test func `L01 a call during a sibling's renewal waits and adopts the sibling's token`() async throws {
         let (app, widget) = self.siblings()
         _ = try await app.call(self.server)
         _ = try await widget.call(self.server)
@@ -102,7 +102,7 @@ struct SiblingTests {
         app.gate.withLock { $0 = gate }
         let first = Task { try await app.call(self.server) }
         await gate.waitForCall(1)
-        // Of the holder one sleeps, and of who waits another.
+        // The first call sleeps for its time limits and the lease, the second call for the lease's end.
         await self.clock.waitForSleepers(2)
         let second = Task { try await widget.call(self.server) }
         await self.clock.waitForSleepers(3)
@@ -114,7 +114,7 @@ struct SiblingTests {
         #expect(self.server.statistics.refreshRequests == 1)
     }
 
-    @Test func `L01 siblings that all start without tokens ask for one sign-in`() async throws {
+    @Test func `L01 siblings that all start without tokens make one sign-in`() async throws {
         let (app, widget) = self.siblings()
         async let first = app.call(self.server)
         async let second = widget.call(self.server)
@@ -122,13 +122,12 @@ struct SiblingTests {
         #expect(self.server.statistics.signIns == 1)
     }
 
-    @Test func `B11 a refusal is no reason to sign in if a sibling has left a newer token`() async throws {
+    @Test func `B11 a refusal leads to no sign-in if a sibling has stored a newer token`() async throws {
         let (app, widget) = self.siblings()
         _ = try await app.call(self.server)
         _ = try await widget.call(self.server)
         self.server.expireAllAccessTokens()
-        // The app's lease runs out while its reply is on the way, and the widget's request finds the token spent. The app's
-        // reply is stored before the widget hears of the refusal.
+        // The app's new tokens are stored before the widget's access token is refused.
         let gate = Gate<Void>()
         app.gate.withLock { $0 = gate }
         let first = Task { try await app.call(self.server) }
@@ -142,7 +141,7 @@ struct SiblingTests {
     }
 
     @Test(arguments: [true, false])
-    func `D05 a sign-out in one process ends the session of the others`(sharingCaches: Bool) async throws {
+    func `D05 a sign-out in one process ends the session of the other processes`(sharingCaches: Bool) async throws {
         let (app, widget) = self.siblings(sharingCaches: sharingCaches)
         _ = try await app.call(self.server)
         _ = try await widget.call(self.server)
@@ -151,7 +150,7 @@ struct SiblingTests {
         await app.runner.signOut()
         self.server.expireAllAccessTokens()
 
-        // The access token is refused, and there is nothing to renew it with.
+        // The access token is refused, and no refresh token is left for a renewal.
         let error = await #expect(throws: RunnerError.self) { try await widget.call(self.server) }
 
         #expect(error?.code == .signedOut)
@@ -161,7 +160,7 @@ struct SiblingTests {
         #expect(widget.signIns.withLock { $0 } == 1)
     }
 
-    @Test func `FL-04 a session that another process has ended is over in the shared store, too`() async throws {
+    @Test func `FL-04 a session that another process has ended also ends in the shared store`() async throws {
         let store = MemorySharedStore()
         let service = Sibling(self, caches: MemoryStore(), repository: MuxRepository(sharedStore: store.connection()))
         let app = Sibling(self, caches: MemoryStore())
@@ -181,12 +180,12 @@ struct SiblingTests {
         #expect(try await other.load(names)[0] == nil)
     }
 
-    @Test func `D06 a sign-out does not remove what a sibling has stored for the next session`() async throws {
+    @Test func `D06 a sign-out does not remove tokens that a sibling stored for the next session`() async throws {
         let caches = UnreliableStore()
         let (app, widget) = (Sibling(self, caches: caches), Sibling(self, caches: caches))
         _ = try await app.call(self.server)
         _ = try await widget.call(self.server)
-        // When the session has ended everywhere, and before its tokens are removed.
+        // Runs after the session has ended everywhere, and before its tokens are removed.
         caches.beforeRemoval.withLock { action in
             action = {
                 caches.beforeRemoval.withLock { $0 = {} }
@@ -204,7 +203,7 @@ struct SiblingTests {
         #expect(next.signIns.withLock { $0 } == 0)
     }
 
-    @Test func `B11 a sign-in does not write over tokens that were set meanwhile`() async throws {
+    @Test func `B11 a sign-in does not overwrite tokens that were set in the meantime`() async throws {
         let (app, widget) = self.siblings()
         let gate = Gate<Void>()
         app.signInGate.withLock { $0 = gate }
@@ -226,7 +225,7 @@ struct SiblingTests {
         #expect(!stored.contains(tokens.refresh), "its successor is")
     }
 
-    @Test func `B11 a refresh that failed is no interrupted one to the process that tried it`() async throws {
+    @Test func `B11 a failed refresh does not count as interrupted in its own process`() async throws {
         let (app, widget) = self.siblings()
         _ = try await app.call(self.server)
         self.server.expireAllAccessTokens()
@@ -236,7 +235,7 @@ struct SiblingTests {
         #expect(try await app.call(self.server) == "alice")
 
         #expect(app.events.count(of: .updateInterrupted) == 0)
-        // To another one it is.
+        // In another process, the failed refresh counts as interrupted.
         self.server.expireAllAccessTokens()
         self.server.failNextRefreshes(with: .unavailable)
         await #expect(throws: FakeOAuthServer.Failure.self) { try await app.call(self.server) }
@@ -244,7 +243,7 @@ struct SiblingTests {
         #expect(widget.events.count(of: .updateInterrupted) == 1)
     }
 
-    @Test func `D06 the next session of a sibling is taken up`() async throws {
+    @Test func `D06 the next session of a sibling is adopted`() async throws {
         let (app, widget) = self.siblings()
         _ = try await app.call(self.server)
         _ = try await widget.call(self.server)
@@ -259,14 +258,15 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 0)
     }
 
-    @Test func `D05 a sign-out elsewhere just before a token is sent is not written over`() async throws {
+    @Test func `D05 a sign-out in another process just before a refresh is not overwritten`() async throws {
         let tokens = UnreliableTokenStore(memory: self.tokens)
         let app = Sibling(self, caches: MemoryStore(), tokens: tokens)
         _ = try await app.call(self.server)
         self.server.expireAllAccessTokens()
         let loads = Locked(0)
         tokens.beforeLoad.withLock { [memory = self.tokens] in
-            // After the look at what others have left, and before the note that the token is about to be sent.
+            // The second load follows the check for a sibling's tokens, and precedes the save of the
+            // intent to send the token.
             $0 = { if loads.next() == 2 { await memory.save(Data(#"{"session":9}"#.utf8)) } }
         }
 
@@ -277,7 +277,7 @@ struct SiblingTests {
         #expect(self.tokens.peek == Data(#"{"session":9}"#.utf8))
     }
 
-    @Test func `D09 tokens that were damaged on disk are no sign-out`() async throws {
+    @Test func `D09 damaged tokens on disk do not count as a sign-out`() async throws {
         let (app, _) = self.siblings()
         _ = try await app.call(self.server)
         self.server.expireAllAccessTokens()
@@ -289,9 +289,9 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 0)
     }
 
-    // MARK: - A process that is held up for longer than its lease lasts
+    // MARK: - A process that is suspended for longer than its lease
 
-    /// The lease of a process that takes it once, and then is held up until it is thawed.
+    /// A lease whose second `take` waits until `thawed` is open.
     private struct FrozenLease: MuxLease {
         let base: any MuxLease
         let takes: Locked<Int>
@@ -306,7 +306,7 @@ struct SiblingTests {
         func wait(for term: MuxLeaseTerm) async throws { try await self.base.wait(for: term) }
     }
 
-    /// The runner of a process that can be frozen, its lease's gate, and the counter that arms it.
+    /// A runner with a frozen lease, the gate of the lease, and the counter that arms the lease.
     private func frozen(
         _ caches: any MuxStore,
         _ tokens: (any TokenStore)? = nil
@@ -318,7 +318,7 @@ struct SiblingTests {
         return (sibling, thawed, takes)
     }
 
-    @Test func `L01 who was held up before sending looks again at what others have left`() async throws {
+    @Test func `L01 a process that was suspended before a refresh checks for a sibling's tokens again`() async throws {
         let caches = MemoryStore()
         let tokens = UnreliableTokenStore(memory: self.tokens)
         let (app, thawed, takes) = self.frozen(caches, tokens)
@@ -330,7 +330,7 @@ struct SiblingTests {
         let saves = Locked(0)
         tokens.afterSave.withLock { [clock, server] in
             $0 = {
-                // It has just noted what it is about to send.
+                // The app has just saved the intent to send its token.
                 guard saves.next() == 1 else { return }
                 clock.advance(by: .seconds(20))
                 #expect((try? await widget.call(server)) == "alice")
@@ -346,7 +346,7 @@ struct SiblingTests {
         #expect(self.server.statistics.signIns == 1)
     }
 
-    @Test func `L01 who was held up while its reply was on the way takes no newer session away`() async throws {
+    @Test func `L01 a process that was suspended during a refresh does not replace a newer session`() async throws {
         let caches = MemoryStore()
         let (app, thawed, takes) = self.frozen(caches)
         let widget = Sibling(self, caches: caches)
@@ -359,7 +359,7 @@ struct SiblingTests {
         let call = Task { try await app.call(self.server) }
         await reply.waitForCall(1)
         await self.clock.waitForSleepers(2)
-        // The server takes what the widget sends for the work of a thief, and somebody signs in.
+        // The server detects the widget's refresh as a reuse, and the widget signs in.
         self.clock.advance(by: .seconds(20))
         #expect(try await widget.call(self.server) == "alice")
         #expect(widget.signIns.withLock { $0 } == 1)
@@ -381,7 +381,7 @@ struct SiblingTests {
     private static let children = 8
     private static let requests = 50
 
-    /// Eight processes that have the same expired token, with fifty requests each.
+    /// Runs eight processes with the same expired token and fifty requests each.
     private func runChildren(_ path: String, _ port: Int, lease: Int) async {
         await withTaskGroup(of: Void.self) { group in
             for _ in 0..<Self.children {
@@ -411,7 +411,7 @@ struct SiblingTests {
     @Test func `L01 eight processes with fifty requests each on one expired token make one refresh`() async throws {
         let refused = Locked<LoopbackServer?>(nil)
         let server = try ProcessServer(beforeToken: {
-            // Not before every request of every process was refused.
+            // The refresh waits until every request of every process was refused.
             await refused.withLock { $0 }?.waitForRequest("GET /me", count: 1 + Self.children * Self.requests)
         })
         let app = ProcessApp(self.scratch.folder.path, port: server.port)
@@ -428,7 +428,7 @@ struct SiblingTests {
         await server.backend.goOffline()
     }
 
-    @Test func `L02 eight processes go on after the holder of the lease was killed`() async throws {
+    @Test func `L02 eight processes continue after the holder of the lease was killed`() async throws {
         let server = try ProcessServer()
         let path = self.scratch.folder.path
         let port = server.port
@@ -451,7 +451,7 @@ struct SiblingTests {
         await server.backend.goOffline()
     }
 
-    @Test func `L02 the death of the holder costs the others its lease and no more`() async throws {
+    @Test func `L02 after the holder's death other processes wait for the lease's duration only`() async throws {
         let path = self.scratch.folder.path
         await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
             let lease = FileLease(

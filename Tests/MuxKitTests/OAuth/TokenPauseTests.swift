@@ -3,26 +3,26 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A token endpoint that fails is left alone.
+/// The back-off after failures of a token endpoint.
 @Suite(.standard)
 struct TokenPauseTests {
-    /// What a token endpoint threw, of which the error says when to come back.
+    /// An error of a token endpoint, with an optional retry delay.
     private struct Busy: Error, RetryableError, Equatable {
         var retryAfter: Duration?
         var retryAdvice: RetryAdvice { RetryAdvice(isTransient: true, status: 503, retryAfter: self.retryAfter) }
     }
 
-    /// What a call got.
+    /// The result of a call.
     private struct Outcome: Sendable {
         var token: String?
         var busy: Busy?
     }
 
-    /// A token endpoint whose tokens live a minute.
+    /// A token endpoint with a token lifetime of one minute.
     private struct Service: Sendable {
         let world = World()
         let failure = Locked<(any Error)?>(nil)
-        /// When it was asked.
+        /// The times of the requests.
         let requests = Locked<[Duration]>([])
         let signIns = Locked(0)
         let signInFailure = Locked<(any Error)?>(nil)
@@ -47,7 +47,7 @@ struct TokenPauseTests {
             )
         }
 
-        /// Calls that often, at intervals, with a task that accepts every token but `bad`.
+        /// Makes `count` calls at intervals, with a task that accepts every token except `bad`.
         func calls(
             _ count: Int,
             every interval: Duration,
@@ -69,7 +69,7 @@ struct TokenPauseTests {
         var count: Int { self.requests.withLock { $0.count } }
     }
 
-    @Test func `WR-07 a failing token endpoint gets few requests, and every caller the error at once`() async throws {
+    @Test func `WR-07 a failing token endpoint gets few requests, and callers get the error at once`() async throws {
         let service = Service()
         let runner = service.runner
         service.failure.withLock { $0 = Busy() }
@@ -86,7 +86,7 @@ struct TokenPauseTests {
         #expect(after.contains { $0.token != nil }, "and no longer")
     }
 
-    @Test func `WR-07 after one failure the very next call asks again`() async throws {
+    @Test func `WR-07 after a single failure the very next call sends a request`() async throws {
         let service = Service()
         let runner = service.runner
         service.failure.withLock { $0 = Busy() }
@@ -95,14 +95,14 @@ struct TokenPauseTests {
 
         #expect(try await runner.run { .output($0) } == "a2")
 
-        // A success begins anew.
+        // A success resets the count of failures.
         service.failure.withLock { $0 = Busy() }
         await #expect(throws: Busy.self) { try await runner.run { $0 == "a2" ? .badDependency : .output($0) } }
         service.failure.withLock { $0 = nil }
         #expect(try await runner.run { $0 == "a2" ? .badDependency : .output($0) } == "a4")
     }
 
-    @Test func `WR-07 the time that the token endpoint asks for is obeyed`() async throws {
+    @Test func `WR-07 the retry delay of the token endpoint is obeyed`() async throws {
         let service = Service()
         let runner = service.runner
         service.failure.withLock { $0 = Busy(retryAfter: .seconds(30)) }
@@ -135,7 +135,7 @@ struct TokenPauseTests {
             #expect(results.allSatisfy { $0.token == "a1" })
             let expected = (failure as? Busy)?.retryAfter == nil ? 6 : 3
             #expect(service.count == expected, "\(failure)")
-            // Its end is no part of the pause: the next call needs a token.
+            // The pause does not apply after the end of the token: the next call needs a token.
             guard expected == 6 else { continue }
             service.failure.withLock { $0 = nil }
             service.world.clock.advance(by: .seconds(1))
@@ -184,13 +184,13 @@ struct TokenPauseTests {
             await #expect(throws: Busy.self) { try await runner.renew() }
             #expect(service.count == count)
         }
-        // A new session has nothing to do with the failures of the one before.
+        // A new session does not inherit the failures of the previous session.
         await runner.signOut()
         service.failure.withLock { $0 = nil }
         #expect(try await runner.run { .output($0) } == "a4")
     }
 
-    @Test func `WR-07 a runner of any kind obeys its server, and pauses for no error of its own`() async throws {
+    @Test func `WR-07 any runner obeys its server's retry delay, and pauses for no other error`() async throws {
         let clock = VirtualClock()
         let (count, failure) = (Locked(0), Locked<any Error>(FetchFailed()))
         let runner = DependentRunner<Int>(clock: clock) { _ in

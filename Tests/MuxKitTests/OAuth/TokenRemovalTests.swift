@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct TokenRemovalTests {
-    @Test func `D09 signing out when nobody ever signed in is complete`() async throws {
+    @Test func `D09 a sign-out without an earlier sign-in is complete`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let tokens = ProtectedFileTokenStore(named: "session", directory: folder.url.appending(path: "not/there/yet"))
@@ -15,25 +15,24 @@ struct TokenRemovalTests {
         #expect(await oauth.runner().signOut().isComplete)
     }
 
-    @Test func `D09 the next start removes the tokens that a sign-out could not`() async throws {
+    @Test func `D09 the next launch removes the tokens that a sign-out could not remove`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
-        tokens.failsDeletes.withLock { $0 = true }  // or the process dies here
+        tokens.failsDeletes.withLock { $0 = true }  // or the process is killed here
         await runner.signOut()
         tokens.failsDeletes.withLock { $0 = false }
         #expect(tokens.memory.peek != nil)
 
         let next = oauth.relaunched()
-        next.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the person does not want to
+        next.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the user declines
         await #expect(throws: RunnerError.self) { try await next.call(next.runner()) }
 
         #expect(tokens.memory.peek == nil)
     }
 
-    @Test func `PT-01 tokens whose removal failed inside a call of the store are removed by the next one`() async throws
-    {
+    @Test func `PT-01 tokens whose removal failed inside a store call are removed by the next call`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -42,7 +41,7 @@ struct TokenRemovalTests {
         tokens.afterSave.withLock { action in
             action = {
                 tokens.afterSave.withLock { $0 = {} }
-                // It cannot wait for the store, which removes the tokens when this call has ended.
+                // The sign-out cannot wait for the store. The store removes the tokens after this call.
                 await runner.signOut()
             }
         }
@@ -60,7 +59,7 @@ struct TokenRemovalTests {
     @Test func `D06 tokens that are set during a sign-out do not belong to the next session`() async throws {
         let executor = OrderedExecutor()
         let tokens = UnreliableTokenStore()
-        tokens.failsDeletes.withLock { $0 = true }  // as if the process died before it came to that
+        tokens.failsDeletes.withLock { $0 = true }  // as if the process were killed before the removal
         let store = UnreliableStore()
         let repository = MuxRepository(store: store)
         let oauth = Self.runner(tokens, repository)
@@ -75,13 +74,13 @@ struct TokenRemovalTests {
         #expect(try await next.run { .output($0) } == "new")
     }
 
-    @Test func `D06 tokens that are set during a sign-out do not outlive the folder that says so`() async throws {
+    @Test func `D06 tokens that are set during a sign-out stay void after the folder is emptied`() async throws {
         let executor = OrderedExecutor()
         let tokens = UnreliableTokenStore()
-        tokens.failsDeletes.withLock { $0 = true }  // as if the process died before it came to that
+        tokens.failsDeletes.withLock { $0 = true }  // as if the process were killed before the removal
         let store = UnreliableStore()
         let oauth = Self.runner(tokens, MuxRepository(store: store))
-        // From now on it knows the number of the session.
+        // From here on, the runner knows the session number.
         #expect(try await oauth.run { .output($0) } == "new")
         let setting = Self.settingOldTokens(of: oauth, during: store, on: executor)
 
@@ -90,7 +89,7 @@ struct TokenRemovalTests {
         let set = try #require(setting.withLock { $0 })
         let error = await #expect(throws: RunnerError.self) { try await set.value }
         #expect(error?.code == .signedOut)
-        // The system has emptied the folder with the number of the session.
+        // The system has emptied the folder with the session number.
         let next = Self.runner(tokens, MuxRepository(store: MemoryStore()), signingInAs: "newer")
         #expect(try await next.run { .output($0) } == "newer")
     }
@@ -135,7 +134,7 @@ struct TokenRemovalTests {
         #expect(tokens.memory.peek == nil)
     }
 
-    /// Sets tokens in the middle of a sign-out: the epoch is raised, and nothing has ended in memory yet.
+    /// Sets tokens during a sign-out, after the epoch is raised and before the session ends in memory.
     private static func settingOldTokens(
         of oauth: OAuthDependentRunner<String, String>,
         during store: UnreliableStore,
@@ -165,7 +164,7 @@ struct TokenRemovalTests {
         )
     }
 
-    @Test func `RP-04 a folder that cannot be emptied does not keep everybody signed out`() async throws {
+    @Test func `RP-04 a folder that cannot be emptied does not prevent a sign-in`() async throws {
         let store = UnreliableStore()
         let oauth = OAuthWorld(store: store)
         let runner = oauth.runner()
@@ -173,7 +172,7 @@ struct TokenRemovalTests {
         store.failsEpochs.withLock { $0 = true }
         await runner.signOut()
 
-        // The session can be ended durably again, so what is left on disk is void.
+        // The session can be ended durably again, so entries left on disk are void.
         store.failsEpochs.withLock { $0 = false }
         store.failsRemovals.withLock { $0 = true }
 

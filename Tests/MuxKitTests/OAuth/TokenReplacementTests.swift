@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Tokens that are set while others are in use.
+/// Tokens that are set while other tokens are in use.
 @Suite(.standard)
 struct TokenReplacementTests {
     private let executor = OrderedExecutor()
@@ -20,7 +20,7 @@ struct TokenReplacementTests {
         self.oauth.beforeRefreshReply.withLock { [gate] in $0 = { try await gate.pass() } }
     }
 
-    /// A runner in a session of Alice's whose access token is not good any more.
+    /// A runner in a session of Alice with an expired access token.
     private func expiredRunner() async throws -> OAuthDependentRunner<String, String> {
         let runner = self.oauth.runner()
         _ = try await self.oauth.call(runner)
@@ -28,7 +28,7 @@ struct TokenReplacementTests {
         return runner
     }
 
-    @Test func `B03 after a refresh token was set nobody gets what was made with the one before`() async throws {
+    @Test func `B03 after a refresh token was set no call gets a token of the previous refresh token`() async throws {
         let runner = try await self.expiredRunner()
         let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
         self.holdRefreshes()
@@ -46,7 +46,7 @@ struct TokenReplacementTests {
         #expect(try await after.value == "bob")
     }
 
-    @Test func `B03 after a refresh token was set nobody gets the failure of the one before`() async throws {
+    @Test func `B03 after a refresh token was set no call gets a failure of the previous token`() async throws {
         let runner = try await self.expiredRunner()
         let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
         self.holdRefreshes()
@@ -64,7 +64,7 @@ struct TokenReplacementTests {
         #expect(try await after.value == "bob")
     }
 
-    @Test func `B06 an access token that was set stays, whatever a refresh from before brings`() async throws {
+    @Test func `B06 a set access token is not replaced by the result of an earlier refresh`() async throws {
         let runner = try await self.expiredRunner()
         let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
         self.holdRefreshes()
@@ -100,7 +100,7 @@ struct TokenReplacementTests {
         #expect(self.oauth.statistics.reusesDetected == 0)
     }
 
-    @Test func `B11 a store that ends late does not undo a renewal`() async throws {
+    @Test func `B11 a late end of saving a set token does not undo a renewal`() async throws {
         let runner = self.oauth.runner()
         let alice = try await self.oauth.server.signIn(user: "alice", password: "a")
         self.tokens.afterSave.withLock { [gate] in $0 = { try? await gate.pass() } }
@@ -120,7 +120,7 @@ struct TokenReplacementTests {
         #expect(next.refreshes.withLock { $0 } == 0)
     }
 
-    @Test func `B05 a refresh that waits for the store does not use the token that is set meanwhile`() async throws {
+    @Test func `B05 a refresh that waits for the store does not use a token set in the meantime`() async throws {
         let runner = try await self.expiredRunner()
         let alice = try await self.oauth.server.signIn(user: "alice", password: "a")
         let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
@@ -131,7 +131,7 @@ struct TokenReplacementTests {
         let call = Task(executorPreference: self.executor) { try await self.oauth.call(runner) }
         self.executor.settle()
 
-        // Both refreshes, of one token and of the other, wait until the first one is stored.
+        // The refreshes of both tokens wait until the first token is stored.
         let other = Task(executorPreference: self.executor) { try await runner.set(refresh: bob.refresh) }
         self.executor.settle()
         self.gate.open()
@@ -145,7 +145,7 @@ struct TokenReplacementTests {
         #expect(self.oauth.signIns.withLock { $0 } == 1)
     }
 
-    @Test func `B05 a refresh token that is set calls off the sign-in that is running`() async throws {
+    @Test func `B05 setting a refresh token cancels a running sign-in`() async throws {
         let signIn = ScriptedFetch<OAuthSignIn<String, String>>(
             thereafter: .computed { [gate] _ in
                 try await gate.pass()
@@ -170,7 +170,7 @@ struct TokenReplacementTests {
     }
 
     @Test(arguments: [false, true])
-    func `B11 an access token that was set during a sign-in is renewed only after the server has refused it`(
+    func `B11 an access token that was set during a sign-in is renewed only after its refusal`(
         expires: Bool
     ) async throws {
         try await SeededExecutor.explore(expires ? 100 : 25) { schedule in
@@ -198,7 +198,7 @@ struct TokenReplacementTests {
         }
     }
 
-    @Test func `B03 two pairs of tokens that are set at once are not mixed`() async throws {
+    @Test func `B03 two pairs of tokens that are set concurrently are not mixed`() async throws {
         for _ in 0..<repetitions(500) {
             let runner = Self.echoingRunner()
             await withTaskGroup { group in
@@ -210,18 +210,18 @@ struct TokenReplacementTests {
         }
     }
 
-    @Test func `D06 of a pair of tokens that a sign-out overtakes nothing is left`() async throws {
+    @Test func `D06 a pair of tokens that a sign-out overtakes is dropped completely`() async throws {
         for _ in 0..<repetitions(500) {
             let runner = Self.echoingRunner()
             let set = Task { try await runner.set(refresh: "bob", access: "bob") }
             await runner.signOut()
             _ = await set.result
-            // Either both are there, because the sign-out came first, or none is.
+            // Either both tokens are present, because the sign-out came first, or both are absent.
             try await Self.expectOnePair(runner)
         }
     }
 
-    /// A runner whose access tokens are called as the refresh tokens that they were made with.
+    /// A runner whose access tokens equal the refresh tokens of their refreshes.
     private static func echoingRunner() -> OAuthDependentRunner<String, String> {
         OAuthDependentRunner(
             repository: World().repository,
@@ -230,7 +230,7 @@ struct TokenReplacementTests {
         )
     }
 
-    /// Checks that the access token is that of the refresh token, by having it renewed.
+    /// Renews the access token to check that the access token belongs to the refresh token.
     private static func expectOnePair(
         _ runner: OAuthDependentRunner<String, String>,
         _ location: SourceLocation = #_sourceLocation

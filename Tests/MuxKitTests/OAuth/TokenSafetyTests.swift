@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What is on disk, and who gets to see it.
+/// The files of tokens, their permissions, and texts that must not contain a token.
 @Suite(.standard)
 struct TokenSafetyTests {
     private let folder = TemporaryFolder()
@@ -15,7 +15,7 @@ struct TokenSafetyTests {
 
     private var tokens: URL { self.folder.url.appending(component: "tokens") }
 
-    @Test func `D09 the file is for its owner only, also in a folder that was open to others`() async throws {
+    @Test func `D09 only the owner has access to the file, also in a folder that was open to others`() async throws {
         defer { self.folder.remove() }
         try FileManager.default.createDirectory(
             at: self.tokens,
@@ -36,7 +36,7 @@ struct TokenSafetyTests {
 
     #if compiler(>=6.3) && (os(macOS) || os(Linux))
     @Test(.ownThreads)
-    func `D09 the tokens that a killed writer left beside the file go at the next start`() async throws {
+    func `D09 temporary files of a killed writer are removed at the next launch`() async throws {
         defer { self.folder.remove() }
         let path = self.folder.url.path
         try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).save(Data("one".utf8))
@@ -62,7 +62,7 @@ struct TokenSafetyTests {
     @Test func `PT-06 tokens of a session that a process without a runner has ended are not used`() async throws {
         let first = OAuthWorld()
         #expect(try await first.call(first.runner()) == "alice")
-        // No runner replaces the stored tokens by a note.
+        // No runner replaces the stored tokens with a sign-out record.
         let other = first.relaunched()
         #expect(await other.world.repository.clearAll().isComplete)
         let next = other.relaunched()
@@ -70,7 +70,7 @@ struct TokenSafetyTests {
         #expect(next.signIns.withLock { $0 } == 1 && next.refreshes.withLock { $0 } == 1)
     }
 
-    @Test func `D09 a file that cannot be read now is an error of its own and nobody signs in`() async throws {
+    @Test func `D09 an unreadable file causes a separate error and no sign-in`() async throws {
         defer { self.folder.remove() }
         let signIns = Locked(0)
         let refused = RecordingFileSystem { _, call in
@@ -90,7 +90,7 @@ struct TokenSafetyTests {
         #expect(signIns.withLock { $0 } == 0)
     }
 
-    @Test func `D09 what a killed writer left beside the file goes with it`() async throws {
+    @Test func `D09 temporary files of a killed writer are removed together with the file`() async throws {
         defer { self.folder.remove() }
         try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).save(Data("one".utf8))
         let name = try #require(self.folder.contents().keys.first { $0.contains("tokens-") && !$0.hasSuffix(".lock") })
@@ -99,7 +99,7 @@ struct TokenSafetyTests {
         #expect(self.folder.contents().keys.allSatisfy { !$0.contains("tokens-") || $0.hasSuffix(".lock") })
     }
 
-    @Test func `D09 a file too large to be ours leads to a sign-in`() async throws {
+    @Test func `D09 an implausibly large file leads to a sign-in`() async throws {
         defer { self.folder.remove() }
         let store = ProtectedFileTokenStore(named: "session", directory: self.folder.url)
         try await store.save(Data("one".utf8))
@@ -112,20 +112,20 @@ struct TokenSafetyTests {
         #expect(oauth.signIns.withLock { $0 } == 1)
     }
 
-    // MARK: - The end of a session, beside the tokens
+    // MARK: - Sign-out records in the token store
 
-    @Test func `D05 after a sign-out that was cut short tokens stay void though the caches folder is emptied`()
+    @Test func `D05 after an interrupted sign-out tokens stay void even if the caches folder is emptied`()
         async throws
     {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
-        tokens.failsDeletes.withLock { $0 = true }  // or the process dies before it comes to that
+        tokens.failsDeletes.withLock { $0 = true }  // or the process is killed before the removal
         await runner.signOut()
         #expect(tokens.memory.peek != nil)
 
-        // Another process, whose caches folder the system has emptied.
+        // Another process after the system has emptied the caches folder.
         let signIns = Locked(0)
         let next = OAuthDependentRunner<String, String>(
             store: tokens,
@@ -140,7 +140,7 @@ struct TokenSafetyTests {
         #expect(signIns.withLock { $0 } == 1)
     }
 
-    @Test func `D05 what a sign-out leaves in the store holds no token`() async throws {
+    @Test func `D05 the record of a sign-out in the store contains no token`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -151,7 +151,7 @@ struct TokenSafetyTests {
         #expect(!left.contains("refresh-") && !left.contains("access-"))
     }
 
-    /// A store that signs out because a save tells it to.
+    /// A store that runs `duringSave` at the beginning of each save.
     private struct CallingStore: TokenStore {
         let memory = InMemoryTokenStore()
         let duringSave = Locked<@Sendable () async -> Void>({})
@@ -168,7 +168,7 @@ struct TokenSafetyTests {
         }
     }
 
-    @Test func `D05 a store that signs out while it saves does not wait for itself`() async throws {
+    @Test func `D05 a store that signs out during a save does not deadlock`() async throws {
         let tokens = CallingStore()
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
@@ -189,7 +189,7 @@ struct TokenSafetyTests {
         #expect(oauth.signIns.withLock { $0 } == 2)
     }
 
-    // MARK: - Who sees tokens
+    // MARK: - Texts without tokens
 
     private struct Log: MuxObserver {
         let text = Locked("")
@@ -202,7 +202,7 @@ struct TokenSafetyTests {
         }
     }
 
-    /// An error that quotes a token, as those of servers do.
+    /// An error that quotes a token, like errors of servers.
     private struct Quoting: Error, CustomStringConvertible {
         let token: String
         var description: String { "SECRET \(self.token)" }
