@@ -4,29 +4,29 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Work of a store that is interrupted at every one of its file-system calls.
+/// An operation of a store, for an interruption at each of its file-system calls.
 enum CrashScenario: String, CaseIterable, Sendable, Codable {
-    /// The first save into a folder that is not there yet.
+    /// The first save into a missing folder.
     case firstSave
     /// A save over an older value.
     case save
-    /// A save that makes the dead bytes outweigh the live ones.
+    /// A save that makes the dead bytes exceed the live bytes.
     case compactingSave
-    /// A save after a damaged record, which the opening drops.
+    /// A save after a damaged record that is dropped when the store opens.
     case openingDamaged
     case remove
-    /// The removal of an entry of which the journal has older versions.
+    /// The removal of an entry with older versions in the journal.
     case erase
-    /// A save after which the index is kept again.
+    /// A save that rewrites the index.
     case indexedSave
-    /// A save that makes the dead bytes outweigh the live ones, where an index is kept.
+    /// A save that makes the dead bytes exceed the live bytes, in a folder with an index.
     case indexedCompaction
     /// A save that makes the folder exceed its limit.
     case evictingSave
-    /// The session number rises, then everything goes.
+    /// The session number rises, and then all entries are removed.
     case signOut
 
-    /// A store as the work wants it.
+    /// A store with the options of the scenario.
     private func store(_ scratch: Scratch, _ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
         switch self {
         case .indexedSave, .indexedCompaction: scratch.store(fileSystem, indexFloor: 2)
@@ -42,7 +42,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         return large
     }
 
-    /// Brings the folder into the state that the work starts from.
+    /// Prepares the initial state of the folder.
     func prepare(_ scratch: Scratch) async throws {
         guard self != .firstSave else { return }
         let store = self.store(scratch)
@@ -60,7 +60,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         }
     }
 
-    /// Does the work on a folder that was prepared.
+    /// Runs the scenario on a prepared folder.
     func run(_ scratch: Scratch, _ fileSystem: any FileSystem) async throws {
         let store = self.store(scratch, fileSystem)
         switch self {
@@ -78,7 +78,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         }
     }
 
-    /// Looks at what an interruption left, with a process's fresh eyes.
+    /// Checks the folder after an interruption, with a new store.
     func verify(_ scratch: Scratch, isDone: Bool, _ what: Comment) async throws {
         let store = self.store(scratch)
         let epoch = try await store.sessionEpoch()
@@ -107,7 +107,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         if isDone, ![.signOut, .remove, .erase].contains(self) {
             #expect(a == sample("a", 2) && c == sample("c", 2), what)
         }
-        // Nothing is left lying about, and the folder is as good as new.
+        // The folder contains no other files and stays fully usable.
         let files = scratch.listing.filter { $0 != "journal/00000001.index" }
         #expect(files == ["epoch.json", "journal", "journal/00000001.jsonl", "lock"], what)
         #expect(try await store.brokenInvariants().isEmpty, what)
@@ -119,7 +119,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         #expect(statistics.damagedRecords == 0 || self == .openingDamaged, what)
     }
 
-    /// The calls that the work makes.
+    /// The file-system calls of the scenario.
     func calls() async throws -> [FileCall] {
         let scratch = Scratch()
         try await self.prepare(scratch)

@@ -7,14 +7,17 @@ import Testing
 
 @Suite(.standard, .ownThreads)
 struct CrashTests {
-    /// Ends the process at the n-th call, in a write after so many bytes.
+    /// Kills the process at call `number`, in a write after `bytes` bytes.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {
         RecordingFileSystem { count, _ in
             count == number ? .performInWrite(after: bytes) { raise(SIGKILL) } : nil
         }
     }
 
-    /// The numbers of the calls at which a process is killed: of renames, and one of four others; with `MUX_SCHEDULES=4` of all.
+    /// The numbers of the calls at which a process is killed.
+    ///
+    /// The process is killed at each rename and at one of four other calls; with `MUX_SCHEDULES=4`, at each
+    /// call.
     private static func places(in calls: [FileCall]) -> [Int] {
         #expect(!calls.isEmpty)
         return calls.indices.filter { $0.isMultiple(of: repetitionStep) || calls[$0].operation == .rename }.map {
@@ -48,7 +51,7 @@ struct CrashTests {
         try await scenario.verify(scratch, isDone: false, what)
     }
 
-    @Test func `DK-02 killed at any call of a save a reader sees the old entry or the new one`() async throws {
+    @Test func `DK-02 after a kill at any call of a save a reader gets the old or the new entry`() async throws {
         let calls = try await CrashScenario.save.calls()
         let prepared = try await self.prepared(.save)
 
@@ -59,7 +62,8 @@ struct CrashTests {
         }
     }
 
-    @Test func `DK-02 killed at any call of a compaction a reader sees the old journal or the new one`() async throws {
+    @Test func `DK-02 after a kill at any call of a compaction a reader gets the old or the new journal`() async throws
+    {
         let calls = try await CrashScenario.compactingSave.calls()
         let prepared = try await self.prepared(.compactingSave)
         #expect(calls.contains(FileCall(.rename, "00000001.jsonl")))
@@ -68,7 +72,7 @@ struct CrashTests {
     }
 
     @Test(arguments: [CrashScenario.indexedSave, .indexedCompaction, .evictingSave])
-    func `DK-07 killed at any call with an index and a limit a reader is not misled`(scenario: CrashScenario)
+    func `DK-07 after a kill at any call with an index and a limit a reader is not misled`(scenario: CrashScenario)
         async throws
     {
         let calls = try await scenario.calls()
@@ -78,7 +82,7 @@ struct CrashTests {
         for number in Self.places(in: calls) { try await self.kill(scenario, prepared, at: number, after: 300) }
     }
 
-    @Test func `AC-05 killed at any call of a removal a reader sees the entry or none`() async throws {
+    @Test func `AC-05 after a kill at any call of a removal a reader gets the entry or no entry`() async throws {
         let calls = try await CrashScenario.erase.calls()
         let prepared = try await self.prepared(.erase)
         #expect(calls.filter { $0.operation == .write }.count > 2, "tombstones, and a write for each value")
@@ -90,7 +94,7 @@ struct CrashTests {
         }
     }
 
-    @Test func `RP-05 killed at any call of a sign-out the next process finishes it`() async throws {
+    @Test func `RP-05 after a kill at any call of a sign-out the next process finishes the sign-out`() async throws {
         let calls = try await CrashScenario.signOut.calls()
         let prepared = try await self.prepared(.signOut)
 
@@ -98,14 +102,16 @@ struct CrashTests {
     }
 
     @Test(arguments: CrashScenario.allCases)
-    func `DK-02 stopped at any call and byte the folder is in order`(scenario: CrashScenario) async throws {
+    func `DK-02 after an interruption at any call and byte the folder is consistent`(scenario: CrashScenario)
+        async throws
+    {
         let calls = try await scenario.calls()
         let prepared = try await self.prepared(scenario)
 
         for number in 1...calls.count {
             for bytes in calls[number - 1].operation == .write ? [0, 1, 350, 1 << 20] : [0] {
                 let scratch = try Scratch(copyOf: prepared)
-                // As if the process had ended there: no later call does anything, not even cleaning up.
+                // Like the end of the process at this call: later calls, also clean-up calls, have no effect.
                 let fileSystem = RecordingFileSystem { count, _ in count == number ? .fail(after: bytes, EIO) : nil }
                 try? await scenario.run(scratch, fileSystem)
                 try await scenario.verify(scratch, isDone: false, "\(scenario), call \(number) (\(calls[number - 1]))")
@@ -114,7 +120,7 @@ struct CrashTests {
     }
 
     @Test(arguments: CrashScenario.allCases)
-    func `DK-02 writes that stop in the middle are continued`(scenario: CrashScenario) async throws {
+    func `DK-02 partial writes are continued`(scenario: CrashScenario) async throws {
         for count in [1, 100] {
             let scratch = Scratch()
             try await scenario.prepare(scratch)
@@ -127,7 +133,7 @@ struct CrashTests {
     }
 
     @Test(arguments: CrashScenario.allCases)
-    func `DK-12 any one call refused is an error or does no harm`(scenario: CrashScenario) async throws {
+    func `DK-12 any single refused call causes an error or does no harm`(scenario: CrashScenario) async throws {
         let calls = try await scenario.calls()
         let prepared = try await self.prepared(scenario)
 

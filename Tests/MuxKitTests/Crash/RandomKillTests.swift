@@ -5,12 +5,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Two processes at a time on one folder, each killed at a random call, in a write after a random number of bytes.
+/// Two concurrent processes on one folder, each killed at a random call or byte of a write.
 ///
 /// `MUX_KILLS=1000` multiplies the number of rounds; `MUX_SEED=7` begins with that seed.
 @Suite(.standard(minutes: 600))
 struct RandomKillTests {
-    /// What a process did, written down outside the store: a line before and a line after each change.
+    /// A log of a process's changes outside the store, with a line before and a line after each change.
     private struct Ledger: Sendable {
         let url: URL
 
@@ -24,7 +24,7 @@ struct RandomKillTests {
             try handle.close()
         }
 
-        /// The keys' last certain numbers, 0 for none, and the change that was under way.
+        /// The last certain number of each key, 0 for no entry, and the pending change.
         func read() throws -> (certain: [Int: Int], pending: (key: Int, number: Int)?) {
             guard let text = try? String(contentsOf: self.url, encoding: .utf8) else { return ([:], nil) }
             var certain: [Int: Int] = [:]
@@ -76,7 +76,7 @@ struct RandomKillTests {
     }
 
     @Test(.ownThreads)
-    func `Q-05 processes killed at random leave the old entry or the new one and lose nothing reported`()
+    func `Q-05 after random kills each entry is old or new and no reported change is lost`()
         async throws
     {
         let first = ProofEnvironment.number("MUX_SEED") ?? 1

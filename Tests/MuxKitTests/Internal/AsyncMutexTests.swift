@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct SerialLaneTests {
-    @Test func `RP-03 a lane that is never empty forgets those who had their turn`() async throws {
+    @Test func `RP-03 a mutex that always has waiters releases the places of finished operations`() async throws {
         let executor = OrderedExecutor()
         let lane = AsyncMutex()
         let gate = Gate<Void>()
@@ -18,7 +18,7 @@ struct SerialLaneTests {
         var mostPlaces = 0
         for turn in 1...1_000 {
             operations.append(enter())
-            executor.settle()  // now it waits for its turn
+            executor.settle()  // the operation now waits for its turn
             gate.open(turn)
             await gate.waitForCall(turn + 1)
             mostPlaces = max(mostPlaces, lane.placeCount)
@@ -30,7 +30,7 @@ struct SerialLaneTests {
         #expect(mostPlaces < 100)
     }
 
-    @Test func `CO-17 a clear that waits raises the priority of the save that it waits for`() async throws {
+    @Test func `CO-17 a waiting clear raises the priority of the save before it`() async throws {
         let executor = OrderedExecutor()
         let store = UnreliableStore()
         let world = World(store: store)
@@ -47,7 +47,7 @@ struct SerialLaneTests {
         let save = Task(priority: .background) { await number.save() }
         await gate.waitForCall(1)
         let clear = Task(executorPreference: executor, priority: .high) { await number.clear() }
-        executor.settle()  // now it waits for its turn
+        executor.settle()  // the clear now waits for its turn
 
         gate.openForGood(returning: ())
         #expect(await clear.value.isComplete)
@@ -57,7 +57,7 @@ struct SerialLaneTests {
         #expect(seen.count == 2 && seen[0] < .high && seen[1] >= .high, "\(seen)")
     }
 
-    @Test func `DS-06 raising a clear that waits raises the save that it waits for`() async throws {
+    @Test func `DS-06 raising the priority of a waiting clear raises the save before it`() async throws {
         let executor = OrderedExecutor()
         let store = UnreliableStore()
         let world = World(store: store)
@@ -74,7 +74,7 @@ struct SerialLaneTests {
         let save = Task(priority: .background) { await number.save() }
         await gate.waitForCall(1)
         let clear = Task(executorPreference: executor, priority: .background) { await number.clear() }
-        executor.settle()  // now it waits for its turn
+        executor.settle()  // the clear now waits for its turn
 
         clear.raisePriority(to: .high)
         gate.openForGood(returning: ())

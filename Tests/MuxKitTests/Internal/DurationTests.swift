@@ -12,7 +12,7 @@ struct DurationTests {
         #expect(Duration.saturating(seconds: seconds) == duration)
     }
 
-    @Test func `PT-01 one failure among many items is no failure of the others`() async {
+    @Test func `PT-01 failures of some items are no failures of the other items`() async {
         let items = Array(0..<512)
         let failures = await isolatingFailures(
             of: items,

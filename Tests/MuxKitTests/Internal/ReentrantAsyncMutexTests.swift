@@ -20,7 +20,7 @@ struct ReentrantAsyncMutexTests {
         #expect(try await task.value == .queued)
     }
 
-    @Test func `PT-01 an operation ends after the nested operation of a task that it does not await`() async throws {
+    @Test func `PT-01 an operation holds the mutex until the end of an unawaited nested operation`() async throws {
         let executor = OrderedExecutor()
         let (mutex, gate) = (self.mutex, Gate<Void>())
         let order = Locked<[String]>([])

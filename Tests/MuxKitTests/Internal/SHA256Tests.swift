@@ -37,7 +37,7 @@ struct SHA256Tests {
         ),
     ]
 
-    @Test(arguments: Self.examples.indices) func `O02 SHA-256 hashes as the standard's examples do`(index: Int) {
+    @Test(arguments: Self.examples.indices) func `O02 SHA-256 matches the examples of the standard`(index: Int) {
         let (message, digest) = Self.examples[index]
 
         #expect(SHA256.text(SHA256.hash(message)) == digest)
@@ -47,7 +47,7 @@ struct SHA256Tests {
         #expect(SHA256.text(portable.finalize()) == digest)
     }
 
-    @Test func `O02 SHA-256 does not depend on how a message is cut`() {
+    @Test func `O02 SHA-256 does not depend on the division of a message into parts`() {
         for seed in 0..<200 as Range<UInt64> {
             var random = SplitMix64(state: seed)
             let message = (0..<Int.random(in: 0...700, using: &random)).map { _ in
@@ -65,7 +65,7 @@ struct SHA256Tests {
         }
     }
 
-    @Test func `O02 SHA-256 of a copy goes its own way`() {
+    @Test func `O02 SHA-256 of a copy is independent of the original`() {
         var hash = SHA256()
         hash.update("ab")
         var copy = hash

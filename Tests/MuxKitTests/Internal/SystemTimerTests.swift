@@ -7,7 +7,7 @@ import Testing
 struct SystemTimerTests {
     private let timer = SystemTimer()
 
-    @Test func `CO-17 a sleep that was cancelled leaves nothing behind`() async {
+    @Test func `CO-17 cancelled sleeps leave no sleepers and few places`() async {
         let sleeps = (0..<2_000).map { number in
             Task { [timer] in try await timer.sleep(for: .seconds(3_600 + number % 7)) }
         }
@@ -20,9 +20,10 @@ struct SystemTimerTests {
         #expect(occupancy.drivers <= 7, "one for each time that was earlier than all before")
     }
 
-    @Test func `PT-01 cancelled sleeps change no other sleep's turn`() async throws {
+    @Test func `PT-01 cancelled sleeps do not delay other sleeps`() async throws {
         var sleeps: [Task<Void, any Error>] = []
-        // A heap in its own order. Without the cancelled sleeps, the second short sleep is below a long one.
+        // These durations are in the order of a heap. Without the cancelled sleeps, the second short sleep
+        // is below a long sleep.
         let short = [0: 1_000, 7: 1_600]
         let cancelled = [1: 1_200, 3: 1_400].merging((9..<120).map { ($0, 4_000_000 + $0) }) { $1 }
         // A busy machine may be too slow for this order.
@@ -40,7 +41,7 @@ struct SystemTimerTests {
         for sleep in sleeps { _ = await sleep.result }
     }
 
-    @Test func `CO-17 no sleep ends before its time, and a task that is cancelled sleeps no more`() async throws {
+    @Test func `CO-17 no sleep ends early, and a cancelled task does not sleep`() async throws {
         try await withThrowingTaskGroup { group in
             for number in [3, 1, 2, 0] {
                 group.addTask { [timer] in
@@ -60,11 +61,11 @@ struct SystemTimerTests {
             try await timer.sleep(for: .longest)
         }
         await #expect(throws: CancellationError.self) { try await late.value }
-        // A driver that was late has woken the sleepers of the next one, too, which ends by itself.
+        // A late driver has also woken the sleepers of the next driver, and the next driver ends by itself.
         while self.timer.occupancy.drivers > 0 { await Task.yield() }
     }
 
-    @Test func `CO-17 a request with a limit of patience keeps nothing of it once it is answered`() async throws {
+    @Test func `CO-17 a completed request with a time limit leaves no sleep behind`() async throws {
         let repository = MuxRepository(store: MemoryStore())
         let number = Multiplexer<Int>(repository: repository) { 1 }
         for _ in 0..<1_000 { _ = try await number.request(.reload.within(.seconds(3_600))) }

@@ -6,7 +6,7 @@ import Testing
 @Suite(.standard)
 struct BoundedTableTests {
     @Test(arguments: [0, 1, 2, 9, 10, 40, 57, nil] as [Int?])
-    func `MX-24 EV-01 the table does what the plain model does`(capacity: Int?) {
+    func `MX-24 EV-01 the table behaves like the plain model`(capacity: Int?) {
         for seed in 0..<12 {
             var random = SplitMix64(state: UInt64(seed))
             var table = BoundedTable<Int, Int>(maximumCount: capacity)
@@ -27,7 +27,7 @@ struct BoundedTableTests {
                     }
                     #expect(evicted == model.insert(value, of: key, mayGo: mayGo), "seed \(seed), step \(step)")
                     if capacity ?? .max < table.count {
-                        // The newcomer has a place even if all others are pinned.
+                        // A new element has a place even if all other elements are pinned.
                         #expect(table.keys.count { mayGo(table.peek($0) ?? 0) } <= 1, "beyond the bound for nothing")
                     }
                 default:
@@ -40,7 +40,7 @@ struct BoundedTableTests {
         }
     }
 
-    @Test func `MX-24 a change in place may unpin and then the bound holds again`() {
+    @Test func `MX-24 a change in place may unpin elements, and then the limit holds again`() {
         var table = BoundedTable<Int, Int>(maximumCount: 10)
         for key in 0..<100 { table.insert(0, of: key, mayGo: { $0 != 0 }) }
         #expect(table.count == 100)
@@ -79,7 +79,7 @@ struct BoundedTableTests {
         #expect(unbounded.violation() == nil)
     }
 
-    @Test func `MX-24 keys of equal hash are told apart`() {
+    @Test func `MX-24 keys with equal hashes are distinguished`() {
         struct Hostile: Hashable, Sendable {
             let number: Int
             func hash(into hasher: inout Hasher) {}
@@ -94,7 +94,7 @@ struct BoundedTableTests {
     }
 
     @Test(arguments: [Int.min, -1, 0, 1, .max])
-    func `MX-24 any limit will do`(limit: Int) {
+    func `MX-24 any limit is valid`(limit: Int) {
         var table = BoundedTable<Int, Int>(maximumCount: limit, maximumCost: limit)
         for key in 0..<100 {
             table.insert(key, of: key, cost: [0, 1, -5, .max, .min][key % 5])
@@ -114,9 +114,9 @@ struct BoundedTableTests {
         #expect(pinned.violation() == nil)
     }
 
-    // MARK: - What stays
+    // MARK: - Retention
 
-    @Test func `MX-24 a scan does not drive out what is used`() {
+    @Test func `MX-24 a scan does not evict used elements`() {
         var table = BoundedTable<Int, Int>(maximumCount: 1_000)
         var old = LeastRecentlyUsed(capacity: 1_000)
         for _ in 0..<4 { for key in 0..<500 { _ = (table.request(key), old.request(key)) } }
@@ -129,7 +129,7 @@ struct BoundedTableTests {
         #expect(keptByOld == 0)
     }
 
-    @Test func `MX-24 on a skewed trace more is found than least recently used finds`() {
+    @Test func `MX-24 on a skewed trace the table has more hits than least recently used`() {
         let trace = ZipfTrace(keys: 50_000)
         var random = SplitMix64(state: 7)
         var table = BoundedTable<Int, Int>(maximumCount: 500)
@@ -148,7 +148,7 @@ struct BoundedTableTests {
         #expect(table.violation() == nil)
     }
 
-    @Test func `MX-24 when what is popular changes the table follows`() {
+    @Test func `MX-24 the table adapts to a change of popular keys`() {
         let trace = ZipfTrace(keys: 50_000)
         var random = SplitMix64(state: 8)
         var table = BoundedTable<Int, Int>(maximumCount: 500)

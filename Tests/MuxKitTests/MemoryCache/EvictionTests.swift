@@ -4,9 +4,9 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What the order of eviction keeps, and how many of the requests of generated workloads it serves.
+/// The invariants of the eviction order, and its hit ratios on generated workloads.
 ///
-/// The floors of real traces are goals of the benchmarks, which play them where their files are at hand.
+/// The minimum hit ratios of real traces are goals of the benchmarks, which need the trace files.
 @Suite(.standard)
 struct EvictionTests {
     private enum Pattern: CaseIterable, Sendable {
@@ -30,7 +30,7 @@ struct EvictionTests {
     private func `EV-02 the order keeps its invariants at any capacity`(pattern: Pattern) async {
         var draw = SplitMix64(state: 1)
         for capacity in (1...257).shuffled(using: &draw).prefix(repetitions(257)) {
-            // Others need the threads of the pool, too.
+            // Other tests need the threads of the pool, too.
             await Task.yield()
             var random = SplitMix64(state: UInt64(capacity))
             var table = BoundedTable<Int, Int>(maximumCount: capacity)
@@ -55,12 +55,12 @@ struct EvictionTests {
                 if step.isMultiple(of: 32) { flaw = flaw ?? table.violation() ?? self.ghostFlaw(table) }
                 if let flaw { Issue.record("\(flaw): capacity \(capacity), step \(step)") }
             }
-            // One look at an element, or two, for each turn of a queue.
+            // At most two checks of an element for each rotation of a queue.
             #expect(steps <= 2 * (2 * misses + hits), "\(steps) for \(misses) misses and \(hits) hits")
         }
     }
 
-    @Test func `EV-02 a hit moves nothing, and the age of a ghost is what was evicted after it`() {
+    @Test func `EV-02 a hit moves no element, and a ghost's age is the number of later evictions`() {
         var table = BoundedTable<Int, Int>(maximumCount: 50)
         for key in 0..<200 { table.insert(key, of: key) }
         let queues = [EvictionOrder.Queue.small, .main].map { table.order.content(of: $0).map(\.number) }
@@ -82,19 +82,21 @@ struct EvictionTests {
         }
     }
 
-    /// Whether one that is present counts as evicted, unless its hash is another's, too.
+    /// A violation if a present element counts as evicted and no two keys have equal hashes.
     private func ghostFlaw(_ table: BoundedTable<Int, Int>) -> String? {
         guard table.keys.indices.contains(where: { table.order.isGhost($0) }) else { return nil }
         return Set(self.universe.map { FlatIndex.hash($0) }).count == self.universe.count ? "a ghost is present" : nil
     }
 
-    /// All keys that are asked for.
+    /// All requested keys.
     private let universe = 0..<3_000
 
     /// The length of most traces.
     private let steps = repetitions(60_000)
 
-    /// The part of the requests that a table of `capacity` elements serves after the first fifth, in percent.
+    /// The hit ratios in percent of a table of `capacity` elements and of least recently used.
+    ///
+    /// The first fifth of the requests does not count.
     private func ratio(_ capacity: Int, _ count: Int, _ key: (Int) -> Int) async -> (own: Double, old: Double) {
         var table = BoundedTable<Int, Int>(maximumCount: capacity)
         var old = LeastRecentlyUsed(capacity: capacity)
@@ -111,7 +113,7 @@ struct EvictionTests {
     }
 
     @Test(arguments: [(1_011, 512, 50.0), (1_011, 1_000, 97.0), (1_500, 1_000, 65.5), (1_800, 1_000, 54.5)])
-    func `EV-01 of a loop that is longer than the table a part is found`(
+    func `EV-01 a loop that is longer than the table reaches a minimum hit ratio`(
         length: Int,
         capacity: Int,
         floor: Double
@@ -120,14 +122,14 @@ struct EvictionTests {
         #expect(ratio.own >= floor && ratio.old == 0)
     }
 
-    @Test func `EV-01 on a skewed trace five in a hundred more are found than of the least recently used`() async {
+    @Test func `EV-01 on a skewed trace the hit ratio exceeds least recently used by five points`() async {
         let trace = ZipfTrace(keys: 50_000)
         var random = SplitMix64(state: 3)
         let ratio = await self.ratio(500, repetitions(80_000)) { _ in trace.key(&random) }
         #expect(ratio.own >= ratio.old + 5, "\(ratio)")
     }
 
-    @Test func `EV-01 a bound of cost that is not reached costs hardly a hit`() async {
+    @Test func `EV-01 a cost limit that is not reached loses hardly a hit`() async {
         let trace = ZipfTrace(keys: 20_000)
         for capacity in [10, 100, 500] {
             var random = SplitMix64(state: 4)
@@ -143,7 +145,7 @@ struct EvictionTests {
     }
 
     @Test(arguments: [1, 2, 10, 57, 256, 600])
-    func `EV-03 with equal costs a bound of cost is as good as one of the count`(capacity: Int) async {
+    func `EV-03 with equal costs a cost limit evicts like a count limit`(capacity: Int) async {
         let cost = 64
         for pattern in Pattern.allCases {
             await Task.yield()
@@ -170,7 +172,7 @@ struct EvictionTests {
         }
     }
 
-    @Test func `EV-03 what costs nothing takes no room, and rising costs leave the small queue its share`() async {
+    @Test func `EV-03 elements without cost take no room, and rising costs keep the small queue's share`() async {
         var free = BoundedTable<Int, Int>(maximumCount: 1_000, maximumCost: 64)
         let trace = ZipfTrace(keys: 20_000)
         var random = SplitMix64(state: 7)
@@ -192,14 +194,14 @@ struct EvictionTests {
         #expect(rising.violation() == nil)
     }
 
-    /// A size for each key: a thousand and more, of which few are many times as large.
+    /// A size for each key, log-normal: the median is 1,000, and few sizes are much larger.
     private static let sizes = (0..<(20_000 + repetitions(100_000))).map { key in
         var random = SplitMix64(state: UInt64(truncatingIfNeeded: key) &* 977)
         let spread = (0..<12).reduce(-6.0) { sum, _ in sum + .random(in: 0..<1, using: &random) }
         return Int(1_000 * Foundation.exp(1.5 * spread))
     }
 
-    /// The percentages of requests, and of what they ask for in bytes, that are served.
+    /// The hit ratios in percent of requests, and of requested bytes.
     private func weighedRatios(_ bytes: Int, _ keys: [Int]) async -> (objects: [Double], bytes: [Double]) {
         var table = BoundedTable<Int, Int>(maximumCount: nil, maximumCost: bytes)
         var old = LeastRecentlyUsedBytes(bytes)
@@ -222,7 +224,7 @@ struct EvictionTests {
         )
     }
 
-    /// An order by the last use, with a bound of bytes.
+    /// A least recently used cache with a limit in bytes.
     private struct LeastRecentlyUsedBytes {
         private let limit: Int
         private var bytes = 0
@@ -249,11 +251,12 @@ struct EvictionTests {
         }
     }
 
-    /// Two keys whose hashes are equal, in one run of twenty, change what follows by some tenths of a percent.
+    /// Two keys with equal hashes, in one run of twenty, change the hit ratios by some tenths of a percent.
     ///
-    /// A fifth of all keys needs the long trace; `swift test` plays a hundredth alone.
+    /// A capacity of a fifth of all keys needs the long trace; `swift test` runs only the capacity of a
+    /// hundredth.
     @Test(arguments: [(100, 2.0), (20, 1), (5, -0.5)].prefix(repetitionStep == 1 ? 3 : 1))
-    func `EV-03 with sizes of their own more are found than least recently used finds`(
+    func `EV-03 with individual sizes the hit ratio exceeds least recently used`(
         part: Int,
         drift: Double
     ) async {
@@ -271,13 +274,13 @@ struct EvictionTests {
     }
 
     @Test(arguments: [5, 50])
-    func `EV-01 what is not saved yet for a while costs hardly a hit`(delay: Int) async {
+    func `EV-01 a delay between insertion and save loses hardly a hit`(delay: Int) async {
         let trace = ZipfTrace(keys: 20_000)
         var random = SplitMix64(state: 5)
         var (plain, saved) = (BoundedTable<Int, Int>(maximumCount: 500), BoundedTable<Int, Int>(maximumCount: 500))
         var hits = [0, 0]
         var unsaved: [Int] = []
-        // An element is 1 while it may go.
+        // A value of 1 marks an evictable element.
         let mayGo = { (element: Int) in element == 1 }
         for step in 0..<self.steps {
             if step.isMultiple(of: 1_024) { await Task.yield() }
@@ -296,7 +299,7 @@ struct EvictionTests {
         #expect(saved.violation() == nil)
     }
 
-    @Test func `EV-01 the share stays small though nearly nothing may go`() {
+    @Test func `EV-01 the share stays limited although nearly no element is evictable`() {
         var table = BoundedTable<Int, Int>(maximumCount: 500)
         for key in 0..<2_000 {
             table.insert(key % 200 == 0 ? 1 : 0, of: key, mayGo: { $0 == 1 })
@@ -306,8 +309,9 @@ struct EvictionTests {
         #expect(table.violation() == nil)
     }
 
-    @Test func `EV-01 a main queue of yesterday's keys is renewed`() async {
-        // Without a probe that finds it unused, nothing of a new loop would ever get in: less than 40 in a hundred.
+    @Test func `EV-01 a main queue of obsolete keys is renewed`() async {
+        // Without the renewal of an obsolete main queue, no key of the new loop enters the main queue, and
+        // the hit ratio is below 40 percent.
         let ratio = await self.ratio(100, 60_000) { $0 < 30_000 ? $0 % 90 : 1_000 + $0 % 150 }
         #expect(ratio.own >= 65, "\(ratio)")
     }

@@ -13,7 +13,7 @@ struct HitTests {
         .seconds(1_000_000), .longest, .longest + .longest,
     ]
 
-    @Test func `MX-20 what the fast path calls a hit is what is fresh`() {
+    @Test func `MX-20 the fast path and the freshness decision agree on hits`() {
         let now = Moment(nanoseconds: 5_000_000_000)
         var (hits, misses) = (0, 0)
         for age in Self.ages {
@@ -40,7 +40,7 @@ struct HitTests {
         #expect(hits > 10 && misses > 10)
     }
 
-    /// Compares the fast path with the decision; returns whether it is a hit.
+    /// Compares the fast path with the freshness decision; returns whether the decision is a hit.
     private static func checksHit(
         of entry: Slot<Int>.Entry,
         _ isRefreshed: Bool,
@@ -57,21 +57,21 @@ struct HitTests {
         table.withSlot(of: ExactKey(1), evicted: { _, _ in }, fill)
 
         let freshness = single.slot(of: .sole)?.freshness(at: now, .init(maximumAge: maximumAge))
-        // Who renews ahead of time draws lots on the slow path.
+        // An early renewal is a random decision on the slow path.
         let isHit = freshness == .fresh(renews: false) && entry.renewalAge == nil
         let limit = maximumAge?.saturatedNanoseconds ?? .max
         let first = single.hit(.sole, at: now, youngerThan: limit)
         let second = table.hit(ExactKey(1), at: now, youngerThan: limit)
         let scene = "\(entry), \(isRefreshed), \(String(describing: maximumAge))"
         #expect(first == second, "\(scene)")
-        // A time to live that is no whole number of nanoseconds may miss here, and be found fresh later.
+        // With a time to live in fractions of a nanosecond, the fast path may miss a fresh entry.
         let isExact = entry.timeToLive.components.attoseconds % 1_000_000_000 == 0
         if isExact { #expect((first != nil) == isHit, "\(scene)") }
         if first != nil { #expect(isHit, "\(scene)") }
         return isHit
     }
 
-    @Test func `MX-06 a time to live of zero is no hit, even if the cheap clock is a little behind`() {
+    @Test func `MX-06 a time to live of zero is no hit, even if the coarse clock is late`() {
         let fetched = Moment(nanoseconds: 5_000_000_000)
         let earlier = Moment(nanoseconds: 4_997_000_000)
         for (timeToLive, expected) in [(Duration.zero, nil), (.seconds(1), 7)] as [(Duration, Int?)] {
@@ -82,7 +82,7 @@ struct HitTests {
         }
     }
 
-    @Test func `MX-20 a key of a table is hit by its exact text, and counts as used`() {
+    @Test func `MX-20 a look-up in a table needs the exact text of a key`() {
         var table = SlotTable<String, Int>(maximumCount: 10, isPersistent: false)
         let now = Moment(nanoseconds: 0)
         for (index, key) in ["e\u{301}", "\u{e9}", "plain"].enumerated() {
@@ -96,7 +96,7 @@ struct HitTests {
         #expect(table.violation() == nil)
     }
 
-    @Test func `MX-06 the cheap clock is the exact one, a little late`() {
+    @Test func `MX-06 the coarse clock is at most slightly behind the exact clock`() {
         let time = TimeSource(ContinuousClock())
         let hits = CoarseClock(time)
         var least = Duration.seconds(60)
@@ -108,18 +108,16 @@ struct HitTests {
             least = min(least, exact.duration(since: before))
             #expect(before <= after)
         }
-        // Between two ticks of the slowest kernel are 10 ms; more only where something else ran in between.
+        // The slowest kernel has a tick of 10 ms. Other processes may add a delay.
         #expect(least < .milliseconds(20))
     }
 }
 
 extension SlotStorage where Key == SoleKey {
-    /// Puts in an entry.
     fileprivate mutating func fill(_ entry: Slot<Value>.Entry) { self.fill(entry, of: .sole) }
 }
 
 extension SlotStorage {
-    /// Puts in an entry.
     fileprivate mutating func fill(_ entry: Slot<Value>.Entry, of key: Key) {
         self.withSlot(of: key, evicted: { _, _ in }, { _ = $0.committed(entry) })
     }

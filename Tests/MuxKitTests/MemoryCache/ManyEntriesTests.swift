@@ -3,10 +3,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// That what is done to a map costs by what changed, not by what is in it.
+/// The cost of operations on a map depends on the number of changes, not on the number of entries.
 @Suite(.standard)
 struct ManyEntriesTests {
-    /// A key that counts how often keys are looked for.
+    /// A key that counts look-ups.
     private struct Counted: MuxKey {
         let number: Int
         let lookups: Locked<Int>
@@ -27,7 +27,7 @@ struct ManyEntriesTests {
 
     private func key(_ number: Int) -> Counted { Counted(number: number, lookups: self.lookups) }
 
-    /// How often keys are looked for meanwhile.
+    /// The number of look-ups during `body`.
     private func count(_ body: () async throws -> Void) async rethrows -> Int {
         let before = self.lookups.withLock { $0 }
         try await body()
@@ -41,7 +41,7 @@ struct ManyEntriesTests {
         return map
     }
 
-    @Test func `CO-15 PF-04 a save looks at what changed, and a refresh of everything at nothing`() async throws {
+    @Test func `CO-15 PF-04 a save visits only changed entries, and a refresh of everything no entry`() async throws {
         let map = await self.map(1_000)
         map.store(7, key: self.key(7))
         let saving = await self.count { #expect(await map.save().saved == 1) }
@@ -59,7 +59,7 @@ struct ManyEntriesTests {
         #expect(map.cachedValue(key: self.key(1)) == nil)
     }
 
-    @Test func `CO-15 PF-04 what changed is saved, however often and whatever else happens to it`() async throws {
+    @Test func `CO-15 PF-04 changed entries are saved after any number and kind of changes`() async throws {
         let map = await self.map(300)
         for number in 0..<300 {
             let key = self.key(number)
@@ -92,7 +92,7 @@ struct ManyEntriesTests {
         }
     }
 
-    @Test func `CO-15 PF-04 a refresh of everything concerns what came before it, and nothing else`() async throws {
+    @Test func `CO-15 PF-04 a refresh of everything affects only earlier values`() async throws {
         let fetches = Locked(0)
         let map = MultiplexerMap<Int, Int>(repository: self.world.repository) {
             (key: Int, before: FetchedBefore<Int>?) -> Fetched<Int> in
@@ -104,7 +104,7 @@ struct ManyEntriesTests {
         for _ in 0..<3 {
             map.refresh()
             #expect((0..<3).allSatisfy { map.cachedEntry(key: $0)?.isStale == true })
-            // Renewed by the same value, which keeps its name.
+            // The fetch confirms the same value and its validator.
             for _ in 0..<2 { #expect(try await map.request(key: 0) == 0) }
             #expect(map.cachedEntry(key: 0)?.isStale == false)
             map.store(5, key: 1)
@@ -115,7 +115,7 @@ struct ManyEntriesTests {
         #expect(fetches.withLock { $0 } == 7)
     }
 
-    @Test func `CO-15 a refresh of everything ends what a failure holds up`() async throws {
+    @Test func `CO-15 a refresh of everything ends the back-off after a failure`() async throws {
         let fetches = Locked(0)
         let policy = MuxPolicy(errorBackoff: .seconds(100))
         let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key in
@@ -129,7 +129,7 @@ struct ManyEntriesTests {
         #expect(fetches.withLock { $0 } == 3)
     }
 
-    @Test func `CO-15 clearing memory keeps what is not on disk yet, however much that is`() async throws {
+    @Test func `CO-15 clearing memory keeps any number of unsaved entries`() async throws {
         for unsaved in [0, 1, 100, 500] {
             let map = MultiplexerMap<Int, Int>(cacheKey: "\(unsaved)", repository: self.world.repository) { -$0 }
             for key in 0..<1_000 { map.store(key, key: key) }

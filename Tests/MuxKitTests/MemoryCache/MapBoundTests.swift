@@ -8,7 +8,7 @@ import Testing
 struct MapBoundTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
-    @Test func `MX-24 a map keeps so many and counts what it evicts`() async throws {
+    @Test func `MX-24 a map keeps its maximum number of entries and counts evictions`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let policy = MuxPolicy(maximumCount: 10)
@@ -20,7 +20,7 @@ struct MapBoundTests {
         #expect((0..<100).count { map.cachedValue(key: $0) != nil } == 10)
         #expect(map.cachedValue(key: 0) != nil, "it was asked for again")
         #expect(map.statistics.evictions == 90)
-        // A caller may be resumed before the observer is told.
+        // A caller may resume before the observer gets the event.
         await world.events.wait(for: .evicted, count: 90)
         #expect(fetch.callCount == 100)
         #expect(MuxPolicy().maximumCount == 10_000)
@@ -28,7 +28,7 @@ struct MapBoundTests {
     }
 
     @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
-    func `MX-24 any bound will do`(bound: Int?) async throws {
+    func `MX-24 any count limit is valid`(bound: Int?) async throws {
         let store = UnreliableStore()
         let executor = OrderedExecutor()
         let world = World(store: store, spawn: TaskLauncher(executor: executor))
@@ -56,7 +56,7 @@ struct MapBoundTests {
         await kept.expectAtRest()
     }
 
-    @Test func `MX-24 what the disk has yet to hear of is not evicted while it is being written`() async throws {
+    @Test func `MX-24 unsaved entries are not evicted during their save`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let policy = MuxPolicy(maximumCount: 5)
@@ -92,7 +92,7 @@ struct MapBoundTests {
         #expect(try await map.request(key: 0) == 201)
     }
 
-    @Test func `MX-24 many marks become one date and nothing stale counts as fresh`() async throws {
+    @Test func `MX-24 many marks become one date and no stale entry counts as fresh`() async throws {
         let world = World()
         let first = Map(cacheKey: "Map", repository: world.repository) { $0 }
         for key in 0..<500 { _ = try await first.request(key: key) }
@@ -108,7 +108,7 @@ struct MapBoundTests {
         #expect(map.statistics.fetches == 400)
     }
 
-    @Test func `MX-24 a fetch that fails falls back to what was evicted meanwhile`() async throws {
+    @Test func `MX-24 a fetch that fails falls back to a value that was evicted in the meantime`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let policy = MuxPolicy(maximumCount: 2)
@@ -133,7 +133,7 @@ struct MapBoundTests {
         await map.expectAtRest()
     }
 
-    @Test(arguments: [0, 3]) func `MX-24 what is read from disk is there to fall back to though there is no room`(
+    @Test(arguments: [0, 3]) func `MX-24 a failed fetch falls back to the value on disk even without room in memory`(
         bound: Int
     ) async throws {
         let executor = OrderedExecutor()
@@ -154,7 +154,7 @@ struct MapBoundTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-24 remembered failures are bounded and are no evictions`() async throws {
+    @Test func `MX-24 remembered failures are limited and do not count as evictions`() async throws {
         let world = World()
         let fetches = Locked(0)
         let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) }, maximumCount: 10)
@@ -178,7 +178,7 @@ struct MapBoundTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-24 a value that leaves may use the map that it was in`() async throws {
+    @Test func `MX-24 the deinit of an evicted value may use its map`() async throws {
         final class Value: Sendable {
             let holder: Locked<MultiplexerMap<Int, Value>?>
             init(_ holder: Locked<MultiplexerMap<Int, Value>?>) { self.holder = holder }
@@ -193,7 +193,7 @@ struct MapBoundTests {
         for key in 0..<20 { _ = try await map.request(key: key) }
         for key in 0..<20 { map.store(Value(holder), key: key) }
         map.refresh()
-        // All but the two that stay, and one that a newcomer replaced where it was.
+        // All values except two remaining values and a value that a new value replaced in place.
         #expect(map.statistics.evictions >= 36)
         map.clearMemory()
         #expect((0..<20).allSatisfy { map.cachedValue(key: $0) == nil })
@@ -202,7 +202,7 @@ struct MapBoundTests {
 
     // MARK: - Memory pressure
 
-    @Test func `MX-25 clearing memory keeps the disk and what it has yet to hear of`() async throws {
+    @Test func `MX-25 clearing memory keeps stored entries and unsaved entries`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in try await fetch() }
@@ -248,7 +248,7 @@ struct MapBoundTests {
         #expect(try await one.request() == 2)
     }
 
-    @Test func `MX-25 clearing memory fences nothing`() async throws {
+    @Test func `MX-25 clearing memory does not fence running fetches`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let map = Map(repository: world.repository) { _ in try await gate.pass() }
@@ -263,7 +263,7 @@ struct MapBoundTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-24 a map keeps values up to a cost`() async throws {
+    @Test func `MX-24 a map keeps values up to a cost limit`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let gate = Gate<Void>()
@@ -300,7 +300,7 @@ struct MapBoundTests {
         await kept.expectAtRest()
     }
 
-    @Test func `MX-24 a cost limit of another type counts nothing, and no limit traps`() async throws {
+    @Test func `MX-24 a cost limit of another type has no effect, and no limit traps`() async throws {
         let world = World()
         for limit in [Int.min, -1, 0, .max] {
             let policy = MuxPolicy(maximumCost: .init(limit) { (_: Int) in .max })

@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct MemoryCacheTests {
-    @Test func `AM-14 count and cost are bounded and counted`() {
+    @Test func `AM-14 count and cost are limited and counted`() {
         let cache = MemoryCache<Int, String>(maximumCount: 3, maximumCost: 100)
         for key in 0..<5 { cache.insert("\(key)", for: key, cost: 10) }
         #expect(cache.count == 3)
@@ -25,7 +25,7 @@ struct MemoryCacheTests {
         #expect(cache.totalCost == 0)
     }
 
-    @Test func `PT-01 an emptied cache keeps its bounds`() {
+    @Test func `PT-01 an emptied cache keeps its limits`() {
         for bounds in [(count: 2, cost: Int?.none), (100, 20)] {
             let cache = MemoryCache<Int, String>(maximumCount: bounds.count, maximumCost: bounds.cost)
             cache.removeAll()
@@ -45,7 +45,7 @@ struct MemoryCacheTests {
         #expect(cache.value(for: .nan) == nil)
     }
 
-    @Test func `AM-14 values are let go outside the lock`() {
+    @Test func `AM-14 values are released outside the lock`() {
         final class Nosy: Sendable {
             let cache: MemoryCache<Int, Nosy>
             init(_ cache: MemoryCache<Int, Nosy>) { self.cache = cache }
@@ -61,7 +61,7 @@ struct MemoryCacheTests {
 
     #if os(macOS) || os(Linux)
     @Test func `DS-13 keys and values of a memory cache are released outside its lock`() async {
-        // A lock that is taken twice ends the process.
+        // A recursive lock ends the process.
         await #expect(processExitsWith: .success) {
             typealias Cache = MemoryCache<CallingKey, LastCall>
             let holder = Locked<Cache?>(nil)
@@ -77,14 +77,14 @@ struct MemoryCacheTests {
                 _ = made.next()
                 return LastCall(call)
             }
-            // Each use has a key of its own, so that the one in the table is the only reference to its object.
+            // Each use has a separate key, so the key in the table has the only reference to its object.
             let key: @Sendable (Int) -> CallingKey = { CallingKey(number: $0, last: object()) }
             for (count, cost) in [(nil, nil), (8, nil), (nil, 100), (8, 100), (0, nil)] as [(Int?, Int?)] {
                 let cache = Cache(maximumCount: count, maximumCost: cost)
                 holder.exchange(for: cache)
                 for number in 0..<40 { cache.insert(object(), for: key(number % 25), cost: 10 + number % 3) }
                 for number in 0..<25 { _ = cache.value(for: key(number)) }
-                // Replaced by one that is too costly, and by one that has others evicted.
+                // Replaces values: first by too costly values, then by values that cause evictions.
                 for number in 0..<25 where number % 5 == 0 { cache.insert(object(), for: key(number), cost: 101) }
                 for number in 0..<25 where number % 5 == 1 { cache.insert(object(), for: key(number), cost: 90) }
                 for number in 10..<30 { cache.remove(key(number)) }

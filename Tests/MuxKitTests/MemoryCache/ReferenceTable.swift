@@ -1,6 +1,6 @@
 import MuxKit
 
-/// What a ``BoundedTable`` has to do, written as plainly as can be: arrays that are searched.
+/// A plain model of a ``BoundedTable``: arrays with linear search.
 struct ReferenceTable {
     struct Entry: Equatable {
         var key: Int
@@ -12,9 +12,9 @@ struct ReferenceTable {
     var small: [Entry] = []
     var main: [Entry] = []
     var aside: [Entry] = []
-    /// The hashes of the last evictions from the small queue, oldest first; `nil` for one that was taken back.
+    /// The hashes of the last evictions from the small queue, oldest first; `nil` for a removed hash.
     var smallGhosts: [UInt32?] = []
-    /// Those of the main queue.
+    /// The hashes of the last evictions from the main queue.
     var mainGhosts: [UInt32?] = []
     var share = 0.01
     var owed = 0.0
@@ -32,7 +32,7 @@ struct ReferenceTable {
         }
     }
 
-    /// Returns the keys of what was evicted.
+    /// Returns the evicted keys.
     mutating func insert(_ value: Int, of key: Int, mayGo: (Int) -> Bool) -> [Int] {
         if self.capacity == 0, mayGo(value) {
             _ = self.remove(key)

@@ -26,14 +26,14 @@ struct UnwritableDiskTests {
     private func count(_ map: Map, _ keys: Range<Int>) -> Int { keys.count { map.cachedValue(key: $0) != nil } }
 
     @Test(arguments: [false, true])
-    func `CO-44 a disk that cannot be written does not lift the bound of a map`(isUnreadable: Bool) async throws {
+    func `CO-44 an unwritable disk does not suspend the count limit of a map`(isUnreadable: Bool) async throws {
         self.store.failsSaves.withLock { $0 = true }
         self.store.failsEpochs.withLock { $0 = isUnreadable }
         let map = self.map(.init(maximumCount: 100))
         for key in 0..<1_000 {
             #expect(try await map.request(key: key) == key)
             self.executor.settle()
-            // What is in the lane is over after this.
+            // The earlier disk operations of the map end before this clear.
             await map.clear(key: -1)
             self.executor.settle()
             if key.isMultiple(of: 100) { #expect(self.count(map, 0..<1_000) <= 101) }
@@ -51,7 +51,7 @@ struct UnwritableDiskTests {
         #expect(self.count(map, 0..<1_000) <= 100)
     }
 
-    @Test func `CO-44 a disk that hangs lifts the bound of a map by no more than some times`() async throws {
+    @Test func `CO-44 a hanging disk raises the count limit of a map by a bounded factor`() async throws {
         let gate = Gate<Void>()
         self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         let map = self.map(.init(maximumCount: 100))
@@ -64,7 +64,7 @@ struct UnwritableDiskTests {
         #expect(self.count(map, 0..<2_500) <= 100)
     }
 
-    @Test func `CO-44 what was stored and then let go of unsaved does not come back older from disk`() async throws {
+    @Test func `CO-44 an older value on disk does not replace a value that was evicted unsaved`() async throws {
         let first = self.map(.init())
         for key in 0..<10 { first.store(1, key: key) }
         await first.save()
@@ -84,7 +84,7 @@ struct UnwritableDiskTests {
         for key in 0..<10 { #expect(try await map.request(key: key) != 1) }
     }
 
-    @Test func `CO-44 a disk that cannot be written does not lift a bound of cost`() async throws {
+    @Test func `CO-44 an unwritable disk does not suspend a cost limit`() async throws {
         self.store.failsSaves.withLock { $0 = true }
         let map = self.map(.init(maximumCost: .init(1_000) { (_: Int) in 10 }))
         for key in 0..<1_000 {
@@ -96,7 +96,7 @@ struct UnwritableDiskTests {
         #expect(self.count(map, 0..<1_000) <= 100)
     }
 
-    @Test func `CO-44 what is kept is saved once the disk can be written again`() async throws {
+    @Test func `CO-44 the remaining entries are saved when the disk is writable again`() async throws {
         self.store.failsSaves.withLock { $0 = true }
         let map = self.map(.init(maximumCount: 10))
         for key in 0..<100 {
@@ -109,8 +109,8 @@ struct UnwritableDiskTests {
         self.store.failsSaves.withLock { $0 = false }
         #expect(await map.save().saved == 10)
 
-        // From here on nothing is let go of that is not on disk. A second later: that the others went unsaved is on disk as a
-        // date, which makes stale what was stored before it.
+        // From here on, no entry is evicted unsaved. The clock advances because the evictions of unsaved
+        // entries are on disk as a date, and all values from before this date are stale.
         self.world.clock.advance(by: .seconds(1))
         for key in 1_000..<1_200 { map.store(-key, key: key) }
         self.executor.settle()

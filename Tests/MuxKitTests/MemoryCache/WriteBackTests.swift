@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A map that is full of what is not on disk yet.
+/// A map that is full of unsaved entries.
 @Suite(.standard)
 struct WriteBackTests {
     private typealias Map = MultiplexerMap<Int, Int>
@@ -25,7 +25,9 @@ struct WriteBackTests {
     private func count(_ map: Map) -> Int { (0..<1_000).count { map.cachedValue(key: $0) != nil } }
 
     @Test(arguments: [0, 1, 10])
-    func `MX-24 what may not go before it is on disk is written unasked, and the bound holds`(bound: Int) async throws {
+    func `MX-24 unsaved entries beyond the limit are saved without a request, and the limit holds`(bound: Int)
+        async throws
+    {
         let map = self.map(bound)
         for key in 0..<100 { map.store(-key, key: key) }
         await self.world.events.wait(for: .evicted, count: 100 - bound)
@@ -35,7 +37,7 @@ struct WriteBackTests {
         #expect(map.statistics.fetches == 0)
     }
 
-    @Test func `MX-24 after a refresh of everything the bound holds, and what was refreshed is stale`() async throws {
+    @Test func `MX-24 after a refresh of everything the limit holds, and refreshed entries are stale`() async throws {
         let map = self.map(10)
         for key in 0..<10 { map.store(-key, key: key) }
         await map.save()
@@ -51,7 +53,7 @@ struct WriteBackTests {
         for key in 100..<110 { #expect(try await map.request(key: key) == -key) }
     }
 
-    @Test func `MX-24 nothing is written unasked while there is room`() async throws {
+    @Test func `MX-24 no entry is saved without a request while there is room`() async throws {
         let map = self.map(10)
         for key in 0..<10 { map.store(-key, key: key) }
         for key in 0..<10 { map.store(key, key: key) }
@@ -60,7 +62,7 @@ struct WriteBackTests {
         #expect(self.saves.withLock { $0 } == 2, "that there was a refresh is written first")
     }
 
-    @Test func `MX-07 a refresh while the entry is being written is not lost`() async throws {
+    @Test func `MX-07 a refresh during a save of the entry is not lost`() async throws {
         let gate = Gate<Void>()
         self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
@@ -77,7 +79,7 @@ struct WriteBackTests {
         #expect(try await again.request() == 2)
     }
 
-    @Test func `MX-25 a value that was refreshed, saved and dropped does not answer at once`() async throws {
+    @Test func `MX-25 a value that was refreshed, saved and dropped is not served stale`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000))
         let number = Multiplexer<Int>(cacheKey: "Number", policy: policy, repository: self.world.repository) {
@@ -91,7 +93,7 @@ struct WriteBackTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-24 a clear takes the mark of a refresh with it`() async throws {
+    @Test func `MX-24 a clear removes the mark of a refresh`() async throws {
         let map = self.map(10)
         map.refresh(key: 1)
         #expect(map.markCount == 1)

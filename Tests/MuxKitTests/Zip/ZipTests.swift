@@ -5,14 +5,15 @@ import Testing
 
 @Suite(.standard)
 struct ZipTests {
-    @Test func `MX-29 differently typed work runs in parallel and keeps the order of the arguments`() async throws {
+    @Test func `MX-29 operations of different types run in parallel and keep the order of the arguments`() async throws
+    {
         let first = Gate<Int>()
         let second = Gate<String>()
         let third = Gate<[Double]>()
         let all = Task {
             try await zip({ try await first.pass() }, { try await second.pass() }, { try await third.pass() })
         }
-        // All have begun before one ends, and the last one ends first.
+        // All operations have begun before an operation ends, and the last operation ends first.
         await first.waitForCall(1)
         await second.waitForCall(1)
         await third.waitForCall(1)
@@ -25,7 +26,7 @@ struct ZipTests {
         #expect(numbers == [0.5])
     }
 
-    @Test func `MX-29 the first error cancels the rest`() async throws {
+    @Test func `MX-29 the first error cancels the other operations`() async throws {
         let gate = Gate<Int>()
         let failing = Gate<String>()
         let all = Task { try await zip({ try await gate.pass() }, { try await failing.pass() }) }
@@ -35,7 +36,7 @@ struct ZipTests {
         #expect(gate.heldCount == 0, "it was cancelled")
     }
 
-    @Test func `MX-29 an array of work runs no more than so many at once, in order`() async throws {
+    @Test func `MX-29 an array of operations keeps its concurrency limit and returns results in order`() async throws {
         let running = Locked((now: 0, most: 0))
         let work: [@Sendable () async throws -> Int] = (0..<50).map { index in
             {
@@ -52,7 +53,7 @@ struct ZipTests {
         #expect(try await Zip(work, atOnce: -3).run() == Array(0..<50))
     }
 
-    @Test func `MX-29 after an error no more of an array begins`() async throws {
+    @Test func `MX-29 after an error no other operation of an array begins`() async throws {
         let begun = Locked(0)
         let work: [@Sendable () async throws -> Int] = (0..<10).map { index in
             {
@@ -65,7 +66,7 @@ struct ZipTests {
         #expect(begun.withLock { $0 } == 3)
     }
 
-    @Test func `CO-36 the same work runs for each of several items, no more than so many at once`() async throws {
+    @Test func `CO-36 an operation runs for each of several items and keeps the concurrency limit`() async throws {
         let running = Locked((now: 0, most: 0))
         let doubled = try await Zip(0..<50, atOnce: 4) { item in
             running.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
@@ -78,7 +79,7 @@ struct ZipTests {
         #expect(try await Zip([Int]()) { $0 }.run() == [])
     }
 
-    @Test func `CO-36 closures of every type are run`() async throws {
+    @Test func `CO-36 closures of every isolation and effect run`() async throws {
         let concurrent: [@Sendable @concurrent () async throws -> Int] = [{ 1 }, { 2 }]
         let callers: [nonisolated(nonsending) @Sendable () async throws -> Int] = [{ 1 }, { 2 }]
         let quiet: [@Sendable () async -> Int] = [{ 1 }, { 2 }]
