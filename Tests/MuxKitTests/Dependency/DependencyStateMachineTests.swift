@@ -29,7 +29,7 @@ struct DependencyStateMachineTests {
         #expect(machine.current(parentEpoch: 0) == nil)
     }
 
-    @Test func `PT-01 a call gets the error that ended its session`() {
+    @Test func `PT-01 a call gets the error of its session's end`() {
         var machine = Machine(1)
         for (end, code) in [(Machine.End.signOut, RunnerError.Code.signedOut), (.reset, .reset)] {
             let call = machine.call(at: self.at(0))

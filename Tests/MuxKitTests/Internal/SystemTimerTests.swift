@@ -70,7 +70,7 @@ struct SystemTimerTests {
         let number = Multiplexer<Int>(repository: repository) { 1 }
         for _ in 0..<1_000 { _ = try await number.request(.reload.within(.seconds(3_600))) }
         await number.expectAtRest()
-        // Other tests sleep by the same clock, but not a thousand of them.
+        // Other tests use the same timer, with far fewer than a thousand sleeps.
         let occupancy = SystemTimer.shared.occupancy
         #expect(occupancy.sleepers < 500)
         #expect(occupancy.places < 1_500)

@@ -372,7 +372,7 @@ struct SessionStatusTests {
         #expect(await runner.status == .signedOut)
     }
 
-    @Test func `WR-05 an empty refresh token of a refresh keeps the previous one`() async throws {
+    @Test func `WR-05 an empty refresh token of a refresh keeps the previous refresh token`() async throws {
         let sent = Locked<[String]>([])
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
