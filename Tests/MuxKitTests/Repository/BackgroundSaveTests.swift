@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What keeps an app from being suspended or ended while it saves: the part that needs no Apple platform.
+/// The platform-independent part of the code that delays the suspension or the end of an app during a save.
 @Suite(.standard)
 struct BackgroundSaveTests {
     @Test func `CO-32 an activity waits for the work until its time is over`() {
@@ -16,7 +16,7 @@ struct BackgroundSaveTests {
         }
     }
 
-    @Test func `CO-32 an activity whose time is over before it begins does the work all the same`() {
+    @Test func `CO-32 an activity that expires before its start does the work all the same`() {
         let (works, ends) = (Locked(0), Locked<[@Sendable () -> Void]>([]))
 
         BackgroundNotices.finishing(isLast: false) { block in
@@ -31,10 +31,10 @@ struct BackgroundSaveTests {
         for end in ends.withLock({ $0 }) { end() }
     }
 
-    @Test func `CO-32 an activity lets the app be suspended when its time is over and not before the work has ended`()
+    @Test func `CO-32 an activity delays suspension until the work has ended or the time has expired`()
         async
     {
-        // The work ends, or else the time: each lets the first call of the block return.
+        // The first call of the block returns after the end of the work or of the time.
         for timeIsOver in [false, true] {
             let (begun, returned) = (Tally(), Tally())
             let block = Locked<(@Sendable (Bool) -> Void)?>(nil)
@@ -70,14 +70,15 @@ struct BackgroundSaveTests {
         }
         #expect(isDone)
 
-        // Returns although the work never ends.
+        // The call returns although the work never ends.
         await BlockingWork.run { BackgroundNotices.finishing(isLast: true, limit: .milliseconds(1)) { _ in } }
     }
 
-    @Test func `CO-32 values are on disk when an app that is quit may go on`() async throws {
+    @Test func `CO-32 values are on disk when the notification of an app's end returns`() async throws {
         let name = try #require(BackgroundNotices.lastNames.first)
         var isSaved = false
-        // A busy machine may need longer than the app's end is held up, which is four seconds: once, but not ten times in a row.
+        // The end of an app is delayed by at most four seconds.
+        // A busy machine may need longer once, but not ten times in a row.
         for _ in 0..<10 where !isSaved {
             let store = MemoryStore()
             let repository = MuxRepository(

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A store that calls its repository while it is being used.
+/// A store that calls its repository during the repository's call of the store.
 @Suite(.standard)
 struct CallingStoreTests {
     enum Member: CaseIterable, Sendable {
@@ -57,7 +57,7 @@ struct CallingStoreTests {
 
     /// Each call from each member during each use.
     @Test(arguments: Member.allCases, Call.allCases)
-    func `CO-18 a store that calls its repository gets an error or success and stops nothing`(
+    func `CO-18 a store that calls its repository gets an error or success and blocks no operation`(
         member: Member,
         call: Call
     ) async throws {
@@ -78,7 +78,7 @@ struct CallingStoreTests {
 
             switch use {
             case .request:
-                // A sign-out meanwhile fails a request; whatever else happens, it is answered.
+                // A simultaneous sign-out fails the request. In all other cases the request returns a value.
                 let value = try? await objects.map.request(key: 1)
                 #expect(value == 1 || value == nil && call == .signOut, "\(use)")
                 _ = try? await objects.number.request()
@@ -88,7 +88,7 @@ struct CallingStoreTests {
             case .signOut: await world.repository.clearAll()
             }
 
-            // Nothing is stuck, and the next save makes good what could not be done.
+            // No operation is blocked, and the next save completes the refused operations.
             store.call(during: nil) {}
             await world.repository.saveAll()
             #expect(await world.repository.saveAll().isComplete, "\(use)")
@@ -120,7 +120,7 @@ struct CallingStoreTests {
         #expect(try await store.sessionEpoch() == 1)
     }
 
-    @Test func `CO-18 what is cleared from within its own save does not come back`() async throws {
+    @Test func `CO-18 a value that is cleared from within its own save does not come back`() async throws {
         let store = CallingStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 2 }
@@ -136,7 +136,7 @@ struct CallingStoreTests {
         #expect(try await store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test func `CO-18 a task that a store starts and does not wait for has its turn like any other`() async throws {
+    @Test func `CO-18 a task that a store starts and does not await has its turn like any other task`() async throws {
         let store = CallingStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 2 }
@@ -155,7 +155,7 @@ struct CallingStoreTests {
         #expect(report.isComplete && report.unchanged == 1)
     }
 
-    @Test func `CO-18 a sign-out that a store starts and does not wait for is over before the next operation begins`()
+    @Test func `CO-18 a sign-out that a store starts and does not await ends before the next operation`()
         async throws
     {
         let store = CallingStore()
@@ -165,7 +165,7 @@ struct CallingStoreTests {
         let gate = Gate<Void>()
         let tasks = Locked<[Task<Void, Never>]>([])
         store.call(during: .save) {
-            // The sign-out is inside the save when it raises the number of the session, and then takes its time.
+            // The sign-out raises the session epoch during the save, and then waits at the gate.
             store.call(during: .raiseSessionEpoch) {
                 store.call(during: nil) {}
                 try? await gate.pass()
@@ -186,7 +186,7 @@ struct CallingStoreTests {
         #expect(try await store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test func `CO-18 what an observer starts in the middle of a save has its turn like any other`() async throws {
+    @Test func `CO-18 a save that an observer starts during a save has its turn like any other save`() async throws {
         struct Starter: MuxObserver {
             let start: @Sendable () -> Void
             func observe(_ event: MuxEvent) { if event.kind == .evictedUnsaved { self.start() } }
@@ -222,7 +222,7 @@ struct CallingStoreTests {
     }
 }
 
-/// A store in memory that runs something of a test's own in one of its members.
+/// An in-memory store that runs a closure of the test in a single member.
 private struct CallingStore: MuxStore {
     private struct Callback: Sendable {
         var member: CallingStoreTests.Member?

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Statistics, gauges and events say what happened, and agree.
+/// Statistics, gauges and events describe each operation consistently.
 @Suite(.standard)
 struct FiguresTests {
     /// An observer that leaves out hits.
@@ -82,7 +82,7 @@ struct FiguresTests {
             }
         }
         await map.expectAtRest()
-        // The events of a flight are told after its callers went on.
+        // The events of a flight are reported after its callers resume.
         await world.events.wait(for: .fetchStarted, count: map.statistics.fetches)
         let ends = { world.events.count(of: .fetched) + world.events.count(of: .fetchFailed) }
         while ends() < map.statistics.fetches || world.events.count(of: .evicted) < map.statistics.evictions
@@ -110,14 +110,14 @@ struct FiguresTests {
         #expect(number.statistics.staleServed == 10)
         #expect(number.statistics.failures == 1)
         await world.events.wait(for: .servedStale, count: 10)
-        // Held off after the failure: a hit, and stale.
+        // The back-off after the failure permits no fetch. The request is a stale hit.
         _ = try await number.request()
         await world.events.wait(for: .fetchFailed)
         #expect(number.statistics.staleServed == 11)
         Self.expectAgreement(number.statistics, world.events)
     }
 
-    @Test func `CO-26 a stale value counts wherever it comes from`() async throws {
+    @Test func `CO-26 a stale value counts, from memory and from disk`() async throws {
         let world = World()
         let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(100))
         let first = Multiplexer<Int>(cacheKey: "N", policy: policy, repository: world.repository) { 1 }
@@ -128,7 +128,7 @@ struct FiguresTests {
         #expect(first.statistics.staleServed == 1)
         #expect(world.events.count(of: .servedStale) == 1)
 
-        // From disk, while it is renewed.
+        // The value comes from disk during its renewal.
         let next = world.relaunched()
         let gate = Gate<Int>()
         let second = Multiplexer<Int>(cacheKey: "N", policy: policy, repository: next.repository) {
@@ -143,7 +143,7 @@ struct FiguresTests {
         Self.expectAgreement(second.statistics, next.events)
     }
 
-    @Test func `CO-26 an event says why a fetch failed and whose it was`() async {
+    @Test func `CO-26 an event contains the reason of a failed fetch and the name of its multiplexer`() async {
         let decoding = DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: "secret"))
         let cases: [(any Error, MuxEvent.Reason, line: String)] = [
             (StatusError(), .status(503), "status 503"),
@@ -188,7 +188,7 @@ struct FiguresTests {
         }
     }
 
-    @Test func `CO-26 a fetch that took too long failed by time, though it was cancelled for it`() async throws {
+    @Test func `CO-26 a fetch that is cancelled at its time-out has the reason time-out`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let policy = MuxPolicy(fetchTimeout: .seconds(5))
@@ -211,7 +211,7 @@ struct FiguresTests {
         #expect(world.events.events.last { $0.kind == .fetchFailed }?.reason == .cancellation)
     }
 
-    @Test func `CO-26 a repetition says what the attempt before it failed for`() async throws {
+    @Test func `CO-26 a retry event contains the reason of the previous attempt's failure`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.failure(StatusError()), .failure(SocketClosed()), .value(1)])
         let policy = MuxPolicy(retry: .immediate(maxAttempts: 3))
@@ -221,7 +221,7 @@ struct FiguresTests {
         #expect(retried.map(\.reason) == [.status(503), .connection])
     }
 
-    @Test func `CO-26 what has no name is called by the type of its values`() async throws {
+    @Test func `CO-26 a multiplexer without a name is named after the type of its values`() async throws {
         let world = World()
         let plain = Multiplexer<[Int]>(repository: world.repository) { [1] }
         let named = Multiplexer<Int>(cacheKey: "N", policy: .init(name: "Number"), repository: world.repository) { 1 }
@@ -230,7 +230,7 @@ struct FiguresTests {
         #expect(world.events.events.filter { $0.kind == .missed }.map(\.name) == ["Array<Int>", "Number"])
     }
 
-    @Test func `CO-26 a runner has a name, and says why an update failed`() async {
+    @Test func `CO-26 a runner has a name, and its events contain the reason of a failed update`() async {
         let events = EventTally()
         var policy = RunnerPolicy()
         policy.name = "Session"
@@ -238,7 +238,7 @@ struct FiguresTests {
         let plain = DependentRunner<Int>(observer: events) { _ in .updateFailed }
         for (number, runner) in [named, plain].enumerated() {
             _ = try? await runner.run { .output($0) }
-            // Told after the callers went on.
+            // The event is reported after the callers resume.
             await events.wait(for: .updateFailed, count: number + 1)
         }
         let failures = events.events.filter { $0.kind == .updateFailed }
@@ -246,7 +246,7 @@ struct FiguresTests {
         #expect(failures.map(\.reason) == [.timeOut, .refused])
     }
 
-    @Test func `CO-26 the tokens of a session have names of their own`() async throws {
+    @Test func `CO-26 the tokens of a session have their own names in events`() async throws {
         let world = World()
         let runner = OAuthDependentRunner<String, String>(
             repository: world.repository,
@@ -273,7 +273,8 @@ struct FiguresTests {
         #expect(observer.tally.count(of: .missed) == 1)
     }
 
-    @Test func `CO-26 gauges say what is held, what waits and how the store fares`() async throws {
+    @Test func `CO-26 gauges report entries, unsaved values, waiters, flights and failures of the store`() async throws
+    {
         let store = UnreliableStore()
         let world = World(store: store)
         let gate = Gate<Int>()

@@ -4,12 +4,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Many operations of each kind leave nothing behind.
+/// Many operations of each kind leak no resource.
 @Suite(.standard(minutes: 60), .serialized)
 struct LeakTests {
     private static let count = repetitions(10_000)
 
-    /// A wait, which each of its observers, listening tasks and timers retains.
+    /// A wait that is retained by each of its observers, listening tasks and timers.
     private struct Wait {
         weak var race: RetryRace?
     }
@@ -79,7 +79,7 @@ struct LeakTests {
         #expect(await world.repository.faults() == [])
     }
 
-    @Test func `PT-02 claims and heard invalidations leave no wait or listener`() async throws {
+    @Test func `PT-02 claims and received invalidations leave no wait or listener`() async throws {
         let store = MemorySharedStore()
         let connections = [store.connection(), store.connection()]
         do {
@@ -87,7 +87,7 @@ struct LeakTests {
             let maps = repositories.map { repository in
                 MultiplexerMap<String, Int>(cacheKey: "Values", repository: repository) { _ in 1 }
             }
-            // Two claims and an invalidation each, and their repetition.
+            // Each round makes two claims and an invalidation. Keys repeat after 50 rounds.
             for number in 0..<Self.count / 4 {
                 let key = "\(number % 50)"
                 async let other = maps[1].request(key: key)

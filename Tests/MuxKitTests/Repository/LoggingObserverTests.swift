@@ -10,7 +10,7 @@ struct LoggingObserverTests {
         var isTrouble = false
     }
 
-    /// Counts what was printed.
+    /// Counts an event after the log has printed the event.
     private struct Printed: MuxObserver {
         let log = LoggingObserver(subsystem: "Shop")
         let tally = EventTally()
@@ -34,7 +34,7 @@ struct LoggingObserverTests {
         return lines.withLock { $0 }
     }
 
-    @Test func `MX-28 a line of the log says what happened where and how long it took`() {
+    @Test func `MX-28 a line of the log contains the name, the kind and the duration of an event`() {
         let events = [
             MuxEvent(.missed, cacheKey: "Users", key: "alice"),
             MuxEvent(.fetched, cacheKey: "Users", key: "alice", duration: .microseconds(12_345)),
@@ -53,14 +53,14 @@ struct LoggingObserverTests {
         )
     }
 
-    @Test func `MX-28 a log shows keys on demand only, and no key makes a line of its own`() {
+    @Test func `MX-28 a log shows keys on demand only, and a line break in a key starts no line`() {
         let event = MuxEvent(.missed, cacheKey: "A\nB", key: "alice\nMuxKit: \"sessionEnded\"")
         #expect(Self.lines(of: [event], showsKeys: false) == [Line(text: #"A\nB missed"#)])
         let shown = #"A\nB ["alice\nMuxKit: \"sessionEnded\""] missed"#
         #expect(Self.lines(of: [event], showsKeys: true) == [Line(text: shown)])
     }
 
-    @Test func `MX-28 a log is told what to leave out`() {
+    @Test func `MX-28 a log omits the events that its filter excludes`() {
         let events = [MuxEvent(.hit), MuxEvent(.joined), MuxEvent(.hit)]
         let lines = Self.lines(of: events, showsKeys: false) { $0.kind != .hit }
         #expect(lines == [Line(text: "joined")])
@@ -68,7 +68,7 @@ struct LoggingObserverTests {
 
     #if os(Linux)
     @Test(.ownThreads)
-    func `MX-28 elsewhere than on Apple the log is standard error, and hits are left out`() async throws {
+    func `MX-28 on platforms other than Apple's the log is standard error, and hits are omitted`() async throws {
         let result = try await #require(processExitsWith: .success, observing: [\.standardErrorContent]) {
             let printed = Printed()
             let repository = MuxRepository(store: MemoryStore(), observer: printed)

@@ -36,7 +36,9 @@ struct MigrationTests {
         }
     }
 
-    @Test func `DK-05 an entry goes through all steps, keeps its age, and is saved in the new format`() async throws {
+    @Test func `DK-05 an entry goes through all migrations, keeps its age, and is saved in the new format`()
+        async throws
+    {
         await self.save(First(name: "Ada"), version: 1)
         let value = self.third(after: .seconds(100))
         #expect(try await value.requestEntry().value == Third(names: ["Ada"], count: 1))
@@ -45,12 +47,12 @@ struct MigrationTests {
         #expect(try await self.world.store.load(.init(domain: "V"))?.schemaVersion == 3)
     }
 
-    @Test func `DK-05 an entry enters at its own version`() async throws {
+    @Test func `DK-05 migrations start at the version of the entry`() async throws {
         await self.save(Second(names: ["Ada", "Bob"]), version: 2)
         #expect(try await self.third().request() == Third(names: ["Ada", "Bob"], count: 2))
     }
 
-    @Test func `DK-05 a missing step or a value that does not decode is a miss`() async throws {
+    @Test func `DK-05 a missing migration or a value that does not decode is a miss`() async throws {
         await self.save(First(name: "Ada"), version: 1)
         #expect(try await self.third([Self.migrations[1]]).request().count == -1)
         await self.save(["not": "a First"], version: 1)
@@ -59,7 +61,7 @@ struct MigrationTests {
         #expect(try await self.third().request().count == -1)
     }
 
-    @Test func `DK-05 a newer entry than the reader understands is left alone`() async throws {
+    @Test func `DK-05 an entry of a newer schema version is ignored and not overwritten`() async throws {
         await self.save(["of": "the future"], version: 4)
         let value = self.third()
         #expect(try await value.request().count == -1)
@@ -67,13 +69,13 @@ struct MigrationTests {
         value.store(Third(names: [], count: 0))
         #expect(await value.save().saved == 0)
         #expect(try await self.world.store.load(.init(domain: "V"))?.schemaVersion == 4)
-        // Clearing is the owner's word.
+        // An explicit clear removes the newer entry.
         await value.clear()
         _ = try await value.request()
         #expect(await value.save().saved == 1)
     }
 
-    @Test func `RP-06 two living multiplexers with one cacheKey see the same entries, the later save wins`()
+    @Test func `RP-06 two living multiplexers with one cacheKey share entries, and the later save wins`()
         async throws
     {
         let first = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
@@ -88,7 +90,7 @@ struct MigrationTests {
         #expect(try await self.world.store.load(.init(domain: "Number"))?.payload == Data("5".utf8))
     }
 
-    @Test func `RP-07 the repository adds up what everything counted`() async throws {
+    @Test func `RP-07 the repository adds up the statistics of its multiplexers`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 1 }.register()
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
         _ = try await number.request()

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Misuse is reported in the log of a debug build, where no observer is told of it.
+/// A debug build reports misuse in the log if the repository has no observer.
 @Suite(.standard)
 struct MisuseTests {
     private let lines = Locked<[String]>([])
@@ -26,7 +26,7 @@ struct MisuseTests {
 
     /// Every kind of misuse, twice.
     private func misuse(_ repository: MuxRepository, _ other: MuxRepository, _ store: any MuxStore) async throws {
-        // Two multiplexers with one `cacheKey`.
+        // Several multiplexers with the same `cacheKey`.
         let all = (0..<3).map { number in
             Multiplexer<Int>(cacheKey: "Number\u{1f}alice", repository: repository) { number }
         }
@@ -67,7 +67,7 @@ struct MisuseTests {
         withExtendedLifetime(all) {}
     }
 
-    @Test func `DS-15 each misuse is one sentence, once, and none says a secret`() async throws {
+    @Test func `DS-15 each misuse is logged once in a single line, and no line contains a secret`() async throws {
         let store = MemoryStore()
         try await self.misuse(self.repository(store), self.repository(), store)
 
@@ -84,7 +84,7 @@ struct MisuseTests {
         )
     }
 
-    @Test func `DS-15 an observer is told, and the log is silent`() async throws {
+    @Test func `DS-15 an observer gets an event for each misuse, and the log stays empty`() async throws {
         let (store, events) = (MemoryStore(), EventTally())
         try await self.misuse(
             self.repository(store, observer: events),
@@ -98,10 +98,10 @@ struct MisuseTests {
         }
     }
 
-    @Test func `DS-15 correct use writes nothing`() async throws {
+    @Test func `DS-15 correct use logs nothing`() async throws {
         let repository = self.repository()
         for _ in 0..<3 {
-            // One after another, as when a screen is shown again.
+            // Consecutive multiplexers with the same `cacheKey`, as for a screen that is shown again.
             let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
             #expect(try await number.request() == 1)
             await number.save()
@@ -113,7 +113,7 @@ struct MisuseTests {
         #expect(self.lines.withLock { $0 } == [])
     }
 
-    @Test func `DS-15 only a debug build writes`() {
+    @Test func `DS-15 only a debug build logs misuse`() {
         #if DEBUG
         #expect(MisuseLog.standard != nil)
         #else
@@ -121,7 +121,7 @@ struct MisuseTests {
         #endif
     }
 
-    @Test func `DS-15 the number of sentences is limited`() {
+    @Test func `DS-15 the number of logged lines is limited`() {
         let repository = self.repository()
         var all: [Multiplexer<Int>] = []
         for number in 0..<1_000 {

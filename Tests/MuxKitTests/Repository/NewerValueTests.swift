@@ -4,7 +4,9 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Two repositories on one folder stand for two processes; one clock on the wall serves both.
+/// Two repositories with a common folder simulate two processes.
+///
+/// Both use the same wall clock.
 @Suite(.standard)
 struct NewerValueTests {
     private let scratch = Scratch()
@@ -26,7 +28,7 @@ struct NewerValueTests {
         self.other = repository(self.scratch)
     }
 
-    /// Time that is as late as the wall says.
+    /// A clock that follows the wall time of the test.
     private struct WallClock: Clock {
         typealias Instant = ContinuousClock.Instant
 
@@ -40,7 +42,9 @@ struct NewerValueTests {
         }
         var minimumResolution: Duration { .nanoseconds(1) }
 
-        /// Nothing in these tests waits for time to pass: until the task is cancelled.
+        /// Sleeps until the task is cancelled.
+        ///
+        /// No test of this suite needs the end of a sleep.
         func sleep(until deadline: Instant, tolerance: Duration?) async throws {
             for await _ in AsyncStream<Void>.makeStream().stream {}
             throw CancellationError()
@@ -49,7 +53,7 @@ struct NewerValueTests {
 
     private func pass(_ seconds: Double) { self.wall.withLock { $0 += seconds } }
 
-    /// What a process that starts now finds on disk.
+    /// The value that a new process reads from disk.
     private func onDisk(_ key: String = "Text") async -> String? {
         let fresh = MuxRepository(store: self.scratch.store(), wallTime: { self.wall.withLock { $0 } })
         return await Multiplexer<String>(cacheKey: .init(key), repository: fresh) { "fetched" }.loadCachedValue()
@@ -60,7 +64,7 @@ struct NewerValueTests {
     }
 
     @Test(arguments: [true, false])
-    func `CO-12 between processes the newer value stays, and the process with the older one reads it`(
+    func `CO-12 the newer of two processes' values is kept, and the other process reads the newer`(
         isFetched: Bool
     ) async throws {
         let (mine, theirs) = (self.text(self.one, "old"), self.text(self.other))
@@ -81,7 +85,7 @@ struct NewerValueTests {
         #expect(await self.onDisk() == "new")
     }
 
-    @Test func `CO-12 a value that is newer than what a sibling saved replaces it`() async throws {
+    @Test func `CO-12 a newer value replaces the saved value of a sibling`() async throws {
         let (mine, theirs) = (self.text(self.one), self.text(self.other))
         theirs.store("old")
         self.pass(1)
@@ -93,7 +97,7 @@ struct NewerValueTests {
         #expect(await self.onDisk() == "new")
     }
 
-    @Test func `CO-12 what a sibling wrote anew in a compaction is compared as well`() async throws {
+    @Test func `CO-12 an entry that a sibling rewrote in a compaction is compared as well`() async throws {
         let mine = self.text(self.one, "old")
         _ = try await mine.request()
         self.pass(1)
@@ -111,18 +115,18 @@ struct NewerValueTests {
         #expect(try await mine.request() == "new")
     }
 
-    @Test func `CO-12 a clock that was set back keeps no value from being saved`() async throws {
+    @Test func `CO-12 a clock that was set back prevents no save`() async throws {
         let first = self.text(self.one)
         first.store("from the future")
         await self.one.saveAll()
         self.pass(-1_000)
 
-        // The process that wrote it: its own memory is newer, whatever the clock says.
+        // In the process that wrote the entry, the value in memory is newer, regardless of the clock.
         first.store("now")
         #expect(await self.one.saveAll().saved == 1)
         #expect(await self.onDisk() == "now")
 
-        // One that read it, and found it stale.
+        // Another process read the entry and found the entry stale.
         self.pass(1_000)
         first.store("from the future again")
         await self.one.saveAll()
@@ -133,7 +137,7 @@ struct NewerValueTests {
         #expect(await self.onDisk() == "fetched later")
     }
 
-    @Test func `CO-12 a value that was refused is compared again after a save that failed`() async throws {
+    @Test func `CO-12 a superseded value is compared again after a failed save`() async throws {
         let isBroken = Locked(false)
         let fileSystem = RecordingFileSystem { _, call in
             call.operation == .write && call.name == "00000001.jsonl" && isBroken.withLock { $0 }
@@ -164,7 +168,8 @@ struct NewerValueTests {
         #expect(await self.onDisk("Too") == "too")
     }
 
-    @Test func `CO-12 of two entries of one name the newer stays, however a save is cut into portions`() async throws {
+    @Test func `CO-12 of two entries with the same name the newer is kept across the portions of a save`() async throws
+    {
         let (newer, older) = (
             MultiplexerMap<Int, String>(cacheKey: "Map", repository: self.one) { _ in "" },
             MultiplexerMap<Int, String>(cacheKey: "Map", repository: self.one) { _ in "" }
@@ -182,7 +187,7 @@ struct NewerValueTests {
         #expect(await found.loadCachedValue(key: 1) == "newer")
     }
 
-    @Test func `CO-12 a value from the future does not take the place of one that is stored by hand`() async throws {
+    @Test func `CO-12 an entry from the future does not replace an explicitly stored value`() async throws {
         let theirs = self.text(self.other)
         theirs.store("from the future")
         #expect(await self.other.saveAll().saved == 1)
@@ -195,7 +200,7 @@ struct NewerValueTests {
         #expect(mine.cachedValue == "mine")
     }
 
-    @Test func `CO-12 many processes that save at different times leave the newest of each entry`() async throws {
+    @Test func `CO-12 processes that save at different times leave the newest version of each entry`() async throws {
         let repositories = (0..<4).map { _ in
             MuxRepository(
                 store: self.scratch.store(indexFloor: 4),
@@ -215,7 +220,7 @@ struct NewerValueTests {
             if round % 3 == 0 { await repositories[Int.random(in: 0..<4, using: &random)].saveAll() }
         }
         for repository in repositories { await repository.saveAll() }
-        withExtendedLifetime(maps) {}  // a map that has gone saves nothing
+        withExtendedLifetime(maps) {}  // a deallocated map saves nothing
 
         let fresh = MuxRepository(store: self.scratch.store(), wallTime: { self.wall.withLock { $0 } })
         let found = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }

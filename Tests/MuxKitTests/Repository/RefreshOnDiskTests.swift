@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What is refreshed is stale after a relaunch, too, once that was saved.
+/// A saved refresh keeps its values stale after a relaunch.
 @Suite(.standard)
 struct RefreshOnDiskTests {
     private typealias Map = MultiplexerMap<String, Int>
@@ -20,7 +20,7 @@ struct RefreshOnDiskTests {
         }
     }
 
-    /// A process that has fetched and saved, before the others of a test.
+    /// Fetches and saves three values in a first process, and returns the world of the next process.
     private func saved(_ store: any MuxStore, policy: MuxPolicy = .init()) async throws -> World {
         let world = World(store: store)
         let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in 1 }
@@ -31,7 +31,7 @@ struct RefreshOnDiskTests {
         return world.relaunched(after: .seconds(1))
     }
 
-    @Test func `CO-11 a refresh of what is on disk only survives a relaunch once saved`() async throws {
+    @Test func `CO-11 a saved refresh of a value that is only on disk survives a relaunch`() async throws {
         for kind in Kind.allCases {
             let folder = Scratch()
             let store = self.store(kind, folder)
@@ -51,7 +51,7 @@ struct RefreshOnDiskTests {
         }
     }
 
-    @Test func `CO-11 what was refreshed is fetched after a relaunch, however long stale values are served at once`()
+    @Test func `CO-11 a refreshed value is fetched after a relaunch despite a long staleWhileRevalidate`()
         async throws
     {
         let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000))
@@ -65,7 +65,7 @@ struct RefreshOnDiskTests {
         #expect(try await again.request(key: "a") == 3)
     }
 
-    @Test func `PT-01 a refresh before a clear does not affect what another process saves later`() async throws {
+    @Test func `PT-01 a refresh before a clear does not affect another process's later save`() async throws {
         let world = try await self.saved(MemoryStore())
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
         map.refresh()
@@ -79,7 +79,7 @@ struct RefreshOnDiskTests {
         #expect(try await map.request(key: "c") == 3)
     }
 
-    @Test func `CO-11 a refresh of everything survives a relaunch once saved`() async throws {
+    @Test func `CO-11 a saved refresh of all keys survives a relaunch`() async throws {
         for kind in Kind.allCases {
             let folder = Scratch()
             let store = self.store(kind, folder)
@@ -100,7 +100,7 @@ struct RefreshOnDiskTests {
         }
     }
 
-    @Test func `CO-11 a refresh of what was read before survives a relaunch, too`() async throws {
+    @Test func `CO-11 a refresh of a value that was read before survives a relaunch, too`() async throws {
         let store = MemoryStore()
         let world = try await self.saved(store)
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
@@ -113,7 +113,7 @@ struct RefreshOnDiskTests {
         for key in ["a", "b"] { #expect(try await again.request(key: key) == 3) }
     }
 
-    @Test func `CO-11 what was refreshed does not answer at once after a relaunch, and answers for a failed fetch`()
+    @Test func `CO-11 a refreshed value is not served at once after a relaunch, but after a failed fetch`()
         async throws
     {
         let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000), staleIfError: .seconds(10))
@@ -157,7 +157,7 @@ struct RefreshOnDiskTests {
         for key in ["a", "b"] { #expect(try await again.request(key: key) == 3) }
     }
 
-    @Test func `CO-11 a clear of everything ends a refresh of everything`() async throws {
+    @Test func `CO-11 a clear of all keys ends a refresh of all keys`() async throws {
         let world = try await self.saved(MemoryStore())
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
         map.refresh()
@@ -171,7 +171,7 @@ struct RefreshOnDiskTests {
         #expect(try await again.request(key: "a") == 2)
     }
 
-    @Test func `CO-11 a look at the disk from before a saved refresh brings nothing fresh`() async throws {
+    @Test func `CO-11 a load that began before a saved refresh returns no fresh value`() async throws {
         let store = UnreliableStore()
         let world = try await self.saved(store)
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
@@ -187,7 +187,7 @@ struct RefreshOnDiskTests {
         #expect(try await caller.value == 2)
     }
 
-    /// Days and seconds by which a clock is set.
+    /// Changes of the wall clock, in seconds and in days.
     private static let steps: [Duration] = [
         .seconds(-30 * 86_400), .seconds(-10), .zero, .seconds(10), .seconds(30 * 86_400),
     ]
@@ -209,7 +209,7 @@ struct RefreshOnDiskTests {
                 let next = world.relaunched(after: .seconds(1) + second)
                 let again = Map(cacheKey: "Map", policy: policy, repository: next.repository) { _ in 3 }
                 #expect(try await again.request(key: "a") == 3, what)
-                // After a step back, the age is unknown, and the value is renewed behind the answer.
+                // After a step back, the age is unknown, and the value is revalidated in the background.
                 #expect(try await again.request(key: "c") == 2, what)
                 await again.expectAtRest()
                 #expect(await next.repository.saveAll().isComplete, what)
@@ -222,7 +222,8 @@ struct RefreshOnDiskTests {
         }
     }
 
-    @Test func `DS-01 a refresh by another process concerns what was fetched before it is noticed`() async throws {
+    @Test func `DS-01 a refresh by another process affects values that were fetched before its detection`() async throws
+    {
         let store = MemoryStore()
         let world = try await self.saved(store)
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
@@ -245,7 +246,7 @@ struct RefreshOnDiskTests {
         for key in ["b", "after"] { #expect(try await again.request(key: key) == 2) }
     }
 
-    @Test func `DS-01 a store that keeps no numbers orders a refresh by the time of day`() async throws {
+    @Test func `DS-01 without refresh numbers in the store, the wall time orders a refresh`() async throws {
         let store = ForgetfulStore()
         let world = try await self.saved(store)
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }

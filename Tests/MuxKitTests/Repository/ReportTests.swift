@@ -4,14 +4,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Each figure of the reports, statistics and gauges, alone.
+/// Each figure of the reports, statistics and gauges, separately.
 @Suite(.standard)
 struct ReportTests {
     private typealias Failure = MuxRepository.SaveReport.Failure
 
     private let name = MuxStoreKey(domain: "Values", key: "secret")
 
-    /// The numbers of a value by their names, of a type whose other members are no numbers.
+    /// The integer members of a value by their names.
     private func numbers(_ value: Any) -> [String: Int] {
         let children = Mirror(reflecting: value).children
         return Dictionary(
@@ -39,7 +39,7 @@ struct ReportTests {
         #expect(statistics.requests == 7)
     }
 
-    @Test func `PT-01 the gauges of a repository are those of all that it has`() async throws {
+    @Test func `PT-01 the gauges of a repository are the sums over its multiplexers`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let maps = ["A", "B"].map { name in
@@ -64,10 +64,10 @@ struct ReportTests {
         for caller in callers { _ = try await caller.value }
     }
 
-    /// The report of a save of nothing.
+    /// The report of a save without values.
     private func emptyReport() async -> MuxRepository.SaveReport { await World().repository.saveAll() }
 
-    @Test func `PT-01 a save that left something is not complete, whatever that is`() async {
+    @Test func `PT-01 a save with a failure or with an unsaved value is not complete`() async {
         var report = await self.emptyReport()
         (report.saved, report.unchanged, report.refreshed, report.superseded) = (1, 2, 3, [self.name])
         #expect(report.isComplete)
@@ -105,7 +105,7 @@ struct ReportTests {
         #expect(!"\(report)".contains("secret") && !String(reflecting: report).contains("secret"))
     }
 
-    @Test func `PT-01 a save that does not take place counts what it would have saved`() async throws {
+    @Test func `PT-01 a refused save reports its unsaved values as failed`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }

@@ -15,7 +15,7 @@ struct RepositoryChoiceTests {
         )
     }
 
-    @Test func `CO-09 a sign-out reaches what was fetched with the runner's token`() async throws {
+    @Test func `CO-09 a sign-out reaches values that were fetched with the runner's token`() async throws {
         let world = World()
         let runner = self.runner(world.repository)
         let name = Multiplexer<String>(cacheKey: "Name", dependency: runner) { $0 }
@@ -31,7 +31,7 @@ struct RepositoryChoiceTests {
         #expect(await names.loadCachedValue(key: 1) == nil)
     }
 
-    @Test func `CO-09 a sign-out reaches what is kept in memory with the runner's token`() async throws {
+    @Test func `CO-09 a sign-out reaches memory-only values that were fetched with the runner's token`() async throws {
         let world = World()
         let runner = self.runner(world.repository)
         let name = Multiplexer<String>(dependency: runner) { $0 }
@@ -47,7 +47,7 @@ struct RepositoryChoiceTests {
         #expect(names.cachedValue(key: 1) == nil)
     }
 
-    @Test func `CO-09 another repository than the runner's is an error at the first request and an event`() async throws
+    @Test func `CO-09 a repository other than the runner's is an error at the first request and an event`() async throws
     {
         let (world, other) = (World(), World())
         let runner = self.runner(world.repository)
@@ -68,7 +68,7 @@ struct RepositoryChoiceTests {
         #expect(await other.repository.saveAll().saved == 0)
     }
 
-    @Test func `CO-09 the runner's own repository can be named`() async throws {
+    @Test func `CO-09 the runner's own repository can be passed explicitly`() async throws {
         let world = World()
         let runner = self.runner(world.repository)
         let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: world.repository) { $0 }
@@ -77,14 +77,14 @@ struct RepositoryChoiceTests {
         #expect(world.events.count(of: .repositoryMismatch) == 0)
     }
 
-    @Test func `CO-09 a runner without a session goes with any repository`() async throws {
+    @Test func `CO-09 a runner without a session works with any repository`() async throws {
         let world = World()
         let runner = DependentRunner("token")
         let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: world.repository) { $0 }
         #expect(try await name.request() == "token")
     }
 
-    /// Counts how often it is encoded.
+    /// A value that counts its encodings.
     private struct Counted: Codable, Sendable {
         static let encodings = Locked(0)
 
@@ -97,7 +97,7 @@ struct RepositoryChoiceTests {
         }
     }
 
-    @Test func `CO-46 without a store nothing is kept and nothing is encoded`() async throws {
+    @Test func `CO-46 without a store nothing is saved and nothing is encoded`() async throws {
         let repository = MuxRepository(store: .none)
         let value = Multiplexer<Counted>(cacheKey: "Value", repository: repository) { Counted() }
         let map = MultiplexerMap<Int, Counted>(
@@ -118,7 +118,7 @@ struct RepositoryChoiceTests {
         #expect(value.cachedValue == nil, "a sign-out reaches it nevertheless")
     }
 
-    /// Counts how often it is asked for its name.
+    /// A participant that counts the reads of its domain.
     private final class Named: SessionParticipant {
         static let questions = Locked(0)
         private let name: String
@@ -133,7 +133,7 @@ struct RepositoryChoiceTests {
         func sessionEnded(isTold: Bool) -> @Sendable () -> Void { {} }
     }
 
-    @Test func `CO-17 making many multiplexers with an observer looks at each a few times`() {
+    @Test func `CO-17 the creation of many multiplexers with an observer reads each domain a few times`() {
         let world = World()
         let count = 4_000
         let all = (0..<count).map { Named("Name \($0)") }

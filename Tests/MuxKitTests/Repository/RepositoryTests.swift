@@ -38,7 +38,7 @@ struct RepositoryTests {
         }
         #expect(weakly != nil)
 
-        // Registered without a cache key: it takes part in a sign-out.
+        // A registered multiplexer without a cache key takes part in a sign-out.
         await world.repository.clearAll()
         #expect(weakly?.cachedValue == nil)
         weakly?.unregister()
@@ -57,7 +57,7 @@ struct RepositoryTests {
         #expect(weakly == nil)
     }
 
-    @Test func `RP-02 one with a cache key takes part while alive, registered or not`() async throws {
+    @Test func `RP-02 a multiplexer with a cache key takes part while alive, registered or not`() async throws {
         let executor = OrderedExecutor()
         let world = World(spawn: TaskLauncher(executor: executor))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -80,7 +80,7 @@ struct RepositoryTests {
         #expect(await world.repository.saveAll().saved == 0)
     }
 
-    @Test func `RP-03 only what changed is written, and the report counts it`() async throws {
+    @Test func `RP-03 a save writes only changed values, and the report counts the written values`() async throws {
         let world = World()
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -98,7 +98,7 @@ struct RepositoryTests {
         #expect(third.saved == 0)
     }
 
-    @Test func `RP-03 a value that cannot be encoded is in the report and harms no other`() async throws {
+    @Test func `RP-03 a value that cannot be encoded is reported and does not affect other values`() async throws {
         let world = World()
         let map = MultiplexerMap<String, Double>(cacheKey: "Map", repository: world.repository) { key in
             key == "bad" ? .nan : 1
@@ -114,7 +114,7 @@ struct RepositoryTests {
         #expect(map.cachedValue(key: "bad")?.isNaN == true)
     }
 
-    @Test func `RP-03 what could not be written stays dirty and is written by the next save`() async throws {
+    @Test func `RP-03 a value that failed to save stays dirty and is written by the next save`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -128,7 +128,7 @@ struct RepositoryTests {
         #expect(await world.repository.saveAll().saved == 1)
     }
 
-    @Test func `RP-03 the newest come first, and the budget leaves the rest over`() async throws {
+    @Test func `RP-03 the newest values are saved first, and values beyond the budget are left over`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
@@ -141,7 +141,7 @@ struct RepositoryTests {
 
         let report = await world.repository.saveAll(within: .milliseconds(500))
 
-        // What is being written when the time is up goes on.
+        // A write in progress continues after the limit.
         #expect(report.saved == 256 || report.saved == 512)
         #expect(report.saved + report.leftOver == 600)
         #expect(report.leftOverNames.last == MuxStoreKey(domain: "Map", key: "0"))
@@ -150,7 +150,7 @@ struct RepositoryTests {
         #expect(try await store.load(.init(domain: "Map", key: "0")) != nil)
     }
 
-    @Test func `RP-03 a value that changes during a save is saved by the next one`() async throws {
+    @Test func `RP-03 a value that changes during a save is saved by the next save`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -163,7 +163,7 @@ struct RepositoryTests {
         #expect(try await store.load(.init(domain: "Number"))?.payload == Data("2".utf8))
     }
 
-    /// A value that lets a test do something while it is encoded.
+    /// A value that runs a closure of the test during its encoding.
     private struct Watched: Codable, Sendable {
         static let whileEncoding = Locked<@Sendable () -> Void>({})
         var number: Int
@@ -178,7 +178,7 @@ struct RepositoryTests {
         }
     }
 
-    @Test func `RP-03 a value that is replaced while it is encoded is left over, not written`() async throws {
+    @Test func `RP-03 a value that is replaced during its encoding is left over, not written`() async throws {
         let world = World()
         let value = Multiplexer<Watched>(cacheKey: "Value", repository: world.repository) { Watched(1) }
         _ = try await value.request()
@@ -195,7 +195,7 @@ struct RepositoryTests {
         #expect(try await world.store.load(.init(domain: "Value"))?.payload == Data("2".utf8))
     }
 
-    @Test func `RP-03 a save that began before clear leaves nothing behind it`() async throws {
+    @Test func `RP-03 a save that began before a clear leaves no entry after the clear`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -252,7 +252,7 @@ struct RepositoryTests {
         #expect(try await again.request() == 2)
     }
 
-    @Test func `DK-06 what was loaded from disk keeps its age when it is saved again`() async throws {
+    @Test func `DK-06 an entry from disk keeps its age when the entry is saved again`() async throws {
         let world = World()
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
         _ = try await map.request(key: 1)
@@ -266,7 +266,7 @@ struct RepositoryTests {
         #expect(stored.fetchedAt == World.start)
     }
 
-    @Test func `DK-06 an entry of another schema or another type is a miss`() async throws {
+    @Test func `DK-06 an entry of another schema version or another type is a miss`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         _ = try await number.request()
@@ -281,7 +281,7 @@ struct RepositoryTests {
         #expect(try await newer.request() == 2)
     }
 
-    @Test func `DK-06 a disk that cannot be read is a miss`() async throws {
+    @Test func `DK-06 a failed load from disk is a miss`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -291,7 +291,7 @@ struct RepositoryTests {
         #expect(world.events.count(of: .loadFailed) == 1)
     }
 
-    @Test func `RP-01 DK-07 a repository keeps its folder within a number of bytes`() async throws {
+    @Test func `RP-01 DK-07 a repository keeps its folder within the byte limit`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let repository = MuxRepository(directory: folder.url, byteLimit: 20_000, durability: .relaxed)

@@ -15,7 +15,9 @@ struct SaveBudgetTests {
         self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
     }
 
-    @Test func `CO-45 a save returns at its limit, says what is not saved, and the rest goes on`() async throws {
+    @Test func `CO-45 a save returns at its limit, reports unsaved values, and continues in the background`()
+        async throws
+    {
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
         for key in 0..<300 {
             map.store(key, key: key)
@@ -24,7 +26,7 @@ struct SaveBudgetTests {
         let save = Task { await self.world.repository.saveAll(within: .seconds(1)) }
         await self.gate.waitForCall(1)
         self.gate.open(1)
-        await self.gate.waitForCall(2)  // the newest 256 are saved; the store takes its time with the rest
+        await self.gate.waitForCall(2)  // The newest 256 values are saved.
         await self.world.clock.waitForSleepers(1)
 
         self.world.clock.advance(by: .seconds(1))
@@ -39,7 +41,7 @@ struct SaveBudgetTests {
         #expect(next.unchanged == 300 && next.isComplete, "what was under way went on")
     }
 
-    @Test func `CO-45 a save that waits for another one returns at its limit, and the next one takes up the rest`()
+    @Test func `CO-45 a save behind another save returns at its limit, and the next save writes the rest`()
         async throws
     {
         let one = Multiplexer<Int>(cacheKey: "One", repository: self.world.repository) { 1 }
@@ -62,7 +64,7 @@ struct SaveBudgetTests {
         #expect(next.saved == 1 && next.unchanged == 1)
     }
 
-    @Test func `CO-45 a save that is done before its limit leaves nothing behind`() async throws {
+    @Test func `CO-45 a save that ends before its limit leaves no timer`() async throws {
         self.gate.openForGood(returning: ())
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
         number.store(1)
@@ -70,11 +72,11 @@ struct SaveBudgetTests {
         let report = await self.world.repository.saveAll(within: .seconds(1))
 
         #expect(report.saved == 1 && report.isComplete)
-        // The timer is told to end, and one that stayed would be found by the limit of the suite.
+        // The timer ends asynchronously. A remaining timer would exceed the time limit of the suite.
         while self.world.clock.sleeperCount > 0 { await Task.yield() }
     }
 
-    @Test func `CO-45 a limit of no time saves nothing and says so`() async throws {
+    @Test func `CO-45 a limit of zero saves nothing and reports the unsaved values`() async throws {
         self.gate.openForGood(returning: ())
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
         number.store(1)

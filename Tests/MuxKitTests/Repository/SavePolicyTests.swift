@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct SavePolicyTests {
-    @Test func `RP-08 values are saved by themselves a while after they came, together`() async throws {
+    @Test func `RP-08 values are saved together and automatically after the debounce`() async throws {
         let clock = VirtualClock()
         let store = UnreliableStore()
         let saved = Gate<Void>()
@@ -22,13 +22,13 @@ struct SavePolicyTests {
             #expect(saved.callCount == round - 1)
             clock.advance(by: .seconds(5))
             await saved.waitForCall(round)
-            // The save is in the lane: whatever comes after it there finds it done.
+            // The automatic save is in the lane. This save runs after the automatic save.
             #expect(await map.save().unchanged == 2 * round)
             #expect(saved.callCount == round, "one save for both")
         }
     }
 
-    @Test func `RP-08 a fetched value is saved by itself`() async throws {
+    @Test func `RP-08 a fetched value is saved automatically`() async throws {
         let store = UnreliableStore()
         let saved = Gate<Void>()
         saved.openForGood(returning: ())
@@ -40,7 +40,7 @@ struct SavePolicyTests {
         #expect(await number.save().unchanged == 1)
     }
 
-    /// With no watch of deadlines, which sleeps, too: only the save is waited for.
+    /// Without a fetch time-out, so that the save's debounce is the only sleeper of the clock.
     private static let untimed = MuxPolicy(fetchTimeout: .longest)
 
     @Test func `DS-04 values of multiplexers that are released before the save are saved`() async throws {
@@ -74,7 +74,7 @@ struct SavePolicyTests {
         clock.advance(by: .seconds(5))
         await saved.waitForCall(1)
 
-        // The save releases what it has kept, and with that the repository.
+        // After the save, no multiplexer, map or repository is retained.
         let left = await settledOccupancy { (0, objects.withLock { $0.count { $0.object != nil } }, 0) }
         #expect(left.tasks == 0)
         let next = MuxRepository(store: store)
@@ -86,7 +86,7 @@ struct SavePolicyTests {
         }
     }
 
-    @Test func `DS-04 what could not be written is kept for the next save`() async throws {
+    @Test func `DS-04 a released multiplexer's value that failed to save is kept for the next save`() async throws {
         let (clock, store) = (VirtualClock(), UnreliableStore())
         let saves = Gate<Void>()
         saves.openForGood(returning: ())
@@ -102,14 +102,14 @@ struct SavePolicyTests {
         await clock.waitForSleepers(1)
         clock.advance(by: .seconds(5))
         await saves.waitForCall(1)
-        // In the lane, behind the save that fails.
+        // This save runs in the lane behind the failing save.
         #expect(await repository.saveAll().failed.count == 1)
         store.failsSaves.withLock { $0 = false }
 
         #expect(await repository.saveAll().saved == 1)
     }
 
-    @Test func `DS-04 a sign-out before the save leaves nothing to write`() async throws {
+    @Test func `DS-04 a sign-out before the save leaves no value to write`() async throws {
         let (clock, store) = (VirtualClock(), MemoryStore())
         let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
         let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
@@ -134,7 +134,7 @@ struct SavePolicyTests {
         init(_ object: any AnyObject & Sendable) { self.object = object }
     }
 
-    @Test func `RP-08 by default nothing is saved unasked`() async throws {
+    @Test func `RP-08 by default no value is saved automatically`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         _ = try await number.request()
@@ -142,7 +142,7 @@ struct SavePolicyTests {
         #expect(try await world.store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test func `RP-08 a value that was refused is no reason to save`() async throws {
+    @Test func `RP-08 a refused conditional store schedules no save`() async throws {
         let executor = OrderedExecutor()
         let clock = VirtualClock()
         let repository = MuxRepository(
@@ -172,7 +172,7 @@ struct SavePolicyTests {
     }
 
     @Test(arguments: [MuxRepository.SavePolicy.enteringBackground, .afterFetch(debounce: .seconds(1_000)), .explicit])
-    func `RP-08 values are saved when the app enters the background, if that is the policy`(
+    func `RP-08 values are saved when the app enters the background, unless the policy is explicit`(
         policy: MuxRepository.SavePolicy
     ) async throws {
         let background = Notification.Name("MuxKitTests.background.\(UUID())")
@@ -206,7 +206,7 @@ struct SavePolicyTests {
         clock.advance(by: .seconds(1_000))
     }
 
-    @Test func `RP-08 who watches for the background is not called when it is gone`() {
+    @Test func `RP-08 a deallocated observer of background notifications is not called`() {
         let name = Notification.Name("MuxKitTests.background.\(UUID())")
         let calls = Locked(0)
         do {

@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct SaveRepairTests {
-    @Test func `RP-03 a negative time to live harms no other entry`() async throws {
+    @Test func `RP-03 a negative time to live does not affect other entries`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let repository = MuxRepository(directory: folder.url, durability: .relaxed)
@@ -22,7 +22,7 @@ struct SaveRepairTests {
         #expect(report.isComplete)
     }
 
-    @Test func `RP-03 a key that the store cannot keep is in the report and harms no other entry`() async throws {
+    @Test func `RP-03 a key that the store cannot keep is reported and does not affect other entries`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let repository = MuxRepository(directory: folder.url, durability: .relaxed)
@@ -37,7 +37,7 @@ struct SaveRepairTests {
         #expect(report.failed.map(\.name) == [MuxStoreKey(domain: "Map", key: long)])
     }
 
-    @Test func `RP-03 what a late removal takes with it is saved again`() async throws {
+    @Test func `RP-03 an entry that a late removal deletes is saved again`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
@@ -56,7 +56,7 @@ struct SaveRepairTests {
         #expect(try await store.load(.init(domain: "Map", key: "a")) != nil)
     }
 
-    @Test func `RP-03 a removal that fails again is in the report`() async throws {
+    @Test func `RP-03 a removal that fails again is reported`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -93,7 +93,7 @@ struct SaveRepairTests {
         #expect(await quick.value.leftOverNames.contains(MuxStoreKey(domain: "Other")))
     }
 
-    @Test func `RP-03 a removal that failed does not take what was saved since`() async throws {
+    @Test func `RP-03 the retry of a failed removal does not delete an entry that was saved later`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -112,7 +112,7 @@ struct SaveRepairTests {
         #expect(try await store.load(.init(domain: "Number"))?.payload == Data("5".utf8))
     }
 
-    @Test func `RP-03 what a fetch renewed while it was being written is written again`() async throws {
+    @Test func `RP-03 a value that a fetch renewed during its write is written again`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let gate = Gate<Void>()
@@ -131,7 +131,7 @@ struct SaveRepairTests {
         #expect(await number.save().saved == 1)
     }
 
-    @Test func `RP-03 what was saved and left memory during a failed fetch is not saved again`() async throws {
+    @Test func `RP-03 a value that was saved and left memory during a failed fetch is not saved again`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let map = MultiplexerMap<Int, Int>(

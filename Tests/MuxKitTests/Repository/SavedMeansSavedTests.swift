@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a report of a save says is what a process that starts afterwards finds.
+/// The report of a save agrees with the entries that a new process reads.
 @Suite(.standard)
 struct SavedMeansSavedTests {
-    /// The keys of `Map` that a process finds on disk which starts now.
+    /// The keys of `Map` that a new process reads from disk.
     private func onDisk(_ scratch: Scratch, _ keys: [Int]) async -> Set<Int> {
         let fresh = MuxRepository(store: scratch.store())
         let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: fresh) { _ in "fetched" }
@@ -16,7 +16,7 @@ struct SavedMeansSavedTests {
         return found
     }
 
-    @Test func `CO-13 an entry that is too large for the folder is reported, is not clean, and stops no other`() async {
+    @Test func `CO-13 an entry too large for the folder is reported, stays unsaved and stops no other`() async {
         let scratch = Scratch()
         let repository = MuxRepository(store: scratch.store(byteLimit: 20_000), durability: .relaxed)
         let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: repository) { "\($0)" }
@@ -34,7 +34,7 @@ struct SavedMeansSavedTests {
     }
 
     @Test(arguments: [Duration?.none, .seconds(60)])
-    func `CO-13 of two multiplexers with one cacheKey the newer value is saved and the other reported`(
+    func `CO-13 of two values with the same cacheKey the newer is saved and the older is reported`(
         limit: Duration?
     ) async throws {
         let clock = VirtualClock()
@@ -56,7 +56,7 @@ struct SavedMeansSavedTests {
         #expect(await repository.saveAll().unchanged == 1)
     }
 
-    @Test func `CO-13 of two multiplexers with one cacheKey the older value stays where the newer one fails`()
+    @Test func `CO-13 of two values with the same cacheKey the older stays if the newer fails to save`()
         async throws
     {
         let clock = VirtualClock()
@@ -75,7 +75,7 @@ struct SavedMeansSavedTests {
     }
 
     @Test(arguments: [0, 12])
-    func `CO-13 what the same save evicts is not counted as saved but reported`(before: Int) async {
+    func `CO-13 an entry that the same save evicts is not counted as saved but reported`(before: Int) async {
         let scratch = Scratch()
         let repository = MuxRepository(store: scratch.store(byteLimit: 20_000), durability: .relaxed)
         let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: repository) { "\($0)" }
@@ -93,7 +93,7 @@ struct SavedMeansSavedTests {
         #expect(report.saved > 0 && (before > 0 || report.saved < count))
     }
 
-    @Test func `CO-13 what a sibling's sign-out drops during the save is not counted as saved`() async throws {
+    @Test func `CO-13 an entry that a sibling's sign-out drops during the save is not counted as saved`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -114,7 +114,7 @@ struct SavedMeansSavedTests {
 
     // MARK: - One bad entry
 
-    /// A value that one of the steps to the disk refuses.
+    /// A value whose text may make a step of a save fail.
     private struct Picky: Codable, Sendable {
         struct Refused: Error {}
 
@@ -142,7 +142,7 @@ struct SavedMeansSavedTests {
     }
 
     @Test(arguments: FailureRecord.allCases)
-    func `CO-14 one bad entry of eleven stops none of the others, in every store`(failureRecord: FailureRecord)
+    func `CO-14 one bad entry of eleven stops no other entry, in every store`(failureRecord: FailureRecord)
         async throws
     {
         let scratch = Scratch()
@@ -196,7 +196,7 @@ struct SavedMeansSavedTests {
         for key in 0..<2_000 {
             _ = try await map.request(key: key)
             executor.settle()
-            await map.clear(key: -1)  // what is in the lane is over after this
+            await map.clear(key: -1)  // waits for the earlier operations of the lane
             executor.settle()
         }
         #expect((0..<2_000).count { map.cachedValue(key: $0) != nil } <= 100)
@@ -205,7 +205,7 @@ struct SavedMeansSavedTests {
         #expect(await map.save().letGo == lost)
     }
 
-    @Test func `CO-14 many bad entries among many good ones cost few calls and stop none`() async throws {
+    @Test func `CO-14 many bad entries among many good entries cost few calls and stop no good entry`() async throws {
         let store = PickyStore { ($0.name.key.flatMap { Int($0) } ?? 0) % 97 == 5 }
         let world = World(store: store)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
@@ -217,7 +217,7 @@ struct SavedMeansSavedTests {
         #expect(store.calls.withLock { $0 } < 300)
     }
 
-    @Test func `CO-14 a store that refuses everything is not asked for each of a thousand entries`() async throws {
+    @Test func `CO-14 a store that refuses all of a thousand entries gets few calls`() async throws {
         let store = PickyStore { _ in true }
         let world = World(store: store)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
@@ -229,7 +229,7 @@ struct SavedMeansSavedTests {
         #expect(store.calls.withLock { $0 } < 100)
     }
 
-    @Test func `CO-14 an entry that cannot be read keeps no other value that was stored by hand from being saved`()
+    @Test func `CO-14 an unreadable entry does not prevent the save of other explicitly stored values`()
         async throws
     {
         let store = UnreliableStore()
@@ -252,14 +252,14 @@ struct SavedMeansSavedTests {
         #expect(await world.repository.saveAll().saved == 1)
     }
 
-    @Test func `CO-14 a limit below zero is zero`() async {
+    @Test func `CO-14 a byte limit below zero is zero`() async {
         let repository = MuxRepository(store: JournalStore(directory: Scratch().root, byteLimit: .min))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
         number.store(1)
         #expect(await repository.saveAll().failed.count == 1)
     }
 
-    @Test func `CO-14 an owed removal that can never succeed is given up`() async throws {
+    @Test func `CO-14 a pending removal that can never succeed is abandoned`() async throws {
         let scratch = Scratch()
         let repository = MuxRepository(store: scratch.store(), durability: .relaxed)
         let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: repository) { $0.utf8.count }
@@ -276,7 +276,7 @@ struct SavedMeansSavedTests {
         #expect(await repository.saveAll().isComplete)
     }
 
-    @Test func `CO-14 an owed removal that fails alone stops no other and is reported once if it never succeeds`()
+    @Test func `CO-14 a pending removal that always fails stops no other removal and is reported once`()
         async throws
     {
         let store = PickyStore { $0.name.key == "bad" }
@@ -297,7 +297,7 @@ struct SavedMeansSavedTests {
     }
 }
 
-/// A store of a user's own that fails as a whole for one entry that it cannot keep.
+/// A custom store that fails an entire save or removal because of a single refused entry.
 private struct PickyStore: MuxStore {
     struct Refused: Error {}
 

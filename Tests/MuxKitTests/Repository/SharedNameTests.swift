@@ -15,7 +15,8 @@ struct SharedNameTests {
     }
 
     @Test(arguments: [true, false])
-    func `RP-06 of two values with one name the newer one ends on disk`(isOtherNewer: Bool) async throws {
+    func `RP-06 of two values with the same cacheKey the newer is on disk after a save`(isOtherNewer: Bool) async throws
+    {
         let (older, newer) = isOtherNewer ? (self.one, self.other) : (self.other, self.one)
         older.store(1)
         self.world.clock.advance(by: .seconds(10))
@@ -30,7 +31,7 @@ struct SharedNameTests {
         #expect(await again.loadCachedValue() == 2)
     }
 
-    @Test func `RP-06 what one has cleared the other does not bring back`() async throws {
+    @Test func `RP-06 a cleared value does not return from a multiplexer with the same cacheKey`() async throws {
         _ = try await self.other.request()
 
         await self.one.clear()
@@ -39,7 +40,9 @@ struct SharedNameTests {
         #expect(try await self.one.request() == 1)
     }
 
-    @Test func `RP-06 what one has cleared from disk is not unchanged for the other`() async throws {
+    @Test func `RP-06 a value cleared from disk is not unchanged for a multiplexer with the same cacheKey`()
+        async throws
+    {
         self.other.store(2)
         await self.other.save()
 
@@ -49,7 +52,7 @@ struct SharedNameTests {
         #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test func `RP-06 what one map has cleared the other does not bring back`() async throws {
+    @Test func `RP-06 a cleared value does not return from a map with the same cacheKey`() async throws {
         let one = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
         let other = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { -$0 }
         for key in 1...3 { _ = try await other.request(key: key) }
@@ -61,7 +64,7 @@ struct SharedNameTests {
         #expect(other.cachedValue(key: 2) == nil)
     }
 
-    @Test func `RP-06 what one has cleared the flight of another does not bring back`() async throws {
+    @Test func `RP-06 a cleared value does not return from a flight of another multiplexer`() async throws {
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(cacheKey: "Gated", repository: self.world.repository) { try await gate.pass() }
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { _ in
@@ -80,7 +83,7 @@ struct SharedNameTests {
         #expect(await self.world.repository.saveAll().saved == 0)
     }
 
-    @Test func `RP-06 what one has cleared stays where another has another name`() async throws {
+    @Test func `RP-06 a clear does not affect the values of a map with another cacheKey`() async throws {
         let one = MultiplexerMap<Int, Int>(cacheKey: "One", repository: self.world.repository) { $0 }
         let other = MultiplexerMap<Int, Int>(cacheKey: "Other", repository: self.world.repository) { $0 }
         for key in 1...2 { other.store(key, key: key) }

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Two repositories on one folder stand for two processes, an app and its widget.
+/// Two repositories with a common folder simulate two processes, an app and its widget.
 @Suite(.standard)
 struct SiblingSessionTests {
     private let scratch = Scratch()
@@ -17,13 +17,13 @@ struct SiblingSessionTests {
         self.number = Multiplexer(cacheKey: "Number", repository: self.app) { 1 }
     }
 
-    /// What a process that starts now finds on disk.
+    /// The value that a new process reads from disk.
     private func onDisk() async -> Int? {
         let fresh = MuxRepository(store: self.scratch.store())
         return await Multiplexer<Int>(cacheKey: "Number", repository: fresh) { 3 }.loadCachedValue()
     }
 
-    @Test func `RP-04 a value of the session that a sibling ended is not written into the next one`() async throws {
+    @Test func `RP-04 a value of a session that a sibling ended is not written into the next session`() async throws {
         _ = try await self.number.request()
 
         await self.widget.clearAll()
@@ -33,7 +33,7 @@ struct SiblingSessionTests {
         #expect(self.number.cachedValue == nil)
     }
 
-    @Test func `DK-10 after a sign-out by a sibling saved means saved`() async throws {
+    @Test func `DK-10 a value that is saved after a sibling's sign-out is on disk`() async throws {
         _ = try await self.number.request()
         await self.app.saveAll()
         await self.widget.clearAll()

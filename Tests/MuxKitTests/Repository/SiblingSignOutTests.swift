@@ -4,12 +4,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Sign-outs of other processes: two repositories on one folder stand for them where one process is enough to see it.
+/// Sign-outs by other processes.
+///
+/// Two repositories with a common folder simulate two processes.
 @Suite(.standard)
 struct SiblingSignOutTests {
     private let scratch = Scratch()
 
-    /// The values of one process, which is signed in as a user.
+    /// The values of a process with a signed-in user.
     private struct App: Sendable {
         let repository: MuxRepository
         let user: Locked<String>
@@ -35,7 +37,7 @@ struct SiblingSignOutTests {
         func end() { self.drafts.unregister() }
     }
 
-    /// A signs out, another user signs in, and A saves that user's values.
+    /// Signs `app` out, signs `user` in, and saves the user's values.
     private func becomes(_ user: String, _ app: App) async throws {
         await app.repository.clearAll()
         app.user.withLock { $0 = user }
@@ -44,14 +46,14 @@ struct SiblingSignOutTests {
         #expect(await app.repository.saveAll().saved == 2)
     }
 
-    @Test func `CO-07 a request that looks at the disk ends a session that another process has ended`() async throws {
+    @Test func `CO-07 a request that reads the disk ends a session that another process has ended`() async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }
         #expect(try await b.profile.request() == "alice")
         #expect(try await b.drafts.request() == "alice")
         try await self.becomes("bob", a)
 
-        // Settings are on disk, as bob's: they are not to be had beside alice's profile.
+        // Bob's settings are on disk. A request must not return bob's settings beside alice's profile.
         await #expect(throws: MuxError.sessionEnded) { try await b.settings.request() }
 
         #expect(b.profile.cachedValue == nil)
@@ -62,7 +64,7 @@ struct SiblingSignOutTests {
     }
 
     @Test(arguments: [true, false])
-    func `CO-07 no value of the next session is read beside those of the one before`(loads: Bool) async throws {
+    func `CO-07 no value of the next session is read beside values of the previous session`(loads: Bool) async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }
         #expect(try await b.profile.request() == "alice")
@@ -80,7 +82,8 @@ struct SiblingSignOutTests {
         defer { a.end() }
         #expect(try await a.profile.request() == "alice")
         #expect(await a.repository.saveAll().saved == 1)
-        // This process does not know its session yet; the other one signs out between the entry and the session's number.
+        // This process has not read its session epoch yet. The other process signs out after the load of the
+        // entry and before the read of the epoch.
         let b = App(store, user: "bob")
         defer { b.end() }
         store.afterLoad.withLock { $0 = { try? await store.raiseSessionEpoch(to: 1) } }
@@ -89,7 +92,7 @@ struct SiblingSignOutTests {
         #expect(b.fetches.withLock { $0 } == 1)
     }
 
-    @Test func `CO-07 a request for what nobody has saved notices a sign-out, too`() async throws {
+    @Test func `CO-07 a request for an unsaved value detects a sign-out, too`() async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }
         #expect(try await b.profile.request() == "alice")
@@ -100,7 +103,7 @@ struct SiblingSignOutTests {
         #expect(b.profile.cachedValue == nil)
     }
 
-    @Test func `CO-07 a renewal of what is in memory notices a sign-out, too`() async throws {
+    @Test func `CO-07 a renewal of a value in memory detects a sign-out, too`() async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }
         #expect(try await b.profile.request() == "alice")
@@ -126,7 +129,7 @@ struct SiblingSignOutTests {
 
         #expect(b.profile.cachedValue == nil)
         #expect(b.drafts.cachedValue == nil)
-        // And it goes on watching.
+        // The store continues to watch the folder.
         #expect(try await b.profile.request() == "alice")
         await a.repository.clearAll()
         await events.wait(for: .sessionEnded, count: 6)
@@ -134,7 +137,7 @@ struct SiblingSignOutTests {
     }
 
     @Test(arguments: [true, false])
-    func `CO-08 a process that has read nothing yet takes part in a sign-out`(isFolderThere: Bool) async throws {
+    func `CO-08 a process takes part in a sign-out before its first read`(isFolderThere: Bool) async throws {
         let a = App(self.scratch.store(), user: "alice")
         defer { a.end() }
         if isFolderThere { try await self.becomes("alice", a) }
@@ -153,10 +156,10 @@ struct SiblingSignOutTests {
         #expect(await fresh.profile.loadCachedValue() == nil)
     }
 
-    @Test func `CO-08 a sign-out elsewhere at any step of a save leaves nothing of the session`() async throws {
+    @Test func `CO-08 another process's sign-out at any step of a save leaves no value of the session`() async throws {
         let signOuts = Locked(0)
         var step = 0
-        // Until a save has no further step at which it could happen.
+        // The loop ends after the last step of a save.
         while step == signOuts.withLock({ $0 }) {
             step += 1
             let (base, hook) = (MemoryStore(), StepHook())
@@ -185,7 +188,7 @@ struct SiblingSignOutTests {
         #expect(step > 6)
     }
 
-    @Test func `CO-08 without a sign-out what was stored before anything was read is saved`() async throws {
+    @Test func `CO-08 without a sign-out a value that was stored before the first read is saved`() async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }
         b.profile.store("alice, by hand")
@@ -199,10 +202,10 @@ struct SiblingSignOutTests {
 }
 
 #if compiler(>=6.3) && (os(macOS) || os(Linux))
-/// The same with processes that are ones.
+/// Sign-outs between real processes.
 @Suite(.standard)
 struct ProcessSignOutTests {
-    @Test(.ownThreads) func `CO-07 CO-08 another process's sign-out is noticed by a process that runs`() async throws {
+    @Test(.ownThreads) func `CO-07 CO-08 a running process detects another process's sign-out`() async throws {
         let scratch = Scratch(isInspected: false)
         let (hasValues, isSignedOut) = (Gate<Void>(), Gate<Void>())
         let server = LoopbackServer { request in

@@ -4,17 +4,19 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Something happens at every await of a sign-out: whatever it is, nothing of the session is served or saved afterwards.
+/// Runs an operation at each step of a sign-out.
+///
+/// Afterwards no value of the session is served or saved.
 @Suite(.standard)
 struct SignOutExplorerTests {
-    /// What happens at one step of a sign-out.
+    /// The operation at a step of a sign-out.
     enum Interjection: CaseIterable, Sendable {
         case makeAndRequest, makeAndStore, makeAndRequestMap, requestWhatIsThere, storeWhatIsThere
         case registerWhatHasAValue, makeRegisteredAndRequest, requestThatEndsLater, save, requestThroughRunner
         case makePlainAndRequest, makePlainAndStore, requestPlain, storePlain, requestPlainThatEndsLater
     }
 
-    /// One user's session and what takes part in it.
+    /// A user's session and its participants.
     private final class Session: Sendable {
         let hook = StepHook()
         let base = MemoryStore()
@@ -24,7 +26,7 @@ struct SignOutExplorerTests {
         let runner: OAuthDependentRunner<String, String>
         let user = Locked("alice")
         let gate = Gate<Void>()
-        /// What was made on the way.
+        /// The multiplexers that operations have made during the sign-out.
         let made = Locked<[Multiplexer<String>]>([])
         let maps = Locked<[MultiplexerMap<Int, String>]>([])
         let tasks = Locked<[Task<Void, Never>]>([])
@@ -40,7 +42,7 @@ struct SignOutExplorerTests {
                 repository: repository,
                 refreshAccess: { OAuthRenewal(access: $0) },
                 signIn: {
-                    // Each sign-in is another person's.
+                    // Alice signs in first. All later sign-ins are bob's.
                     let name = signIns.next() == 1 ? "alice" : "bob"
                     return OAuthSignIn(refresh: name, access: name)
                 }
@@ -109,7 +111,7 @@ struct SignOutExplorerTests {
             }
         }
 
-        /// What of alice's is served or saved now.
+        /// A description of each of alice's values that is still served or saved.
         func traces() async throws -> [String] {
             var traces: [String] = []
             self.gate.openForGood(returning: ())
@@ -135,14 +137,14 @@ struct SignOutExplorerTests {
     }
 
     @Test(arguments: Interjection.allCases)
-    func `CO-06 what happens between two steps of a sign-out is signed out, too`(_ what: Interjection) async throws {
+    func `CO-06 an operation between two steps of a sign-out is signed out, too`(_ what: Interjection) async throws {
         var step = 0
         var steps = 1
         while step < steps {
             step += 1
             let session = try await Session()
             session.hook.arm { [step] number in
-                // Nothing that is called on the way is a step.
+                // The operation runs at a single step, and not at its own calls of the store.
                 guard number == step else { return }
                 await session.happens(what)
             }
@@ -159,7 +161,8 @@ struct SignOutExplorerTests {
         #expect(steps >= 8)
     }
 
-    @Test func `CO-06 what is registered after a sign-out has forgotten what it had before`() async throws {
+    @Test func `CO-06 a multiplexer that is registered after a sign-out has no value of the old session`() async throws
+    {
         let world = World()
         let user = Locked("alice")
         let name = Multiplexer<String>(repository: world.repository) { user.withLock { $0 } }
@@ -180,7 +183,7 @@ struct SignOutExplorerTests {
         let repository = MuxRepository(store: store, durability: .relaxed)
         var (made, served, saved) = (0, 0, 0)
         for round in 0..<400 {
-            // As other threads do that show a screen for the first time.
+            // Simulates other threads that show a screen for the first time.
             let screens = (0..<2).map { thread in
                 Task {
                     var globals: [Multiplexer<Int>] = []
@@ -193,7 +196,7 @@ struct SignOutExplorerTests {
                     return globals
                 }
             }
-            // All of them have ended before the sign-out does.
+            // All screens end before the sign-out ends.
             store.beforeRemoval.withLock { $0 = { for screen in screens { _ = await screen.value } } }
 
             await repository.clearAll()

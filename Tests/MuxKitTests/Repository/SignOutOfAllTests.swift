@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A sign-out reaches every multiplexer of its repository, whatever it was made with.
+/// A sign-out reaches every multiplexer of its repository, regardless of the initialiser.
 @Suite(.standard)
 struct SignOutOfAllTests {
     private let user = Locked("alice")
@@ -27,7 +27,7 @@ struct SignOutOfAllTests {
         }
     }
 
-    /// Multiplexers of every initialiser without a `cacheKey`; none is registered.
+    /// Unregistered multiplexers of every initialiser without a `cacheKey`.
     private func probes(_ repository: MuxRepository) -> [Probe] {
         let user = self.user
         let runner = DependentRunner<String> { _ in .updatedDependency("token") }
@@ -70,7 +70,7 @@ struct SignOutOfAllTests {
         }
     }
 
-    @Test func `AC-01 a sign-out ends requests of a multiplexer without a key, and drops what they fetch`() async throws
+    @Test func `AC-01 a sign-out ends requests of a multiplexer without a key, and drops fetched values`() async throws
     {
         let world = World()
         let gate = Gate<String>()
@@ -104,7 +104,7 @@ struct SignOutOfAllTests {
         #expect(after != nil && after??.value == nil)
     }
 
-    @Test func `AC-01 one repository's sign-out leaves the multiplexers of another alone`() async throws {
+    @Test func `AC-01 a repository's sign-out does not affect the multiplexers of another repository`() async throws {
         let (mine, others) = (MuxRepository(store: MemoryStore()), MuxRepository(store: MemoryStore()))
         let (first, second) = (self.probes(mine), self.probes(others))
         for probe in first + second { _ = try await probe.request() }
@@ -115,7 +115,7 @@ struct SignOutOfAllTests {
         #expect(second.allSatisfy { $0.cached() == "alice" })
     }
 
-    @Test func `AC-01 unregistering leaves a multiplexer to the sign-out`() async throws {
+    @Test func `AC-01 a sign-out reaches a multiplexer after its unregistration`() async throws {
         let world = World()
         let name = Multiplexer<String>(repository: world.repository) { "alice" }
         _ = try await name.register().request()
@@ -126,7 +126,7 @@ struct SignOutOfAllTests {
         #expect(name.cachedValue == nil)
     }
 
-    @Test func `AC-01 clearing memory and statistics include every multiplexer`() async throws {
+    @Test func `AC-01 clearMemory and statistics include every multiplexer`() async throws {
         let world = World()
         let probes = self.probes(world.repository)
         for probe in probes { _ = try await probe.request() }
@@ -138,7 +138,7 @@ struct SignOutOfAllTests {
     }
 
     @Test
-    func `AC-01 a sign-out of another process reaches a multiplexer that was filled before the first look at the disk`()
+    func `AC-01 another process's sign-out reaches a multiplexer that was filled before any load`()
         async throws
     {
         let store = MemoryStore()
@@ -148,18 +148,18 @@ struct SignOutOfAllTests {
 
         await other.clearAll()
         let kept = Multiplexer<String>(cacheKey: "Kept", repository: mine) { "bob" }
-        // It finds the end of the session on the way.
+        // The request detects the end of the session.
         _ = try? await kept.request()
 
         #expect(name.cachedValue == nil)
     }
 
-    // MARK: - In every order
+    // MARK: - Random orders of events
 
-    @Test func `AC-01 in no order of events is a value of before a sign-out that has ended served`() async throws {
+    @Test func `AC-01 no order of events serves a value from before a completed sign-out`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
-            // The numbers of sign-outs that have begun, and that have ended.
+            // The numbers of begun and of ended sign-outs.
             let (begun, ended) = (Locked(0), Locked(0))
             @Sendable func pause() async throws {
                 try await schedule.clock.sleep(for: .milliseconds(schedule.draw(0..<4)))
@@ -169,7 +169,7 @@ struct SignOutOfAllTests {
                 try await pause()
                 return session
             }
-            /// A multiplexer without a key that fetches by itself, or through another one.
+            /// A multiplexer without a key that fetches directly or through `base`.
             @Sendable func made() -> Multiplexer<Int> {
                 Multiplexer<Int>(policy: .init(whenAbandoned: .finish), repository: repository) {
                     let session = begun.withLock { $0 }
@@ -211,9 +211,9 @@ struct SignOutOfAllTests {
         }
     }
 
-    // MARK: - Many
+    // MARK: - Many multiplexers
 
-    @Test func `AC-01 making, requesting and dropping many multiplexers leaves nothing`() async throws {
+    @Test func `AC-01 making, requesting and releasing many multiplexers leaks no participants`() async throws {
         let repository = MuxRepository(store: .none)
         let count = repetitions(20_000)
         for number in 0..<count {
@@ -229,13 +229,13 @@ struct SignOutOfAllTests {
         await repository.clearAll()
         #expect(all.allSatisfy { $0.cachedValue == nil })
 
-        // In an order that is neither that of their making nor its reverse.
+        // The order of release is neither the order of creation nor its reverse.
         all.shuffle()
         while !all.isEmpty { all.removeLast(min(all.count, 1_000)) }
         #expect(repository.participantPlaces <= 64)
     }
 
-    @Test func `AC-01 multiplexers that are made and dropped during sign-outs are neither missed nor met again`()
+    @Test func `AC-01 multiplexers that are made and released during sign-outs leak no participants`()
         async throws
     {
         let repository = MuxRepository(store: .none)
@@ -256,7 +256,7 @@ struct SignOutOfAllTests {
         #expect(repository.participantPlaces <= 64)
     }
 
-    // MARK: - The other name
+    // MARK: - The method signOut
 
     @Test func `AC-08 signOut is clearAll`() async throws {
         let store = UnreliableStore()

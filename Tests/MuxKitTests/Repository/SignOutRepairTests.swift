@@ -19,8 +19,7 @@ struct SignOutRepairTests {
         return number
     }
 
-    @Test func `RP-04 the next save finishes a sign-out that failed, though nothing else is to be saved`() async throws
-    {
+    @Test func `RP-04 the next save finishes a failed sign-out, even without unsaved values`() async throws {
         let number = try await self.savedNumber()
         self.store.failsEpochs.withLock { $0 = true }
         self.store.failsRemovals.withLock { $0 = true }
@@ -36,7 +35,7 @@ struct SignOutRepairTests {
         #expect(number.cachedValue == nil)
     }
 
-    @Test func `RP-04 the next save tries the removal of a sign-out again, until it is done`() async throws {
+    @Test func `RP-04 each later save retries the removal of a sign-out until the removal succeeds`() async throws {
         _ = try await self.savedNumber()
         self.store.failsRemovals.withLock { $0 = true }
         #expect(await self.world.repository.clearAll().isComplete == false)
@@ -62,7 +61,7 @@ struct SignOutRepairTests {
         #expect(try await self.store.sessionEpoch() == 1)
     }
 
-    @Test func `RP-04 a sign-out after the last session there is a number for is in the report`() async throws {
+    @Test func `RP-04 a sign-out at the maximum session epoch is reported as a failure`() async throws {
         let number = try await self.savedNumber()
         try await self.store.raiseSessionEpoch(to: .max)
 
@@ -72,7 +71,7 @@ struct SignOutRepairTests {
         #expect(number.cachedValue == nil)
     }
 
-    @Test func `RP-04 a value that was read before a sign-out is not handed out after it`() async throws {
+    @Test func `RP-04 a value that was read before a sign-out is not returned after the sign-out`() async throws {
         let number = Multiplexer<Slow>(cacheKey: "Slow", repository: self.world.repository) { Slow() }
         _ = try await number.request()
         await number.save()
@@ -88,13 +87,13 @@ struct SignOutRepairTests {
     }
 }
 
-/// A value whose decoding takes until a test says so, on a thread that is not of the pool.
+/// A value whose decoding blocks a thread outside the concurrency pool until the test signals.
 private struct Slow: Codable, Sendable, Equatable {
     static let decoding = Tally()
     static let goOn = DispatchSemaphore(value: 0)
 
     var number = 1
-    /// So much is decoded on a thread of Dispatch's.
+    /// Data of this size is decoded on a Dispatch thread.
     var text = String(repeating: "x", count: 20_000)
 
     init() {}

@@ -15,7 +15,7 @@ struct SignOutTests {
         _ = try await secret.request()
         _ = try await map.request(key: 1)
         await repository.saveAll()
-        // One that is gone, and one that this process never touches again.
+        // The entry of a deallocated multiplexer, which this process never uses again.
         do {
             let gone = Multiplexer<String>(cacheKey: "Gone", repository: repository) { "of Alice, gone" }
             _ = try await gone.request()
@@ -34,7 +34,7 @@ struct SignOutTests {
         #expect(try await later.request() == "new")
     }
 
-    @Test func `RP-04 callers who wait get sessionEnded and their fetches are cancelled`() async throws {
+    @Test func `RP-04 waiting callers get sessionEnded and their fetches are cancelled`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
@@ -52,11 +52,11 @@ struct SignOutTests {
         number.unregister()
     }
 
-    @Test func `RP-04 whoever hears that the session is over finds nothing of it anywhere`() async throws {
+    @Test func `RP-04 a caller that gets sessionEnded finds no value of the session in any multiplexer`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let first = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }.register()
-        // The caller hears of it while all these are told.
+        // The crowd lengthens the sign-out between `first` and `last`.
         let crowd = (0..<500).map { number in
             Multiplexer<Int>(cacheKey: "Of the crowd \(number)", repository: world.repository) { number }
         }
@@ -76,7 +76,7 @@ struct SignOutTests {
         first.unregister()
     }
 
-    @Test func `RP-04 a fetch of the old session is never kept, and does not hold up the new one`() async throws {
+    @Test func `RP-04 a fetch of the old session is never kept, and does not delay the new session`() async throws {
         let world = World()
         let gate = Gate<String>()
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) {
@@ -139,7 +139,7 @@ struct SignOutTests {
         #expect(await read.value == nil)
     }
 
-    @Test func `RP-04 a save that is under way does not survive`() async throws {
+    @Test func `RP-04 a sign-out removes the entries of a running save`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { "Alice" }
@@ -157,7 +157,7 @@ struct SignOutTests {
         #expect(try await store.load(.init(domain: "Name")) == nil)
     }
 
-    @Test func `RP-04 an epoch that cannot be raised hides the disk until it is`() async throws {
+    @Test func `RP-04 a failed raise of the session epoch hides the disk until the raise succeeds`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { "Alice" }
@@ -188,7 +188,7 @@ struct SignOutTests {
         }
     }
 
-    @Test func `RP-05 killed in the middle of a sign-out, the next process reads nothing of the old session`()
+    @Test func `RP-05 after a kill during a sign-out the next process reads no value of an ended session`()
         async throws
     {
         let folder = TemporaryFolder()
@@ -206,7 +206,7 @@ struct SignOutTests {
             step += 1
             folder.remove()
             try FileManager.default.copyItem(at: kept.url, to: folder.url)
-            // The file system fails for good at this call, as for a process that is killed there.
+            // From this call on, the file system fails, as for a process that is killed at this call.
             let system = RecordingFileSystem { [step] call, _ in
                 call == step ? .fail(after: 0, POSIXFileSystem.ioError) : nil
             }

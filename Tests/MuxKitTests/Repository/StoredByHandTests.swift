@@ -3,12 +3,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Values that are stored by hand, beside what the disk has.
+/// Explicitly stored values and existing entries on disk.
 @Suite(.standard)
 struct StoredByHandTests {
     private typealias Map = MultiplexerMap<String, Int>
 
-    @Test func `CO-17 what a later version of the program wrote survives a store before any request`() async throws {
+    @Test func `CO-17 an entry of a later program version survives a store before any request`() async throws {
         let world = World()
         let later = MuxPolicy(schemaVersion: 2)
         let map = Map(cacheKey: "Map", policy: later, repository: world.repository) { _ in 1 }
@@ -32,7 +32,8 @@ struct StoredByHandTests {
         #expect(try await (mapAgain.request(key: "a"), numberAgain.request()) == (1, 1))
     }
 
-    @Test func `CO-17 a store that cannot look at the disk is not saved, and is the next time`() async throws {
+    @Test func `CO-17 a stored value is not saved if the disk cannot be read, and is saved the next time`() async throws
+    {
         let store = UnreliableStore()
         let world = World(store: store)
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 0 }
@@ -44,7 +45,7 @@ struct StoredByHandTests {
         #expect(await map.save().saved == 1)
     }
 
-    @Test func `CO-17 a store if unchanged accepts what cacheOnly read from disk`() async throws {
+    @Test func `CO-17 a store if unchanged accepts an entry that cacheOnly read from disk`() async throws {
         let world = World()
         let first = Map(cacheKey: "Map", repository: world.repository) { _ in 1 }
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -63,7 +64,7 @@ struct StoredByHandTests {
         #expect(numberAgain.store(5, ifUnchangedSince: single))
     }
 
-    @Test func `CO-17 what was cleared while cacheOnly read it is not taken for unchanged`() async throws {
+    @Test func `CO-17 an entry that is cleared during a cacheOnly read is not returned`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let first = Map(cacheKey: "Map", repository: world.repository) { _ in 1 }

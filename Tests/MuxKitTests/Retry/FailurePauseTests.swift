@@ -7,7 +7,9 @@ import Testing
 struct FailurePauseTests {
     private let start = Moment(nanoseconds: 5_000_000_000)
 
-    /// The pauses after failures in a row, each of which follows at the end of the pause before.
+    /// The pauses after consecutive failures.
+    ///
+    /// Each failure follows at the end of the previous pause.
     private func pauses(_ count: Int, first: Duration, retryAfter: Duration? = nil) -> [Duration] {
         var pause = FailurePause()
         var now = self.start
@@ -26,7 +28,7 @@ struct FailurePauseTests {
         #expect(self.pauses(3, first: .seconds(90)) == [.seconds(90), .seconds(90), .seconds(90)])
     }
 
-    @Test func `WR-07 a pause is at least the server's Retry-After, and at most an hour of it`() {
+    @Test func `WR-07 a pause is at least the server's Retry-After, limited to an hour`() {
         #expect(self.pauses(2, first: .seconds(1), retryAfter: .seconds(60)) == [.seconds(60), .seconds(60)])
         #expect(self.pauses(2, first: .seconds(8), retryAfter: .seconds(9)) == [.seconds(9), .seconds(16)])
         #expect(self.pauses(1, first: .seconds(1), retryAfter: .seconds(1 << 40)) == [.seconds(3600)])
@@ -34,7 +36,7 @@ struct FailurePauseTests {
         #expect(self.pauses(1, first: .seconds(1), retryAfter: .seconds(-5)) == [.seconds(1)])
     }
 
-    @Test func `WR-07 a pause of zero stays zero, and a pause without end traps nothing`() {
+    @Test func `WR-07 a pause of zero stays zero, and an unlimited pause does not trap`() {
         #expect(self.pauses(3, first: .zero) == [.zero, .zero, .zero])
         #expect(self.pauses(3, first: .seconds(-1)) == [.zero, .zero, .zero])
         #expect(self.pauses(1, first: .seconds(Int64.max)) == [.longest])

@@ -18,13 +18,15 @@ struct MultiplexerRetryTests {
         return Multiplexer<Int>(policy: policy, repository: self.world.repository) { try await fetch() }
     }
 
-    /// The time of the fetch and the next wait of the retry: two sleepers.
+    /// Ends the next wait between attempts.
+    ///
+    /// The two sleepers are the fetch time-out and the wait.
     private func passWait() async {
         await self.world.clock.waitForSleepers(2)
         self.world.clock.advanceToNextDeadline()
     }
 
-    @Test func `E01 a fetch that fails twice is one fetch with two retries for all who share it`() async throws {
+    @Test func `E01 a fetch that fails twice is one fetch with two retries for all its waiters`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(Flaky(call: 1)), .failure(Flaky(call: 2)), .value(7)])
         let number = self.number(fetch)
         let callers = (0..<10).map { _ in Task { try await number.request() } }
@@ -44,7 +46,7 @@ struct MultiplexerRetryTests {
         await number.expectAtRest()
     }
 
-    @Test func `E01 callers get what the last attempt threw, and it counts as one failure`() async {
+    @Test func `E01 callers get the error of the last attempt, and the fetch counts as one failure`() async {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { throw Flaky(call: $0) })
         let number = self.number(fetch)
         let caller = Task { try await number.request() }
@@ -59,7 +61,7 @@ struct MultiplexerRetryTests {
         await number.expectAtRest()
     }
 
-    @Test func `E01 what the policy asks of an error it asks of the fetch's own`() async throws {
+    @Test func `E01 isSilenceable gets the error of the fetch's last attempt`() async throws {
         let asked = Locked<[Int]>([])
         let fetch = ScriptedFetch<Int>([.value(1)], thereafter: .computed { throw Flaky(call: $0) })
         let number = self.number(fetch, .immediate(maxAttempts: 2)) { policy in
@@ -76,7 +78,7 @@ struct MultiplexerRetryTests {
         #expect(asked.withLock { $0 } == [3])
     }
 
-    @Test func `E06 a fetch that fails for good is not repeated`() async {
+    @Test func `E06 a fetch with a permanent error is not repeated`() async {
         let fetch = ScriptedFetch<Int>(thereafter: .failure(Advised(.permanent)))
         let number = self.number(fetch)
 
@@ -86,7 +88,7 @@ struct MultiplexerRetryTests {
         #expect(number.statistics.retries == 0)
     }
 
-    @Test func `E01 without a policy nothing is repeated`() async {
+    @Test func `E01 without a retry policy no fetch is repeated`() async {
         let fetch = ScriptedFetch<Int>(thereafter: .failure(Flaky()))
         let number = self.number(fetch, nil)
 
@@ -95,7 +97,7 @@ struct MultiplexerRetryTests {
         #expect(fetch.callCount == 1)
     }
 
-    @Test func `E08 a fetch that nobody waits for any more is not attempted again`() async {
+    @Test func `E08 a fetch without waiters is not attempted again`() async {
         let fetch = ScriptedFetch<Int>(thereafter: .failure(Flaky()))
         let number = self.number(fetch) { $0.whenAbandoned = .cancel(linger: .zero) }
         let caller = Task { try await number.request() }
@@ -109,7 +111,7 @@ struct MultiplexerRetryTests {
         await number.expectAtRest()
     }
 
-    @Test func `E08 the time of a fetch covers its retries`() async {
+    @Test func `E08 the time-out of a fetch covers its retries`() async {
         let fetch = ScriptedFetch<Int>(thereafter: .failure(Flaky()))
         let number = self.number(fetch) { $0.fetchTimeout = .seconds(15) }
         let caller = Task { try await number.request() }
@@ -125,7 +127,7 @@ struct MultiplexerRetryTests {
         await number.expectAtRest()
     }
 
-    @Test func `E08 a fetch that a refresh has passed answers its callers and is not kept`() async throws {
+    @Test func `E08 a fetch that a refresh has fenced returns to its callers and is not kept`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(Flaky()), .value(1), .value(2)])
         let number = self.number(fetch)
         let caller = Task { try await number.request() }
@@ -140,7 +142,7 @@ struct MultiplexerRetryTests {
         #expect(number.statistics.fenceDrops == 1)
     }
 
-    @Test func `E08 a sign out ends the wait between attempts`() async {
+    @Test func `E08 a sign-out ends the wait between attempts`() async {
         let fetch = ScriptedFetch<Int>(thereafter: .failure(Flaky()))
         let policy = MuxPolicy(fetchTimeout: .seconds(1_000), retry: .fixed(.seconds(10), jitter: .none))
         let number = Multiplexer<Int>(cacheKey: "Number", policy: policy, repository: self.world.repository) {
@@ -157,7 +159,7 @@ struct MultiplexerRetryTests {
         await number.expectAtRest()
     }
 
-    @Test func `E04 chance comes from the repository`() async throws {
+    @Test func `E04 the random numbers of jitter come from the repository`() async throws {
         let world = World(random: { 0.25 })
         let fetch = ScriptedFetch<Int>([.failure(Flaky()), .value(7)])
         let policy = MuxPolicy(fetchTimeout: .seconds(1_000), retry: .fixed(.seconds(8)))

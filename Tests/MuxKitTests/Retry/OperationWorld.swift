@@ -3,19 +3,19 @@ import MuxKit
 import MuxTesting
 import Testing
 
-/// How the work of an operation says that it has ended.
+/// The ways in which the work of an operation reports its end.
 enum Manner: CaseIterable, Sendable {
     /// Before the closure returns.
     case synchronous
-    /// Later, from somewhere else.
+    /// After the return of the closure, from another thread.
     case asynchronous
     /// By the end of a Swift task.
     case task
 }
 
-/// An operation whose attempts end as a script says, in one of the manners.
+/// Makes operations whose attempts end according to a script.
 struct OperationWorld: Sendable {
-    /// What one attempt leads to.
+    /// The result of an attempt.
     enum Step: Sendable {
         case value(Int)
         case failure(RetryProvider.Plan)
@@ -71,7 +71,7 @@ struct OperationWorld: Sendable {
         }
     }
 
-    /// Suspends until the operation, which is not in a queue yet, has ended.
+    /// Adds the operation to the queue and suspends until the operation has ended.
     func run(_ operation: Operation) async {
         await withCheckedContinuation { continuation in
             let end = BlockOperation { continuation.resume() }
@@ -80,9 +80,11 @@ struct OperationWorld: Sendable {
         }
     }
 
-    /// Puts the operation in the queue; the result is awaited through the task.
+    /// Adds the operation to the queue.
+    ///
+    /// The returned task ends after the operation.
     func begin(_ operation: Operation) -> Task<Void, Never> { Task { await self.run(operation) } }
 
-    /// How often a line with that end was logged.
+    /// The number of logged lines with the suffix `end`.
     func count(_ end: String) -> Int { self.retry.lines.withLock { $0.count { $0.hasSuffix(end) } } }
 }

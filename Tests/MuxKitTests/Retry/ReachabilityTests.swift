@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A monitor that says what the test says.
+/// A monitor whose state the test sets.
 final class InjectedMonitor: ReachabilityMonitor {
     private struct State: Sendable {
         var isReachable: Bool
@@ -63,7 +63,7 @@ struct ReachabilityTests {
         }
     }
 
-    @Test func `F05 a network that comes back wakes`() async throws {
+    @Test func `F05 the return of the network ends a wait`() async throws {
         let monitor = InjectedMonitor(isReachable: false)
         let caller = self.call(monitor)
         await monitor.waitForWatch()
@@ -78,8 +78,7 @@ struct ReachabilityTests {
         #expect(monitor.watcherCount == 0)
     }
 
-    @Test func `F05 a network that was there all the time wakes nobody, and one that goes and comes does`() async throws
-    {
+    @Test func `F05 a continuously reachable network ends no wait, and a loss and return ends a wait`() async throws {
         let monitor = InjectedMonitor(isReachable: true)
         let caller = self.call(monitor)
         await monitor.waitForWatch()
@@ -96,9 +95,9 @@ struct ReachabilityTests {
         #expect(monitor.stops == 1)
     }
 
-    // MARK: - The system's
+    // MARK: - The system's reachability
 
-    /// What stands in for the system under a ``SystemReachability``.
+    /// A test double for the system below a ``SystemReachability``.
     private struct System: Sendable {
         let changed = Locked<[@Sendable (Bool) -> Void]>([])
         let stops = Locked(0)
@@ -114,7 +113,7 @@ struct ReachabilityTests {
         func tell(_ isReachable: Bool, start: Int = 0) { self.changed.withLock { $0[start] }(isReachable) }
     }
 
-    @Test func `F05 the system is asked once for all who watch, and no longer than somebody does`() {
+    @Test func `F05 all watchers share a single watch of the system, which ends with the last watcher`() {
         let system = System()
         let reachability = system.reachability()
         let (first, second) = (Locked<[Bool]>([]), Locked<[Bool]>([]))
@@ -138,14 +137,14 @@ struct ReachabilityTests {
         #expect(second.withLock { $0 } == [false, true, false])
     }
 
-    @Test func `F05 nobody is told of an older state after a newer one`() {
+    @Test func `F05 no watcher gets an older state after a newer state`() {
         let system = System()
         let reachability = system.reachability()
         let stop = reachability.watch { _ in }
         system.tell(false)
         let seen = Locked<[Bool]>([])
 
-        // The network comes back while a new watcher is being told that it is away.
+        // The network returns while a new watcher receives the unreachable state.
         let stopSecond = reachability.watch { isReachable in
             if !isReachable { system.tell(true) }
             seen.withLock { $0.append(isReachable) }
@@ -157,7 +156,7 @@ struct ReachabilityTests {
         stopSecond()
     }
 
-    @Test func `F05 what an earlier watch of the system tells late is not believed`() {
+    @Test func `F05 a late report of an earlier watch of the system is ignored`() {
         let system = System()
         let reachability = system.reachability()
         reachability.watch { _ in }()
@@ -171,7 +170,7 @@ struct ReachabilityTests {
         stop()
     }
 
-    @Test func `F05 the system here tells the present state, or says that it cannot`() async {
+    @Test func `F05 the system reports the current state on supported platforms, and nothing on others`() async {
         guard SystemReachability.isSupported else {
             _ = SystemReachability.shared.watch { _ in Issue.record("it cannot tell") }
             return
@@ -203,7 +202,7 @@ struct ReachabilityTests {
         ("", "\(nowhere) 40 \(nowhere) 00 \(nowhere) 00000100 00000001 00000000 00000001     eth0", false),
         ("", "\(nowhere) 00 \(nowhere) 00 fd01 00000400 00000002 00000000 nonsense     eth0", false),
     ])
-    func `F05 a default route that is up is a network`(ipv4: String, ipv6: String, expected: Bool) {
+    func `F05 the network is reachable with a default route that is up`(ipv4: String, ipv6: String, expected: Bool) {
         #expect(KernelRoutes.haveDefault(ipv4: ipv4, ipv6: ipv6) == expected)
     }
 }

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The samples of the article "Retrying", as they stand there.
+/// The samples of the article "Retrying", adapted to run as tests.
 @Suite(.standard)
 struct RetryArticleTests {
     private struct Busy: Error {}
@@ -12,13 +12,13 @@ struct RetryArticleTests {
 
     private let calls = Locked(0)
 
-    /// Fails `failures` times in all.
+    /// Fails the first `failures` calls.
     private func fetchPage(failures: Int = 0) async throws -> Page {
         guard self.calls.next() > failures else { throw Busy() }
         return Page()
     }
 
-    @Test func `E09 the samples of the article do what it says`() async throws {
+    @Test func `E09 the samples of the article run as described`() async throws {
         let page = try await retry(.web) { attempt in try await fetchPage() }
         #expect(page == Page())
 
@@ -41,14 +41,14 @@ struct RetryArticleTests {
         #expect(third == Page())
     }
 
-    @Test func `E14 the sample of a classifier retries what it names`() async throws {
+    @Test func `E14 the sample of a classifier retries the classified error`() async throws {
         let page = try await retry(.once, providers: [.when { $0 is Busy }]) { _ in try await fetchPage(failures: 1) }
 
         #expect(page == Page())
         #expect(self.calls.withLock { $0 } == 2)
     }
 
-    @Test func `E01 the sample of the end catches what each attempt met`() async {
+    @Test func `E01 the sample of the final error contains the failure of each attempt`() async {
         do {
             _ = try await retry(.once) { _ in try await fetchPage(failures: 9) }
             Issue.record("no error")

@@ -17,7 +17,7 @@ struct RetryBudgetTests {
         self.world.loop(.immediate(maxAttempts: attempts), on: RetryPolicy.Host(name, budget: budget))
     }
 
-    /// One call of which every attempt fails.
+    /// A call whose attempts all fail.
     private func failingCall(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 1) async -> RetryError? {
         let loop = self.loop(budget, name, attempts: attempts)
         return await retryError { let _: Int = try await loop.run { _ in throw Flaky() } }
@@ -27,7 +27,9 @@ struct RetryBudgetTests {
         try await self.loop(budget, name).run { _ in .output(()) }
     }
 
-    /// How many requests `count` callers make of a dead host, whose first requests all run at the same time.
+    /// The number of requests of `count` callers to a dead host.
+    ///
+    /// All first requests run at the same time.
     private func requests(of count: Int, _ budget: RetryBudget) async -> (
         requests: Int, reasons: [RetryError.Reason: Int]
     ) {
@@ -63,21 +65,21 @@ struct RetryBudgetTests {
         #expect(result.reasons[.budgetExhausted, default: 0] > 900)
     }
 
-    @Test func `E16 a thousand keys of a dead host make no more with the breaker`() async {
+    @Test func `E16 a thousand keys of a dead host make no more requests with the breaker`() async {
         let result = await self.requests(of: 1_000, self.budget())
 
         #expect(result.requests <= 1_100)
         #expect(result.reasons.values.reduce(0, +) == 1_000)
     }
 
-    @Test func `E16 a single caller has its retries without a share`() async {
+    @Test func `E16 a single caller may retry without a share`() async {
         let error = await self.failingCall(self.budget(), attempts: 3)
 
         #expect(error?.reason == .attemptsExhausted)
         #expect(error?.attempts.count == 3)
     }
 
-    @Test func `E16 what was spent is forgotten with time`() async {
+    @Test func `E16 spent retries expire over time`() async {
         let budget = self.budget { $0.failuresToOpen = .max }
         #expect(await self.failingCall(budget, attempts: 100)?.attempts.count == 11, "ten retries, and no more")
         #expect(await self.failingCall(budget, attempts: 100)?.attempts.count == 1)
@@ -89,7 +91,7 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget, attempts: 100)?.attempts.count == 11)
     }
 
-    @Test func `E16 one host's share is not another's`() async {
+    @Test func `E16 each host has a separate share, and host names ignore case`() async {
         let budget = self.budget { $0.failuresToOpen = .max }
         _ = await self.failingCall(budget, "a", attempts: 100)
 
@@ -101,7 +103,7 @@ struct RetryBudgetTests {
         for _ in 0..<20 { _ = await self.failingCall(budget) }
     }
 
-    @Test func `E16 a host that only fails is left alone`() async {
+    @Test func `E16 consecutive failures open the breaker of a host`() async {
         let budget = self.budget()
         for _ in 0..<19 { _ = await self.failingCall(budget) }
         #expect(await self.failingCall(budget)?.reason == .attemptsExhausted, "the twentieth is still a request")
@@ -114,7 +116,7 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget, "other")?.reason == .attemptsExhausted)
     }
 
-    @Test func `E16 a success between failures keeps a host from being left alone`() async throws {
+    @Test func `E16 a success between failures keeps the breaker of a host closed`() async throws {
         let budget = self.budget()
         for _ in 0..<3 {
             for _ in 0..<19 { _ = await self.failingCall(budget) }
@@ -124,7 +126,7 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget)?.reason == .attemptsExhausted)
     }
 
-    @Test func `E16 a probe of a host that was left alone is one request`() async throws {
+    @Test func `E16 a host with an open breaker gets a single request as a probe`() async throws {
         let budget = self.budget()
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
@@ -133,7 +135,7 @@ struct RetryBudgetTests {
 
         let callers = (0..<1_000).map { _ in Task { try await loop.run { _ in .output(try await requests.pass()) } } }
         await requests.waitForCall(1)
-        // All but one end, and that one is held at the gate.
+        // All calls except the probe end. The gate holds the probe.
         let refused = Locked(0)
         let ended = Tally()
         let watch = callers.map { caller in
@@ -154,7 +156,7 @@ struct RetryBudgetTests {
         #expect(try await loop.run { _ in .output(try await requests.pass()) } == 7, "the host is asked again")
     }
 
-    @Test func `E16 a probe that fails leaves the host alone for twice as long, up to a limit`() async {
+    @Test func `E16 a failed probe doubles the pause of the breaker, up to a limit`() async {
         let budget = self.budget { $0.maximumPause = .seconds(15) }
         await self.open(budget)
 
@@ -166,7 +168,7 @@ struct RetryBudgetTests {
         }
     }
 
-    @Test func `E16 a probe that is cancelled leaves its place to the next`() async throws {
+    @Test func `E16 a cancelled probe permits the next probe`() async throws {
         let budget = self.budget()
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
@@ -183,7 +185,7 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget)?.reason == .attemptsExhausted, "it is asked as before")
     }
 
-    @Test func `E16 only trouble that may pass counts against a host`() async {
+    @Test func `E16 only transient errors count against a host`() async {
         let budget = self.budget { $0.failuresToOpen = 2 }
         let loop = self.loop(budget)
         for error in [Advised.status(404) as any Error, BadDependency(), Advised(.permanent)] {
@@ -198,7 +200,7 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget)?.reason == .hostDown)
     }
 
-    @Test func `E16 an answer to an old request closes the breaker, and an old failure does not disturb a probe`() {
+    @Test func `E16 a late response closes the breaker, and a late failure does not affect a probe`() {
         var machine = CircuitBreaker(.init(), at: Moment(nanoseconds: 0))
         func ticket(_ seconds: Int64) -> UInt64? {
             guard case .ask(let ticket) = machine.wanted(isRetry: false, at: self.at(seconds)) else { return nil }
@@ -224,7 +226,7 @@ struct RetryBudgetTests {
 
     private func at(_ seconds: Int64) -> Moment { Moment(nanoseconds: seconds * 1_000_000_000) }
 
-    @Test func `E16 hosts beyond the limit are forgotten, healthy ones first`() async {
+    @Test func `E16 hosts beyond the limit are evicted, healthy hosts first`() async {
         let budget = self.budget { $0.maximumHosts = 8 }
         await self.open(budget)
         for number in 0..<100 { try? await self.succeedingCall(budget, "host \(number)") }
@@ -234,7 +236,7 @@ struct RetryBudgetTests {
     }
 
     @Test(arguments: [Double.nan, -1, .infinity])
-    func `E16 a share that is no number does not trap`(share: Double) async {
+    func `E16 an invalid share does not trap`(share: Double) async {
         let budget = self.budget {
             $0.share = share
             $0.minimumRetries = -5
@@ -250,7 +252,7 @@ struct RetryBudgetTests {
         #expect(budget.hostCount == 1)
     }
 
-    @Test func `F06 a success on the same host wakes, and one on another host does not`() async throws {
+    @Test func `F06 a success on the same host ends a wait, and a success on another host does not`() async throws {
         let budget = self.budget { $0.minimumRetries = 100 }
         let (a, b) = (RetryPolicy.Host("a", budget: budget), RetryPolicy.Host("b", budget: budget))
         func parked(on host: RetryPolicy.Host) -> (Task<Duration, any Error>, CountingHelper) {
@@ -281,7 +283,7 @@ struct RetryBudgetTests {
         #expect(try await callerB.value == .seconds(103))
     }
 
-    @Test func `CO-39 a probe that never ends does not keep a host shut`() async throws {
+    @Test func `CO-39 a probe that never ends does not keep the breaker open`() async throws {
         let budget = self.budget { $0.probeLimit = .seconds(7) }
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
@@ -305,7 +307,7 @@ struct RetryBudgetTests {
         #expect(try await second.value == 7)
     }
 
-    @Test func `CO-39 the failure of a probe whose time is over says nothing about the next one`() async throws {
+    @Test func `CO-39 the failure of an expired probe does not affect the next probe`() async throws {
         let budget = self.budget()
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
@@ -327,7 +329,7 @@ struct RetryBudgetTests {
     }
 
     @Test(arguments: [Duration.zero, .seconds(-1), .seconds(Int64.max)])
-    func `CO-39 no limit of a probe traps`(limit: Duration) async {
+    func `CO-39 no value of the probe limit traps`(limit: Duration) async {
         let budget = self.budget { $0.probeLimit = limit }
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
@@ -336,7 +338,7 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget)?.reason == .hostDown)
     }
 
-    @Test func `PT-01 first attempts of long ago permit no retries`() {
+    @Test func `PT-01 first attempts of long ago permit no additional retries`() {
         let clock = VirtualClock()
         let time = TimeSource(clock)
         let options = RetryBudget.Limits()

@@ -10,7 +10,7 @@ struct RetryDelayTests {
         (1...count).map { policy.delay(beforeAttempt: $0).secondsValue }
     }
 
-    @Test func `E02 delays are none, fixed, linear or exponential`() {
+    @Test func `E02 delays are zero, fixed, linear or exponential`() {
         #expect(self.seconds(.immediate(maxAttempts: 9), 3) == [0, 0, 0])
         #expect(self.seconds(.fixed(.seconds(10)), 3) == [10, 10, 10])
         #expect(self.seconds(.linear(step: .seconds(10)), 4) == [10, 20, 30, 40])
@@ -26,7 +26,7 @@ struct RetryDelayTests {
         )
     }
 
-    @Test func `E03 a table is gone through and its last delay repeats`() {
+    @Test func `E03 a table gives its delays in order, and the last delay repeats`() {
         let policy = RetryPolicy(backoff: .patient)
 
         #expect(self.seconds(policy, 10) == [1, 3, 15, 27, 42, 60, 3_600, 21_600, 21_600, 21_600])
@@ -51,7 +51,7 @@ struct RetryDelayTests {
         .exponential(base: .zero, factor: .infinity), .exponential(base: .seconds(1), factor: -3),
         .table([.seconds(-1)]),
     ])
-    func `E04 a delay of less than nothing is none`(backoff: RetryPolicy.Backoff) {
+    func `E04 a negative delay is zero`(backoff: RetryPolicy.Backoff) {
         let policy = RetryPolicy(backoff: backoff)
 
         #expect(policy.delay(beforeAttempt: 2) == .zero)
@@ -59,7 +59,7 @@ struct RetryDelayTests {
         #expect(RetryPolicy(backoff: backoff, maximumDelay: .seconds(-1)).delay(beforeAttempt: 2) == .zero)
     }
 
-    @Test func `E04 full jitter is at least nothing and less than the delay`() {
+    @Test func `E04 full jitter is at least zero and less than the delay`() {
         var generator = SplitMix64(state: 4)
         let policy = RetryPolicy(backoff: .fixed(.nanoseconds(10)), jitter: .full)
         let drawn = (0..<1_000).map { _ in
@@ -77,7 +77,7 @@ struct RetryDelayTests {
         #expect(endless.delay(beforeAttempt: 1, random: 1) < .longest)
     }
 
-    @Test func `E04 equal jitter leaves half of the delay`() {
+    @Test func `E04 equal jitter leaves at least half of the delay`() {
         let policy = RetryPolicy(backoff: .fixed(.seconds(8)), jitter: .equal)
 
         #expect(policy.delay(beforeAttempt: 1, random: 0) == .seconds(4))
@@ -85,7 +85,7 @@ struct RetryDelayTests {
         #expect(policy.delay(beforeAttempt: 1, random: 1) < .seconds(8))
     }
 
-    @Test func `E04 jitter is on unless it is switched off`() {
+    @Test func `E04 full jitter is the default of every policy with delays`() {
         let policies: [RetryPolicy] = [
             .web, .fixed(.seconds(1)), .linear(step: .seconds(1)), .exponential(base: .seconds(1)),
             .table([.seconds(1)], maxAttempts: 3), RetryPolicy(),
@@ -94,7 +94,9 @@ struct RetryDelayTests {
         for policy in policies { #expect(policy.jitter == .full) }
     }
 
-    /// How far the draws are from being uniform over the ten tenths of `range`: chi-square with 9 degrees of freedom.
+    /// The chi-square statistic of the draws against a uniform distribution over the ten tenths of `range`.
+    ///
+    /// The statistic has 9 degrees of freedom.
     private func chiSquare(_ draws: [Duration], over range: Range<Double>) -> Double {
         var counts = Array(repeating: 0.0, count: 10)
         for draw in draws {
@@ -114,8 +116,8 @@ struct RetryDelayTests {
     }
 
     @Test(arguments: [1, 2, 3] as [UInt64])
-    func `E17 a chi square test accepts the jitter as uniform, and rejects another`(seed: UInt64) {
-        let limit = 27.88  // one honest draw in a thousand is above
+    func `E17 a chi square test accepts the jitter as uniform, and rejects another range`(seed: UInt64) {
+        let limit = 27.88  // the 99.9th percentile with 9 degrees of freedom
 
         #expect(self.chiSquare(self.draws(.full, seed: seed), over: 0..<8) < limit)
         #expect(self.chiSquare(self.draws(.equal, seed: seed), over: 4..<8) < limit)
@@ -123,7 +125,7 @@ struct RetryDelayTests {
         #expect(self.draws(.none, seed: seed).allSatisfy { $0 == .seconds(8) })
     }
 
-    @Test func `E09 once is one more attempt, and web three with half a second and a second`() {
+    @Test func `E09 once has two attempts, and web has three with delays of half a second and a second`() {
         #expect(RetryPolicy.once.maxAttempts == 2)
         #expect(RetryPolicy.once.delay(beforeAttempt: 1) == .zero)
         #expect(RetryPolicy.web.maxAttempts == 3)
@@ -154,7 +156,7 @@ struct RetryDelayTests {
         }
     }
 
-    @Test func `E10 what is missing in an encoded policy is the default`() throws {
+    @Test func `E10 a missing field of an encoded policy has its default value`() throws {
         let decoded = try JSONDecoder().decode(RetryPolicy.self, from: Data(#"{"maxAttempts": 7}"#.utf8))
 
         #expect(decoded == RetryPolicy(maxAttempts: 7))

@@ -3,12 +3,12 @@ import MuxKit
 import MuxTesting
 import Testing
 
-/// An error that another attempt may mend, as a lost connection is.
+/// A transient error, like a lost connection.
 struct Flaky: Error, Equatable {
     var call = 0
 }
 
-/// An error with advice of the test's own.
+/// An error with retry advice that the test sets.
 struct Advised: RetryableError {
     var retryAdvice: RetryAdvice
 
@@ -21,7 +21,9 @@ struct Advised: RetryableError {
     }
 }
 
-/// A helper that counts what is done to it and wakes when the test says so.
+/// A helper that counts its set-ups and tear-downs.
+///
+/// The test triggers the wake-up.
 final class CountingHelper: Sendable {
     private struct State: Sendable {
         var setUps = 0
@@ -33,7 +35,7 @@ final class CountingHelper: Sendable {
     private let ready = Tally()
     private let over = Tally()
 
-    /// Whether it wakes while it is still being set up.
+    /// Whether the helper wakes during its set-up.
     let isHasty: Bool
 
     init(isHasty: Bool = false) { self.isHasty = isHasty }
@@ -54,7 +56,7 @@ final class CountingHelper: Sendable {
 
     func fire() { self.state.withLock { $0.wake }?() }
 
-    /// A wait that ends while it is still being set up may be torn down a little later.
+    /// Suspends until the first tear-down, because a wait that ends during its set-up may be torn down later.
     func waitForTearDown() async { await self.over.reached(1) }
 
     func waitForSetUp(_ count: Int = 1) async { await self.ready.reached(count) }
@@ -72,7 +74,7 @@ extension RetrySignal.WakeUp {
     }
 }
 
-/// What a test of `retry` needs: virtual time, chance of its choice, a log.
+/// The environment of a test of `retry`: virtual time, chosen random numbers and a log.
 struct RetryWorld: Sendable {
     let clock = VirtualClock()
     let lines = Locked<[String]>([])
@@ -103,9 +105,9 @@ struct RetryWorld: Sendable {
         )
     }
 
-    /// Lets the next `count` waits pass, each when its time is over.
+    /// Ends each of the next `count` waits by advancing the clock to the deadline of the wait.
     ///
-    /// - Returns: How long each was.
+    /// - Returns: The duration of each wait.
     func passWaits(_ count: Int) async -> [Duration] {
         var waits: [Duration] = []
         for _ in 0..<count {

@@ -19,7 +19,7 @@ struct RetryStateMachineTests {
         return (machine, wait)
     }
 
-    @Test func `E01 a machine that has begun does not begin again`() {
+    @Test func `E01 a started machine does not start again`() {
         var machine = RetryStateMachine(.web)
 
         #expect(machine.started(at: self.at(5)) == true)
@@ -28,7 +28,7 @@ struct RetryStateMachineTests {
         #expect(machine.elapsed(at: self.at(4)) == .zero, "time never goes back")
     }
 
-    @Test func `E01 events that come at the wrong time are ignored`() throws {
+    @Test func `E01 events that do not match the state are ignored`() throws {
         var fresh = RetryStateMachine(.web)
         #expect(fresh.failed(.retry(retryAfter: nil), at: self.at(0), random: 0) == .ignore)
         #expect(fresh.woken(0, by: .time, at: self.at(0), random: 0) == .ignore)
@@ -49,14 +49,14 @@ struct RetryStateMachineTests {
         #expect(machine.demanded(at: self.at(60)) == .ignore(.finished))
     }
 
-    @Test func `F09 a demand ends a wait, whatever the server asked for`() throws {
+    @Test func `F09 a demand ends a wait despite the server's Retry-After`() throws {
         var (machine, wait) = try self.waiting(.retry(retryAfter: .seconds(200)))
 
         #expect(machine.demanded(at: self.at(1)) == .attempt(1))
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore, "that wait is over")
     }
 
-    @Test func `F10 another wait takes the place of the present one`() throws {
+    @Test func `F10 another wait replaces the current wait`() throws {
         var (machine, wait) = try self.waiting()
 
         guard case .wait(let next) = machine.rescheduled(.seconds(2), at: self.at(10)) else {
@@ -69,7 +69,7 @@ struct RetryStateMachineTests {
         #expect(machine.woken(next.id, by: .time, at: self.at(12), random: 0) == .attempt(1))
     }
 
-    @Test func `F11 a wait without a time of its own ends only when it is woken`() throws {
+    @Test func `F11 a wait without a deadline ends only with a wake-up`() throws {
         var (machine, wait) = try self.waiting(.whenWoken)
         #expect(wait.deadline == nil)
 
@@ -82,7 +82,7 @@ struct RetryStateMachineTests {
         #expect(machine.woken(next.id, by: .time, at: self.at(502), random: 0.5) == .attempt(1))
     }
 
-    @Test func `E01 a wake up after the time in all is over ends it`() throws {
+    @Test func `E01 a wake-up after the maximum duration ends the retries`() throws {
         var policy = RetryPolicy.fixed(.seconds(60), jitter: .none)
         policy.maximumDuration = .seconds(100)
         var (machine, wait) = try self.waiting(.whenWoken, policy)
@@ -91,9 +91,9 @@ struct RetryStateMachineTests {
         #expect(machine.phase == .finished)
     }
 
-    /// Plays random events and checks after each what must hold whatever happens.
+    /// Plays random events and checks the invariants after each event.
     @Test(arguments: 0..<300 as Range<UInt64>)
-    func `E01 no order of events makes too many attempts or an early one`(seed: UInt64) {
+    func `E01 no order of events makes too many attempts or an early attempt`(seed: UInt64) {
         var generator = SplitMix64(state: seed)
         func pick<T>(_ choices: [T]) -> T { choices[Int.random(in: 0..<choices.count, using: &generator)] }
         var policy = RetryPolicy(
@@ -179,7 +179,9 @@ struct RetryStateMachineTests {
         }
     }
 
-    /// A machine whose first attempt began, and whose last attempt may begin 100 seconds later.
+    /// A machine with a running first attempt.
+    ///
+    /// The last attempt may begin 100 seconds later.
     private func limited(_ change: (inout RetryPolicy) -> Void = { _ in }) -> RetryStateMachine {
         var policy = RetryPolicy.fixed(.seconds(60), maxAttempts: 100, jitter: .full)
         policy.maximumDuration = .seconds(100)
@@ -194,7 +196,7 @@ struct RetryStateMachineTests {
         return wait
     }
 
-    @Test func `CO-37 a wait for a wake up ends at the limit`() throws {
+    @Test func `CO-37 a wait for a wake-up ends at the limit`() throws {
         var machine = self.limited()
         let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
 
@@ -204,7 +206,7 @@ struct RetryStateMachineTests {
         #expect(machine.phase == .finished)
     }
 
-    @Test func `CO-37 a time that is waited for as a wake up begins an attempt before the limit`() throws {
+    @Test func `CO-37 a time that serves as a wake-up begins an attempt before the limit`() throws {
         var machine = self.limited()
         let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
 
@@ -212,7 +214,7 @@ struct RetryStateMachineTests {
     }
 
     @Test(arguments: [0, 0.5, 1])
-    func `CO-37 a wake up one second before the limit gets its attempt`(random: Double) throws {
+    func `CO-37 a wake-up one second before the limit begins an attempt`(random: Double) throws {
         var machine = self.limited()
         let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
 
@@ -226,7 +228,7 @@ struct RetryStateMachineTests {
         }
     }
 
-    @Test func `CO-37 a demand after the limit ends it, and so does a wait that would pass the limit`() throws {
+    @Test func `CO-37 a demand after the limit or a wait beyond the limit ends the retries`() throws {
         var machine = self.limited()
         _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
         #expect(machine.demanded(at: self.at(101)) == .stop(.timeExhausted))
@@ -244,7 +246,7 @@ struct RetryStateMachineTests {
     }
 
     @Test(arguments: [0, 0.5, 1])
-    func `CO-37 a random delay is drawn from the time that is left, once`(random: Double) throws {
+    func `CO-37 a random delay is drawn from the remaining time, once`(random: Double) throws {
         var machine = self.limited()
         let first = try self.wait(machine.failed(.retry(retryAfter: nil), at: self.at(70), random: random))
         let deadline = try #require(first.deadline)
@@ -254,7 +256,7 @@ struct RetryStateMachineTests {
         #expect(machine.failed(.retry(retryAfter: nil), at: deadline, random: 0) == .stop(.timeExhausted))
     }
 
-    @Test func `CO-37 a delay that cannot be shorter than the time that is left is not waited for`() {
+    @Test func `CO-37 a delay that cannot be shorter than the remaining time ends the retries`() {
         for jitter in [RetryPolicy.Jitter.none, .equal] {
             var machine = self.limited { $0.jitter = jitter }
             #expect(machine.failed(.retry(retryAfter: nil), at: self.at(75), random: 0) == .stop(.timeExhausted))

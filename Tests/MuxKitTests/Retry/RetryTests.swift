@@ -9,7 +9,7 @@ struct RetryTests {
     private let world = RetryWorld()
 
     @Test(arguments: [1, 2, 5, 150])
-    func `E01 n attempts are n runs and then an error with the last cause`(count: Int) async throws {
+    func `E01 n attempts are n runs and then an error with the last failure`(count: Int) async throws {
         let runs = Locked(0)
 
         let error = await retryError {
@@ -25,7 +25,7 @@ struct RetryTests {
     }
 
     @Test(arguments: [0, -1, Int.min])
-    func `E01 less than one attempt is one`(count: Int) async {
+    func `E01 fewer attempts than one are one attempt`(count: Int) async {
         let runs = Locked(0)
 
         let error = await retryError {
@@ -36,7 +36,7 @@ struct RetryTests {
         #expect(error?.reason == .attemptsExhausted)
     }
 
-    @Test func `E01 the first success ends it`() async throws {
+    @Test func `E01 the first success ends the retries`() async throws {
         let runs = Locked(0)
 
         let output = try await retry(.immediate(maxAttempts: 5)) { _ in
@@ -69,7 +69,7 @@ struct RetryTests {
         #expect(self.world.clock.sleeperCount == 0)
     }
 
-    @Test func `E04 chance shortens each delay`() async {
+    @Test func `E04 jitter shortens each delay`() async {
         var world = self.world
         world.random = { 0.25 }
         let loop = world.loop(.fixed(.seconds(8), maxAttempts: 3))
@@ -79,7 +79,7 @@ struct RetryTests {
         #expect(await caller.value?.reason == .attemptsExhausted)
     }
 
-    @Test func `E05 a result that asks for it is retried like an error`() async throws {
+    @Test func `E05 a result that satisfies the while closure is retried like an error`() async throws {
         let runs = Locked(0)
 
         let asksAgain = { (answer: String) in answer == "retry" }
@@ -92,7 +92,7 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == 3)
     }
 
-    @Test func `E05 asking for more than there is ends it without an error to name`() async {
+    @Test func `E05 a last result that satisfies the while closure ends in an error without a last error`() async {
         let error = await retryError {
             let asksAgain = { (answer: Int) in answer == 0 }
             _ = try await retry(.immediate(maxAttempts: 2), while: asksAgain) { _ in 0 }
@@ -103,7 +103,7 @@ struct RetryTests {
         #expect(error?.attempts.count == 2)
     }
 
-    @Test func `E06 a classifier tells errors to retry from others`() async {
+    @Test func `E06 a classifier separates retried errors from refused errors`() async {
         struct Other: Error {}
         let runs = Locked(0)
 
@@ -125,7 +125,7 @@ struct RetryTests {
         EncodingError.invalidValue(1, .init(codingPath: [], debugDescription: "")),
         NSError(domain: "NSURLErrorDomain", code: -1000), RetryError(.hostDown, attempts: [], lastError: nil),
     ])
-    func `E06 an error that no attempt mends is not retried`(failure: any Error) async {
+    func `E06 a permanent error is not retried`(failure: any Error) async {
         let runs = Locked(0)
 
         let error = await retryError {
@@ -144,7 +144,7 @@ struct RetryTests {
         NSError(domain: "NSURLErrorDomain", code: -1001), NSError(domain: "NSURLErrorDomain", code: -1),
         NSError(domain: "Mine", code: -1000),
     ])
-    func `E06 an error that may pass is retried, and so is one that does not say`(failure: any Error) async throws {
+    func `E06 a transient error is retried, and so is an error without advice`(failure: any Error) async throws {
         let runs = Locked(0)
 
         try await retry(.immediate(maxAttempts: 2)) { _ in if runs.next() == 1 { throw failure } }
@@ -152,7 +152,7 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == 2)
     }
 
-    @Test func `E06 a cancellation is never retried, whatever a classifier says`() async {
+    @Test func `E06 a cancellation is never retried, even if a classifier permits a retry`() async {
         let runs = Locked(0)
 
         await #expect(throws: CancellationError.self) {
@@ -165,7 +165,7 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == 1)
     }
 
-    @Test func `E07 the work is told its index, the time and what went before`() async throws {
+    @Test func `E07 the work gets its index, the elapsed time and the previous error`() async throws {
         let loop = self.world.loop(.fixed(.seconds(10), maxAttempts: 3, jitter: .none))
         let told = Locked<[RetryPolicy.Attempt]>([])
         let caller = Task {
@@ -198,7 +198,7 @@ struct RetryTests {
 
         caller.cancel()
 
-        // Nobody moves the clock, so only the cancellation can have ended the wait.
+        // The clock does not advance, so only the cancellation can have ended the wait.
         await #expect(throws: CancellationError.self) { try await caller.value }
         #expect(runs.withLock { $0 } == 1)
     }
@@ -235,7 +235,7 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == 1)
     }
 
-    @Test func `E16 an attempt that its own caller cancels is not the host's fault`() async throws {
+    @Test func `E16 an attempt that its caller cancels does not count against the host`() async throws {
         var options = RetryBudget.Limits()
         options.failuresToOpen = 1
         let host = RetryPolicy.Host("a", budget: RetryBudget(options, clock: self.world.clock))
@@ -268,7 +268,7 @@ struct RetryTests {
         #expect(events.withLock { $0.last } == .cancelled(attempts: 1))
     }
 
-    @Test func `E08 a success that comes with the cancellation is a success`() async throws {
+    @Test func `E08 a success after the cancellation is a success`() async throws {
         let gate = Gate<Int>()
         let caller = Task { try await retry(.web) { _ in try await gate.pass(ignoringCancellation: true) } }
         await gate.waitForCall(1)
@@ -279,7 +279,7 @@ struct RetryTests {
         #expect(try await caller.value == 7)
     }
 
-    @Test func `E11 work that is not idempotent is repeated only where the policy opts in`() async {
+    @Test func `E11 work that is not idempotent is repeated only if the policy opts in`() async {
         let runs = Locked(0)
         let failure = Advised.status(503, isRepeatable: false)
 
@@ -315,7 +315,7 @@ struct RetryTests {
         #expect(await caller.value?.attempts.map(\.began) == [.zero, .seconds(7)])
     }
 
-    @Test func `E12 a delay that is longer than the server asks stays`() async {
+    @Test func `E12 a delay that is longer than the server's Retry-After stays`() async {
         let loop = self.world.loop(.fixed(.seconds(9), maxAttempts: 2, jitter: .none))
         let caller = Task {
             await retryError {
@@ -345,7 +345,7 @@ struct RetryTests {
         #expect(await caller.value?.attempts.map(\.began) == [.zero, .seconds(7)])
     }
 
-    @Test func `E12 a pause that is too long ends it`() async {
+    @Test func `E12 a Retry-After that is too long ends the retries`() async {
         let asked = Duration.seconds(301)
 
         let error = await retryError {
@@ -356,7 +356,7 @@ struct RetryTests {
     }
 
     @Test(arguments: [(404, 1), (503, 2), (429, 2), (400, 1), (501, 1), (200, 1)])
-    func `E13 some status codes are worth another attempt and others never`(status: Int, expected: Int) async {
+    func `E13 some status codes are retried and others are not`(status: Int, expected: Int) async {
         let runs = Locked(0)
 
         _ = await retryError {
@@ -369,7 +369,7 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == expected)
     }
 
-    @Test func `E13 the lists can be changed, and the refused ones count more`() async {
+    @Test func `E13 the lists of statuses can be changed, and refused statuses take precedence`() async {
         var policy = RetryPolicy.immediate(maxAttempts: 2)
         policy.retriedStatuses = [404, 503]
         policy.refusedStatuses = [503]
@@ -416,7 +416,7 @@ struct RetryTests {
         )
     }
 
-    @Test func `E14 a provider names the helpers to wait for in place of the usual ones`() async throws {
+    @Test func `E14 a provider replaces the helpers of a wait`() async throws {
         let (usual, special) = (CountingHelper(), CountingHelper())
         let plan = RetryProvider.Plan.wakingOn([.helper(special)])
         let loop = self.world.loop(.web, wakingOn: .helper(usual), providers: [RetryProvider { _ in plan }])
@@ -436,7 +436,7 @@ struct RetryTests {
         #expect((usual.setUps, special.setUps, special.tearDowns) == (0, 1, 1))
     }
 
-    @Test func `E14 a time that a provider names is kept to`() async {
+    @Test func `E14 a delay of a provider replaces the delay of the policy`() async {
         let loop = self.world.loop(.web, providers: [RetryProvider { _ in .after(.seconds(40)) }])
         let caller = Task { await retryError { let _: Int = try await loop.run { _ in throw Flaky() } } }
 
@@ -444,7 +444,7 @@ struct RetryTests {
         #expect(await caller.value?.reason == .attemptsExhausted)
     }
 
-    @Test func `E15 a list of values is tried one after another`() async throws {
+    @Test func `E15 the values of a list are tried in order`() async throws {
         let tried = Locked<[String]>([])
 
         let winner = try await retry(trying: ["a", "b", "c"]) { value in
@@ -457,7 +457,7 @@ struct RetryTests {
         #expect(tried.withLock { $0 } == ["a", "b", "c"])
     }
 
-    @Test func `E15 a list of which nothing works, or of nothing, ends in an error`() async {
+    @Test func `E15 a list without a working value and an empty list end in an error`() async {
         let none = await retryError { try await retry(trying: [Int]()) { _ in } }
         #expect(none?.reason == .nothingToTry)
 
@@ -466,7 +466,7 @@ struct RetryTests {
         #expect(all?.attempts.map { $0.error as? Flaky } == [Flaky(call: 1), Flaky(call: 2)])
     }
 
-    @Test func `E01 no attempt begins after the time in all is over`() async {
+    @Test func `E01 no attempt begins after the maximum duration`() async {
         var policy = RetryPolicy.fixed(.seconds(10), maxAttempts: 100, jitter: .none)
         policy.maximumDuration = .seconds(25)
         let loop = self.world.loop(policy)
@@ -490,7 +490,7 @@ struct RetryTests {
         #expect(count == 3)
     }
 
-    @Test func `E01 the error tells nothing of the errors that were met but their types`() async {
+    @Test func `E01 the text of the error contains only the types of the attempts' errors`() async {
         struct Secret: Error, CustomStringConvertible { let description = "hunter2" }
 
         let error = await retryError { try await retry(.once) { _ in throw Secret() } }
@@ -502,7 +502,7 @@ struct RetryTests {
     }
 
     @Test(arguments: [1, 301, 86_400])
-    func `CO-38 how long one mirror wants to be left alone is no matter to the next`(seconds: Int64) async throws {
+    func `CO-38 the Retry-After of one mirror does not delay the next mirror`(seconds: Int64) async throws {
         let tried = Locked<[Int]>([])
         let events = Locked<[RetryLog.Event]>([])
 

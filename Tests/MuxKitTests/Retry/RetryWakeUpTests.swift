@@ -8,7 +8,7 @@ import Testing
 struct RetryWakeUpTests {
     private let world = RetryWorld()
 
-    /// A call that fails once and tells when its second attempt began.
+    /// A call that fails once and returns the elapsed time at the start of its second attempt.
     private func call(_ policy: RetryPolicy, wakingOn wakeUps: RetrySignal.WakeUp...) -> Task<Duration, any Error> {
         var loop = self.world.loop(policy)
         loop.wakeUps = wakeUps
@@ -22,7 +22,7 @@ struct RetryWakeUpTests {
 
     private let anHour = RetryPolicy.fixed(.seconds(3_600), jitter: .none)
 
-    @Test func `F03 a helper that wakes is set up and torn down once, and so are the others`() async throws {
+    @Test func `F03 a helper that wakes is set up and torn down once, and so is every other helper`() async throws {
         let (winner, loser) = (CountingHelper(), CountingHelper())
         let caller = self.call(self.anHour, wakingOn: .helper(winner), .helper(loser))
         await loser.waitForSetUp()
@@ -40,7 +40,7 @@ struct RetryWakeUpTests {
         }
     }
 
-    @Test func `F03 a helper is torn down once when the time is over and when the task is cancelled`() async throws {
+    @Test func `F03 a helper is torn down once after the end of the time or a cancellation of the task`() async throws {
         let (timed, cancelled) = (CountingHelper(), CountingHelper())
         let first = self.call(.fixed(.seconds(1), jitter: .none), wakingOn: .helper(timed))
         await timed.waitForSetUp()
@@ -58,7 +58,7 @@ struct RetryWakeUpTests {
         }
     }
 
-    @Test func `F03 a helper that wakes while it is set up is torn down, and the next is not set up`() {
+    @Test func `F03 a helper that wakes during its set-up is torn down, and the next is not set up`() {
         let race = RetryRace()
         let (hasty, next) = (CountingHelper(isHasty: true), CountingHelper())
         let ends = Locked<[String?]>([])
@@ -73,7 +73,7 @@ struct RetryWakeUpTests {
         #expect((next.setUps, next.tearDowns) == (0, 0))
     }
 
-    @Test func `F03 a race that is called off before it begins sets nothing up`() {
+    @Test func `F03 a race that is called off before its start sets up no helper`() {
         let race = RetryRace()
         let helper = CountingHelper()
         let ends = Locked(0)
@@ -103,7 +103,7 @@ struct RetryWakeUpTests {
                 }
             }
             race.start(helpers.map { .helper($0) }, context) { _ in _ = ends.next() }
-            // Those that the race did not get to are not waited for.
+            // The cancellation ends the waits for helpers that the race has not set up.
             group.cancelAll()
         }
 
@@ -111,7 +111,7 @@ struct RetryWakeUpTests {
         for helper in helpers { #expect(helper.setUps == helper.tearDowns) }
     }
 
-    @Test func `F04 of several times the shortest wins`() async throws {
+    @Test func `F04 the shortest of several times ends a wait`() async throws {
         let caller = self.call(
             .never.with(maxAttempts: 2, .fixed(.seconds(60))),
             wakingOn: .after(.seconds(5)),
@@ -125,7 +125,7 @@ struct RetryWakeUpTests {
         #expect(self.world.clock.sleeperCount == 0, "the others were torn down")
     }
 
-    @Test func `F07 a notification wakes once`() async throws {
+    @Test func `F07 a notification ends a wait once`() async throws {
         let center = NotificationCenter()
         let name = Notification.Name("Test")
         let last = CountingHelper()
@@ -148,7 +148,7 @@ struct RetryWakeUpTests {
         #expect(self.world.lines.withLock { $0.count { $0.hasSuffix("woken by notification") } } == 1)
     }
 
-    @Test func `F07 an element of a sequence wakes once, and an end or an error wakes nobody`() async throws {
+    @Test func `F07 an element of a sequence ends a wait once, and the end of a sequence ends no wait`() async throws {
         let (elements, continuation) = AsyncStream<Int>.makeStream()
         let caller = self.call(
             self.anHour,
@@ -165,7 +165,7 @@ struct RetryWakeUpTests {
         #expect(try await caller.value == .milliseconds(1_500))
     }
 
-    @Test func `F08 a helper of one's own wakes`() async throws {
+    @Test func `F08 a custom helper ends a wait`() async throws {
         let helper = CountingHelper()
         let caller = self.call(self.anHour, wakingOn: .helper(helper))
         await helper.waitForSetUp()
@@ -178,7 +178,7 @@ struct RetryWakeUpTests {
         #expect(try await caller.value == .milliseconds(1_500))
     }
 
-    @Test func `F09 retryNow ends the wait with no delay, even one that a server asked for`() async throws {
+    @Test func `F09 retryNow ends a wait without delay, despite the server's Retry-After`() async throws {
         let button = RetrySignal()
         let last = CountingHelper()
         let loop = self.world.loop(self.anHour, wakingOn: .signal(button), .helper(last))
@@ -200,7 +200,9 @@ struct RetryWakeUpTests {
     }
 
     @Test(arguments: [(0.0, 0), (0.5, 1_500), (0.999, 2_997)])
-    func `F21 an early wake up is followed by up to three seconds of chance`(random: Double, delay: Int) async throws {
+    func `F21 an early wake-up is followed by a random delay of up to three seconds`(random: Double, delay: Int)
+        async throws
+    {
         let helper = CountingHelper()
         var world = self.world
         world.random = { random }
@@ -224,7 +226,7 @@ struct RetryWakeUpTests {
         #expect(try await caller.value == .seconds(100) + .milliseconds(delay))
     }
 
-    @Test func `F21 the chance after a wake up never makes a wait longer than it was`() async throws {
+    @Test func `F21 the random delay after a wake-up never extends the wait`() async throws {
         let helper = CountingHelper()
         let caller = self.call(.fixed(.seconds(60), jitter: .none), wakingOn: .helper(helper))
         await helper.waitForSetUp()
@@ -238,7 +240,7 @@ struct RetryWakeUpTests {
         #expect(try await caller.value == .seconds(60))
     }
 
-    @Test func `CO-37 a wait that nothing wakes ends when the time in all is over`() async {
+    @Test func `CO-37 a wait without a wake-up ends at the maximum duration`() async {
         var policy = RetryPolicy.web
         policy.maximumDuration = .seconds(30)
         let helper = CountingHelper()
@@ -255,7 +257,7 @@ struct RetryWakeUpTests {
         #expect(self.world.lines.withLock { $0.contains("retry: waiting for a wake-up") })
     }
 
-    @Test func `CO-37 a wake up one second before the time is over gets its attempt`() async throws {
+    @Test func `CO-37 a wake-up one second before the maximum duration begins an attempt`() async throws {
         var world = self.world
         world.random = { 0.999 }
         var policy = RetryPolicy.web
@@ -280,7 +282,7 @@ struct RetryWakeUpTests {
 
     private final class Token: Sendable {}
 
-    @Test func `PT-02 what a wake-up listens to is let go when its wait has ended`() async {
+    @Test func `PT-02 a wake-up releases its observers after the end of the wait`() async {
         let (clock, center, signal) = (VirtualClock(), NotificationCenter(), RetrySignal())
         let name = Notification.Name("PT-02")
         let (elements, element) = AsyncStream<Void>.makeStream()
@@ -300,7 +302,7 @@ struct RetryWakeUpTests {
                 }
                 end()
             }
-            // A task that listened ends a moment later.
+            // The listening task ends asynchronously.
             for _ in 0..<1_000_000 where weakToken != nil { await Task.yield() }
             #expect(weakToken == nil, "\(wakeUp.name)")
             clock.advance(by: .seconds(5))

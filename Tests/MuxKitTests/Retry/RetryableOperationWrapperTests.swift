@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// An operation that knows nothing of retries and fails as often as its number says.
+/// An operation without retries, which fails if its number is less than `failures`.
 private final class Upload: Operation, @unchecked Sendable {
     let number: Int
     let failures: Int
@@ -48,7 +48,8 @@ struct RetryableOperationWrapperTests {
         )
     }
 
-    @Test func `F16 two retries are three instances, of which the first and the present can be read`() async throws {
+    @Test func `F16 two retries are three instances, and the first and the current instance can be read`() async throws
+    {
         let original = Upload(0, failures: 2)
         let wrapper = self.wrapper(original)
         #expect(wrapper.original === original)
@@ -63,7 +64,7 @@ struct RetryableOperationWrapperTests {
         #expect(original.isFinished)
     }
 
-    @Test func `F16 an instance for each attempt, and no more than the policy permits`() async throws {
+    @Test func `F16 each attempt has an instance, up to the limit of the policy`() async throws {
         let wrapper = self.wrapper(Upload(0, failures: 9))
 
         await self.world.run(wrapper)
@@ -74,7 +75,7 @@ struct RetryableOperationWrapperTests {
         #expect(wrapper.current.number == 2)
     }
 
-    @Test func `F16 an instance that succeeds is the only one`() async throws {
+    @Test func `F16 no other instance is made after a success`() async throws {
         let original = Upload(0, failures: 0)
         let wrapper = self.wrapper(original)
 
@@ -84,7 +85,7 @@ struct RetryableOperationWrapperTests {
         #expect(self.made.withLock { $0 } == [])
     }
 
-    @Test func `F17 a failure of making the new instance ends it and is visible`() async {
+    @Test func `F17 a failure to make the new instance ends the retries and is reported`() async {
         struct CannotMake: Error {}
         let wrapper = self.wrapper(Upload(0, failures: 9)) { _ in throw CannotMake() }
 
@@ -97,7 +98,7 @@ struct RetryableOperationWrapperTests {
         #expect(self.made.withLock { $0 } == [1])
     }
 
-    @Test func `F17 an instance that has run before is refused and does not trap`() async {
+    @Test func `F17 an instance that has already run is refused and does not trap`() async {
         let original = Upload(0, failures: 9)
         let wrapper = self.wrapper(original) { failed in failed }
 
@@ -109,7 +110,7 @@ struct RetryableOperationWrapperTests {
         #expect(error?.description.contains("the operation has run before") == true)
     }
 
-    @Test func `F18 an instance that somebody cancels ends it without a retry`() async {
+    @Test func `F18 a cancelled instance ends the wrapper without a retry`() async {
         let wrapper = self.wrapper(Upload(0, failures: 9, during: { $0.cancel() }))
 
         await self.world.run(wrapper)
@@ -118,7 +119,7 @@ struct RetryableOperationWrapperTests {
         #expect(self.made.withLock { $0 } == [])
     }
 
-    @Test func `F18 an instance that was cancelled before ends it without running`() async {
+    @Test func `F18 an instance that was cancelled before its start ends the wrapper without running`() async {
         let ran = Locked(0)
         let original = Upload(0, failures: 9, during: { _ in _ = ran.next() })
         original.cancel()
@@ -128,7 +129,7 @@ struct RetryableOperationWrapperTests {
         #expect(ran.withLock { $0 } == 0)
     }
 
-    @Test func `F18 an instance that was cancelled and has finished ends it as one that was cancelled`() async {
+    @Test func `F18 an instance that was cancelled and has finished ends the wrapper as cancelled`() async {
         let original = Upload(0, failures: 9)
         original.cancel()
         await self.world.run(original)

@@ -11,7 +11,7 @@ struct RetryingOperationTests {
     private var clock: VirtualClock { self.world.retry.clock }
 
     @Test(arguments: Manner.allCases)
-    func `F01 F19 an operation begins, ends and is finished by itself`(manner: Manner) async throws {
+    func `F01 F19 an operation begins, ends and finishes without further calls`(manner: Manner) async throws {
         let operation = self.world.operation(manner, steps: [.value(7)])
         #expect(operation.isReady)
         #expect(operation.isAsynchronous)
@@ -27,7 +27,7 @@ struct RetryingOperationTests {
         #expect(self.world.runs.value == 1)
     }
 
-    @Test func `F01 an operation is executing while it works and while it waits`() async {
+    @Test func `F01 an operation is executing during its work and during its waits`() async {
         let helper = CountingHelper()
         let seen = Locked<[Bool]>([])
         let later = Later<RetryingOperation<Int>>()
@@ -49,7 +49,7 @@ struct RetryingOperationTests {
         #expect(seen.withLock { $0 } == [true, true, true, true])
     }
 
-    @Test func `F01 an operation that is started by hand begins once`() async {
+    @Test func `F01 an operation that is started without a queue begins once`() async {
         let gate = Tally()
         let operation = RetryingOperation<Void> { run in
             run.onCancel { run.end() }
@@ -67,7 +67,7 @@ struct RetryingOperationTests {
         #expect(gate.value == 1)
     }
 
-    @Test func `F14 work that asks after the cancellation is told at once`() async {
+    @Test func `F14 a cancellation handler that is set after the cancellation runs at once`() async {
         let later = Later<RetryingOperation<Void>>()
         let operation = RetryingOperation<Void> { run in
             (try? later())?.cancel()
@@ -80,7 +80,7 @@ struct RetryingOperationTests {
         #expect(throws: CancellationError.self) { try operation.result?.get() }
     }
 
-    @Test func `F01 only the first word on an attempt counts`() async throws {
+    @Test func `F01 only the first end of an attempt counts`() async throws {
         let runs = Locked<[RetryingOperation<Int>.Run]>([])
         let operation = RetryingOperation<Int>(.immediate(maxAttempts: 2)) { run in
             runs.withLock { $0.append(run) }
@@ -101,7 +101,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F02 F19 an attempt that wants no other is the only one`(manner: Manner) async {
+    func `F02 F19 an attempt with the plan never is the only attempt`(manner: Manner) async {
         let operation = self.world.operation(manner, steps: [.failure(.never)])
 
         await self.world.run(operation)
@@ -112,7 +112,9 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F02 F19 an attempt that wants another after a tenth of a second gets it`(manner: Manner) async throws {
+    func `F02 F19 an attempt with a plan of a tenth of a second is repeated after that time`(manner: Manner)
+        async throws
+    {
         let operation = self.world.operation(manner, steps: [.failure(.after(.milliseconds(100))), .value(7)])
         let end = self.world.begin(operation)
 
@@ -124,7 +126,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F02 F08 F19 an attempt that names helpers is parked until one of them wakes it`(manner: Manner) async throws {
+    func `F02 F08 F19 an attempt that names helpers waits until one of the helpers wakes`(manner: Manner) async throws {
         let (first, second) = (CountingHelper(), CountingHelper())
         let plan = RetryProvider.Plan.wakingOn([.helper(first), .helper(second)])
         let operation = self.world.operation(manner, steps: [.failure(plan), .value(7)])
@@ -146,7 +148,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F02 F19 the policy decides where the work does not`(manner: Manner) async {
+    func `F02 F19 the policy decides if the work does not`(manner: Manner) async {
         let operation = self.world.operation(
             manner,
             .fixed(.seconds(4), maxAttempts: 3, jitter: .none),
@@ -161,7 +163,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F03 F10 F19 a helper that is replaced is torn down once`(manner: Manner) async {
+    func `F03 F10 F19 a replaced helper is torn down once`(manner: Manner) async {
         let (first, second) = (CountingHelper(), CountingHelper())
         let operation = self.world.operation(manner, steps: [.failure(.wakingOn([.helper(first)])), .value(7)])
         let end = self.world.begin(operation)
@@ -185,7 +187,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F04 F19 of several timers the shortest wins`(manner: Manner) async {
+    func `F04 F19 the shortest of several timers ends a wait`(manner: Manner) async {
         let timers = RetryProvider.Plan.wakingOn([.after(.seconds(5)), .after(.milliseconds(300))])
         let operation = self.world.operation(manner, steps: [.failure(timers), .value(7)])
         let end = self.world.begin(operation)
@@ -211,14 +213,14 @@ struct RetryingOperationTests {
 
         operation.retryNow()
 
-        await end.value  // nobody moves the clock
+        await end.value  // without an advance of the clock
         #expect(self.world.runs.value == 2)
         await helper.waitForTearDown()
         #expect((helper.setUps, helper.tearDowns) == (1, 1))
     }
 
     @Test(arguments: Manner.allCases)
-    func `F10 F19 a timer of a minute is replaced by one of a fifth of a second`(manner: Manner) async {
+    func `F10 F19 a timer of a fifth of a second replaces a timer of a minute`(manner: Manner) async {
         let helper = CountingHelper()
         let operation = self.world.operation(
             manner,
@@ -239,7 +241,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F11 F19 an empty list of helpers parks until the operation is told`(manner: Manner) async {
+    func `F11 F19 an operation with an empty list of helpers waits until retryNow`(manner: Manner) async {
         let operation = self.world.operation(manner, steps: [.failure(.wakingOn([])), .value(7)])
         let end = self.world.begin(operation)
         await self.world.retry.tally.reached(3)  // attempt, failed, waiting
@@ -255,7 +257,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F12 F19 a demand while nothing waits is ignored and logged once`(manner: Manner) async {
+    func `F12 F19 a demand without a wait is ignored and logged once`(manner: Manner) async {
         let demands: [@Sendable (RetryingOperation<Int>) -> Void] = [
             { $0.retryNow() }, { $0.retry(in: .zero) }, { $0.retry(wakingOn: [.after(.zero)]) },
         ]
@@ -264,7 +266,7 @@ struct RetryingOperationTests {
             let later = Later<RetryingOperation<Int>>()
             let log = RetryLog { event in
                 world.retry.log(event)
-                // While the attempt is being made: on the thread that makes it, before the work begins.
+                // The demand runs on the thread of the attempt, before the work begins.
                 if case .attempt = event, let operation = try? later() { demand(operation) }
             }
             var loop = world.retry.loop(.web)
@@ -312,7 +314,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: [Manner.asynchronous, .task])
-    func `F14 F19 an operation that is cancelled while it works is not retried`(manner: Manner) async {
+    func `F14 F19 an operation that is cancelled during its work is not retried`(manner: Manner) async {
         let helper = CountingHelper()
         let gate = Gate<Int>()
         let plan = RetryProvider.Plan.wakingOn([.helper(helper)])
@@ -339,7 +341,7 @@ struct RetryingOperationTests {
         gate.openForGood(returning: 0)
     }
 
-    @Test func `F14 F19 a synchronous operation that is cancelled while it works is not retried`() async {
+    @Test func `F14 F19 a synchronous operation that is cancelled during its work is not retried`() async {
         let later = Later<RetryingOperation<Int>>()
         let calls = Locked(0)
         let operation = RetryingOperation<Int>(.immediate(maxAttempts: 3)) { run in
@@ -356,7 +358,7 @@ struct RetryingOperationTests {
         #expect(throws: CancellationError.self) { try operation.result?.get() }
     }
 
-    @Test func `F14 an operation that is cancelled before it begins makes no attempt`() async {
+    @Test func `F14 an operation that is cancelled before its start makes no attempt`() async {
         let operation = self.world.operation(.synchronous, steps: [.value(7)])
         operation.cancel()
 
@@ -366,7 +368,7 @@ struct RetryingOperationTests {
         #expect(operation.isFinished)
     }
 
-    @Test func `F14 an attempt that succeeds although it was cancelled has its result`() async throws {
+    @Test func `F14 an attempt that succeeds after its cancellation keeps its result`() async throws {
         let begun = Tally()
         let operation = RetryingOperation<Int> { run in
             run.onCancel { run.end(returning: 7) }
@@ -381,7 +383,7 @@ struct RetryingOperationTests {
         #expect(try operation.result?.get() == 7)
     }
 
-    @Test func `F15 what a cancellation does comes before the loop goes on`() async throws {
+    @Test func `F15 the closure of a cancellation runs before the loop continues`() async throws {
         let executor = OrderedExecutor()
         let loop = RetryLoop(.fixed(.seconds(600), jitter: .none), time: TimeSource(self.clock))
         let control = RetryControl(loop)
@@ -395,7 +397,7 @@ struct RetryingOperationTests {
 
         var wasFirst: Bool?
         control.cancel {
-            executor.settle()  // all that could go on has gone on
+            executor.settle()  // runs all jobs that are ready
             wasFirst = !hasEnded.withLock { $0 }
         }
 
@@ -450,7 +452,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F20 F19 the error in the end carries what each attempt met`(manner: Manner) async throws {
+    func `F20 F19 the final error contains the failure of each attempt`(manner: Manner) async throws {
         let operation = self.world.operation(
             manner,
             .immediate(maxAttempts: 3),
@@ -467,7 +469,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `F21 F19 an early wake up restarts with short chance`(manner: Manner) async {
+    func `F21 F19 an early wake-up restarts an operation after a short random delay`(manner: Manner) async {
         let helper = CountingHelper()
         let operation = self.world.operation(
             manner,
@@ -486,7 +488,7 @@ struct RetryingOperationTests {
         #expect(self.world.runs.value == 2)
     }
 
-    @Test func `F21 cancelling during that chance ends it at once`() async {
+    @Test func `F21 a cancellation during the random delay ends the operation at once`() async {
         let helper = CountingHelper()
         let operation = self.world.operation(
             .synchronous,
@@ -508,7 +510,7 @@ struct RetryingOperationTests {
         #expect((helper.setUps, helper.tearDowns) == (1, 1))
     }
 
-    @Test func `F22 every step is a line for the log, without the text of an error`() async {
+    @Test func `F22 every step is a line of the log, without the text of an error`() async {
         let operation = self.world.operation(
             .synchronous,
             .fixed(.seconds(10), maxAttempts: 2, jitter: .none),
@@ -530,7 +532,7 @@ struct RetryingOperationTests {
         )
     }
 
-    @Test func `E16 an operation asks its host's budget`() async throws {
+    @Test func `E16 an operation uses its host's budget`() async throws {
         var options = RetryBudget.Limits()
         options.failuresToOpen = 3
         let host = RetryPolicy.Host("dead", budget: RetryBudget(options, clock: self.clock))
@@ -556,7 +558,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `CO-37 an operation that is parked ends when the time in all is over`(manner: Manner) async {
+    func `CO-37 a waiting operation without a deadline ends at the maximum duration`(manner: Manner) async {
         let operation = self.limited(manner, .wakingOn([]))
         let end = self.world.begin(operation)
 
@@ -568,7 +570,7 @@ struct RetryingOperationTests {
     }
 
     @Test(arguments: Manner.allCases)
-    func `CO-37 a wait that would pass the limit ends the operation`(manner: Manner) async {
+    func `CO-37 a wait beyond the limit ends the operation`(manner: Manner) async {
         let operation = self.limited(manner, .pass)
         let end = self.world.begin(operation)
         await self.clock.waitForSleepers(1)
@@ -580,7 +582,8 @@ struct RetryingOperationTests {
         #expect(self.world.runs.value == 1)
     }
 
-    @Test func `CO-37 a wait for other wake ups ends at the limit, and a demand at the limit is in time`() async throws
+    @Test func `CO-37 a wait for other wake-ups ends at the limit, and a wait up to the limit is permitted`()
+        async throws
     {
         let parked = self.limited(.task, .pass)
         var end = self.world.begin(parked)

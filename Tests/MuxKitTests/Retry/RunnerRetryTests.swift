@@ -12,14 +12,14 @@ struct RunnerRetryTests {
         return policy
     }
 
-    /// Fails twice, then brings a token.
+    /// Fails twice, then returns a token.
     @Sendable private func token() throws -> UpdateResult<String> {
         let call = self.calls.next()
         guard call > 2 else { throw Flaky(call: call) }
         return .updatedDependency("token")
     }
 
-    @Test func `E01 an update that fails twice is one update for all who wait`() async throws {
+    @Test func `E01 an update that fails twice is one update for all waiters`() async throws {
         let events = EventTally()
         let runner = DependentRunner<String>(policy: self.policy, observer: events) { _ in try self.token() }
 
@@ -31,7 +31,7 @@ struct RunnerRetryTests {
         await runner.expectAtRest()
     }
 
-    @Test func `E01 an update of the caller's own is attempted again, too`() async throws {
+    @Test func `E01 a caller's own update is attempted again, too`() async throws {
         let runner = DependentRunner<String>(policy: self.policy)
 
         let output = try await runner.run {
@@ -45,7 +45,7 @@ struct RunnerRetryTests {
         await runner.expectAtRest()
     }
 
-    @Test func `E01 callers get what the last attempt of an update threw`() async {
+    @Test func `E01 callers get the error of the last attempt of an update`() async {
         let runner = DependentRunner<String>(policy: self.policy) { _ in throw Flaky(call: self.calls.next()) }
 
         await #expect(throws: Flaky(call: 3)) { try await runner.run { RunResult.output($0) } }
@@ -62,13 +62,13 @@ struct RunnerRetryTests {
         #expect(self.calls.withLock { $0 } == 1)
     }
 
-    @Test func `E01 without a policy an update is made once`() async {
+    @Test func `E01 without a retry policy an update is made once`() async {
         let runner = DependentRunner<String> { _ in throw Flaky(call: self.calls.next()) }
 
         await #expect(throws: Flaky(call: 1)) { try await runner.run { RunResult.output($0) } }
     }
 
-    @Test func `E11 a refresh is attempted again, a sign in is not, and neither is a refresh that may have worked`()
+    @Test func `E11 a refresh is retried, and a sign-in and a possibly completed refresh are not`()
         async throws
     {
         let signIns = Locked(0)

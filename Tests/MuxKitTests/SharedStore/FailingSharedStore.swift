@@ -24,17 +24,19 @@ final class FailingSharedStore: MuxSharedStore {
     /// - Parameters:
     ///   - base: The connection.
     ///   - clock: Measures the delays.
-    ///   - onEnd: Called when the listener of the changes has ended; no change is told then.
+    ///   - onEnd: Called after the end of the listener to the changes. With `onEnd`, no change is delivered.
     init(_ base: MemorySharedStore.Connection, _ clock: VirtualClock, onEnd: (@Sendable () -> Void)? = nil) {
         self.base = base
         self.clock = clock
         self.onEnd = onEnd
     }
 
-    /// Makes calls of these members throw, and no others.
+    /// Makes only calls of `members` throw.
     func fail(_ members: Member...) { self.state.withLock { $0.failing = Set(members) } }
 
-    /// Delays the replies of a member; its effect is not delayed.
+    /// Delays the replies of a member.
+    ///
+    /// The effect of the call is not delayed.
     func delayReplies(of member: Member, by delay: Duration?) {
         self.state.withLock { $0.repliesAfter[member] = delay }
     }

@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Multiplexers of several machines on one store.
+/// Multiplexers of several machines with a common shared store.
 @Suite(.standard)
 struct SharedMultiplexerTests {
-    @Test func `FL-03 of many machines that want a value at once one fetches it`() async throws {
+    @Test func `FL-03 of many machines that request a value at once a single machine fetches it`() async throws {
         try await SeededExecutor.explore(50) { schedule in
             let fleet = MachineFleet(schedule, machines: 5)
             let keys = ["a", "b", "c"]
@@ -22,7 +22,7 @@ struct SharedMultiplexerTests {
                 let count = fleet.origin.fetchCount(of: key)
                 try expect(count == 1, "\(count) fetches of \(key)")
             }
-            // From memory, without a trip.
+            // Hits in memory make no call to the store.
             try await fleet.settle()
             let trips = fleet.store.callCount
             for machine in fleet.machines { for key in keys { _ = try await machine.values.request(key: key) } }
@@ -32,7 +32,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-03 a miss is one trip`() async throws {
+    @Test func `FL-03 a miss makes one claim, and a fetch adds one put`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let fleet = MachineFleet(schedule)
             let (first, second) = (fleet.machines[0].values, fleet.machines[1].values)
@@ -44,12 +44,12 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-06 a hit takes one lock and asks the store nothing`() async throws {
+    @Test func `FL-06 a hit takes one lock and makes no call to the store`() async throws {
         let store = MemorySharedStore()
         let repository = MuxRepository(sharedStore: store.connection())
         let map = MultiplexerMap<String, String>(cacheKey: "Values", repository: repository) { $0 }
         _ = try await map.request(key: "a")
-        // A caller with an isolation is not left: no job is enqueued.
+        // A request from an actor stays on the actor, so no job is enqueued.
         let (trips, locks) = (store.callCount, map.lockCount)
         let jobs = try await CountedActor().jobs {
             for _ in 0..<1_000 { _ = try await map.request(key: "a") }
@@ -74,7 +74,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-02 a value is as old on every machine, whatever its clock says`() async throws {
+    @Test func `FL-02 a value has the same age on every machine, regardless of the machine's clock`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             _ = try await fleet.machines[0].values.request(key: "a")
@@ -89,7 +89,8 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-03 who waits takes over when the other one fails, and all of many do not wait in turn`() async throws
+    @Test func `FL-03 a waiting machine takes over after a failure, and many machines do not wait in turn`()
+        async throws
     {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 6)
@@ -100,13 +101,13 @@ struct SharedMultiplexerTests {
                 for machine in fleet.machines { group.addTask { _ = try? await machine.values.request(key: "a") } }
             }
             let time = start.duration(to: schedule.clock.now)
-            // Two fail one after another, then all try at once.
+            // Two machines fail in turn, then all other machines fetch at once.
             try expect(time <= .milliseconds(3_100), "\(time)")
             try expect(fleet.origin.fetchCount <= 6, "\(fleet.origin.fetchCount)")
         }
     }
 
-    @Test func `FL-03 a machine that ends in the middle of its fetch holds up the others for their patience`()
+    @Test func `FL-03 a machine that ends during its fetch delays other machines for their patience`()
         async throws
     {
         try await SeededExecutor.explore(15) { schedule in
@@ -126,7 +127,8 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FT-06 a machine waits for a claim of a machine that is gone once, not at each renewal`() async throws {
+    @Test func `FT-06 a machine waits once for the claim of a machine that is gone, not at each renewal`() async throws
+    {
         try await SeededExecutor.explore(15) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(10), fetchTimeout: .seconds(60))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
@@ -158,7 +160,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 what one machine clears no machine shows, and a fetch from before is not kept`() async throws {
+    @Test func `FL-04 no machine returns a value that a machine has cleared, or keeps an earlier fetch`() async throws {
         try await SeededExecutor.explore(75) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
@@ -190,7 +192,9 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 a refresh on one machine reaches all, and keeps the old value to fall back to`() async throws {
+    @Test func `FL-04 a refresh on one machine reaches all machines and keeps the old value as a fallback`()
+        async throws
+    {
         try await SeededExecutor.explore(25) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .seconds(600), isSilenceable: { _ in true })
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
@@ -215,7 +219,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 a value that is stored by hand takes the place of the others' without a fetch`() async throws {
+    @Test func `FL-04 an explicitly stored value replaces other machines' values without a fetch`() async throws {
         try await SeededExecutor.explore(50) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0].values, fleet.machines[1].values)
@@ -231,7 +235,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-03 a reload waits for the fetch of another machine, and not for an older one`() async throws {
+    @Test func `FL-03 a reload waits for another machine's fetch, and not for an older fetch`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
@@ -244,7 +248,7 @@ struct SharedMultiplexerTests {
             }
             try expect(values == ["a 1", "a 1", "a 1"], "\(values)")
             try expect(fleet.origin.fetchCount == 2, "\(fleet.origin.fetchCount)")
-            // What each has is new for all of them by now.
+            // All machines have the new value now.
             for machine in fleet.machines {
                 let value = try await machine.values.request(key: "a")
                 try expect(value == "a 1", value)
@@ -252,7 +256,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-03 a stale value answers at once where the policy says so, also another machine's`() async throws {
+    @Test func `FL-03 a stale value, also of another machine, is served at once if the policy permits`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(100))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
@@ -272,7 +276,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 a store that is away costs one budget for each pause, and no fetch more than without it`()
+    @Test func `FL-05 an unavailable store costs one budget for each pause, and no additional fetch`()
         async throws
     {
         try await SeededExecutor.explore(15) { schedule in
@@ -290,7 +294,7 @@ struct SharedMultiplexerTests {
                 if time > .milliseconds(10) { waited += 1 }
                 try await schedule.clock.sleep(for: .milliseconds(500))
             }
-            // 20 seconds, and pauses of 5 to 10.
+            // 20 seconds in total, with pauses of 5 to 10 seconds.
             try expect(isSlow ? waited <= 5 : waited == 0, "\(waited) requests waited")
             try expect(fleet.origin.fetchCount == 40, "\(fleet.origin.fetchCount)")
             let hits = fleet.machines[0].repository.statistics.hits
@@ -299,7 +303,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 a slow store costs a request one budget, however often it is asked`() async throws {
+    @Test func `FL-05 a slow store costs a request one budget, for any number of calls`() async throws {
         let slowest = Locked(Duration.zero)
         try await SeededExecutor.explore(50) { schedule in
             let sharing = MuxShared.Policy(budget: .milliseconds(200))
@@ -308,11 +312,11 @@ struct SharedMultiplexerTests {
             _ = try await machine.values.request(key: "a")
             switch schedule.draw(0..<3) {
             case 0: break
-            case 1:  // the store has to forget something first
+            case 1:  // a pending invalidation is sent first
                 machine.connection.isCut = true
                 _ = await machine.values.clear(key: "b")
                 machine.connection.isCut = false
-            default:  // what is in memory is verified, and put again
+            default:  // entries in memory are verified and put again
                 fleet.store.loseEverything()
                 try await fleet.settle()
             }
@@ -335,7 +339,7 @@ struct SharedMultiplexerTests {
         #expect(time > .milliseconds(295), "no request waited for its whole budget: \(time)")
     }
 
-    @Test func `FL-05 when the store is back what is in memory is verified before anything is fetched`() async throws {
+    @Test func `FL-05 when the store is back, entries in memory are verified before any fetch`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let keys = (0..<10).map { "\($0)" }
@@ -344,7 +348,7 @@ struct SharedMultiplexerTests {
             cut.connection.isCut = true
             fleet.origin.change("3")
             _ = await fleet.machines[0].values.clear(key: "3")
-            // Nobody can tell it.
+            // The cut connection receives no invalidation.
             let old = try await cut.values.request(key: "3")
             try expect(old == "3 0", old)
             cut.connection.isCut = false
@@ -360,7 +364,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 when the store is back empty what is in memory is offered as it is asked for`() async throws {
+    @Test func `FL-05 when the store is back empty, a request puts the entry in memory again`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             let keys = (0..<10).map { "\($0)" }
@@ -380,7 +384,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 what was cleared while the store was away is cleared when it is back`() async throws {
+    @Test func `FL-05 a value that is cleared during an outage is cleared on all machines afterwards`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
@@ -391,14 +395,14 @@ struct SharedMultiplexerTests {
             let own = try await fleet.machines[0].values.request(key: "a")
             try expect(own == "a 1", own)
             fleet.machines[0].connection.isCut = false
-            // By itself, within the longest pause.
+            // The invalidation is sent without a request, within the longest pause.
             try await schedule.clock.sleep(for: .seconds(31))
             let other = try await fleet.machines[1].values.request(key: "a")
             try expect(other == "a 1", other)
         }
     }
 
-    @Test func `FL-03 a value that all renew behind their callers is fetched once`() async throws {
+    @Test func `FL-03 a value that all machines renew in the background is fetched once`() async throws {
         try await SeededExecutor.explore(50) { schedule in
             let isAhead = schedule.draw(0..<2) == 0
             let policy = MuxPolicy(
@@ -413,7 +417,7 @@ struct SharedMultiplexerTests {
                 for machine in fleet.machines {
                     group.addTask {
                         _ = try await machine.values.request(key: "a")
-                        // Some ask when others have renewed it.
+                        // Some requests begin after the renewal by another machine.
                         try await schedule.clock.sleep(for: .milliseconds(Int64(schedule.draw(0..<300))))
                         _ = try await machine.values.request(key: "a")
                     }
@@ -421,13 +425,14 @@ struct SharedMultiplexerTests {
                 try await group.waitForAll()
             }
             try await schedule.clock.sleep(for: .seconds(1))
-            // By chance a machine may not renew ahead of time, or renew the value of before a second time.
+            // By chance no machine may renew ahead of time.
+            // By chance a machine may renew the previous value a second time.
             let count = fleet.origin.fetchCount
             try expect(isAhead ? (1...3).contains(count) : count == 2, "\(count) fetches")
         }
     }
 
-    @Test func `FL-04 what is cleared right after it was stored by hand is nowhere`() async throws {
+    @Test func `FL-04 a value that is cleared right after an explicit store is on no machine`() async throws {
         try await SeededExecutor.explore(75) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0], fleet.machines[1])
@@ -449,25 +454,25 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 a claim that was granted too late or could not be used holds up nobody`() async throws {
+    @Test func `FL-05 a claim that was granted too late or could not be used delays no machine`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0], fleet.machines[1])
             fleet.origin.take(.seconds(1))
             switch schedule.draw(0..<3) {
-            case 0:  // the answer comes after the budget
+            case 0:  // the reply arrives after the budget
                 fleet.store.delay = .milliseconds(300)
                 let value = Task(executorPreference: schedule) { try await first.values.request(key: "a") }
                 try await schedule.clock.sleep(for: .milliseconds(260))
                 fleet.store.delay = .zero
                 _ = try await value.value
-            case 1:  // what is fetched cannot be put
+            case 1:  // the fetched value cannot be put
                 let value = Task(executorPreference: schedule) { try await first.values.request(key: "a") }
                 try await schedule.clock.sleep(for: .milliseconds(500))
                 fleet.store.delay = .seconds(20)
                 _ = try await value.value
                 fleet.store.delay = .zero
-            default:  // it cannot be fetched, and nothing can be said
+            default:  // the fetch fails, and the claim cannot be given up
                 fleet.origin.fail(with: FetchFailed())
                 let value = Task(executorPreference: schedule) { try await first.values.request(key: "a") }
                 try await schedule.clock.sleep(for: .milliseconds(500))
@@ -484,7 +489,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 a caller that leaves while the store is asked costs the others neither time nor a fetch`()
+    @Test func `FL-05 a caller that leaves during a call to the store costs others no time and no fetch`()
         async throws
     {
         try await SeededExecutor.explore(15) { schedule in
@@ -505,7 +510,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-05 what was cleared after the store had lost its entries is not put again`() async throws {
+    @Test func `FL-05 a value that was cleared after the store had lost its entries is not put again`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
@@ -524,7 +529,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 a value that is not to be kept takes what was there with it, on every machine`() async throws {
+    @Test func `FL-04 a value that must not be kept removes the previous value on every machine`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let isKept = schedule.draw(0..<2) == 0
@@ -548,7 +553,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-03 who waits for another machine has time left to fetch`() async throws {
+    @Test func `FL-03 a wait for another machine leaves time for a fetch`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), fetchTimeout: .seconds(3))
             let fleet = MachineFleet(schedule, machines: 1, policy: policy)
@@ -560,7 +565,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 names and tags that are equal but for their Unicode form are two`() async throws {
+    @Test func `FL-04 names and tags that differ only in their Unicode form are distinct`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let keys = ["\u{E9}", "e\u{301}"]
@@ -585,7 +590,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 what a machine has fetched past its claim is refused, and it does not keep it`() async throws {
+    @Test func `FL-04 a value that a machine has fetched past its claim is refused and not kept`() async throws {
         try await SeededExecutor.explore(15) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(6_000), fetchTimeout: .seconds(2_000))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
@@ -608,13 +613,15 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 what is cleared while a machine waits does not come back when the fetch fails`() async throws {
+    @Test func `FL-04 a value that is cleared during a machine's wait does not return after a failed fetch`()
+        async throws
+    {
         try await SeededExecutor.explore(15) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0], fleet.machines[1])
             _ = try await first.values.request(key: "a")
             try await schedule.clock.sleep(for: .seconds(20))
-            // One that is slow to fetch; another one waits for it, and has an old value to fall back to.
+            // A slow machine holds the claim. The second machine waits and has an old value as a fallback.
             let gone = fleet.store.connection()
             let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "a"))
             _ = try await gone.claim(name, maximumAge: .zero, digest: nil, for: .seconds(60))
@@ -634,7 +641,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 what another version or application has written is a miss and harms nothing`() async throws {
+    @Test func `FL-04 an entry of another version or application is a miss and affects no other entry`() async throws {
         try await SeededExecutor.explore(15) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let other = fleet.store.connection()
@@ -657,14 +664,14 @@ struct SharedMultiplexerTests {
                     try expect(value == "\(key) 0", value)
                 }
             }
-            // What a later version has written is left to it; the rest is replaced, for all.
+            // The entry of the later version stays. The other entries are replaced for all machines.
             try expect(fleet.origin.fetchCount(of: "new") == 2)
             try expect(fleet.origin.fetchCount(of: "garbage") == 1)
             try expect(fleet.origin.fetchCount(of: "empty") == 1)
         }
     }
 
-    @Test func `FL-07 what has a tag is cleared with it on every machine, fetches under way included`() async throws {
+    @Test func `FL-07 a clear of a tag clears its entries and running fetches on every machine`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             let maps = fleet.machines.map { machine in
@@ -695,7 +702,7 @@ struct SharedMultiplexerTests {
         }
     }
 
-    @Test func `FL-04 entries that have to leave memory leave nothing behind`() async throws {
+    @Test func `FL-04 evicted entries leave no facts behind`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), maximumCount: 4)
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
@@ -711,17 +718,17 @@ struct SharedMultiplexerTests {
         }
     }
 
-    /// Draws what machines do, and compares with what was acknowledged.
+    /// Draws the machines' operations, and compares the read values with the acknowledged clears.
     @Test(arguments: stride(from: 0, to: 8, by: repetitionStep).map(\.self))
-    func `FL-04 FL-05 in drawn histories nobody reads what was cleared`(part: Int) async throws {
+    func `FL-04 FL-05 in random histories no machine reads a cleared value`(part: Int) async throws {
         try await SeededExecutor.explore(15) { schedule in
             for _ in 0..<part { _ = schedule.draw(0..<7) }
             let sharing = MuxShared.Policy(budget: .milliseconds(100), pause: .seconds(1), maximumPause: .seconds(2))
             let fleet = MachineFleet(schedule, machines: 3, sharing: sharing)
             let keys = ["a", "b"]
-            // The versions that no machine may show any more which could be told, or could ask.
+            // The least version of each key that a machine with an undisturbed connection may return.
             var acknowledged: [String: Int] = [:]
-            // Machines that missed a change, and could not always ask since then.
+            // Machines that missed a change, and were not always able to ask the store since the change.
             var behind: Set<Int> = []
             var (isSlow, hasLost) = (false, false)
             var readers: [Task<Void, any Error>] = []
@@ -778,7 +785,7 @@ struct SharedMultiplexerTests {
                         behind.remove(number)
                     }
                 }
-                // Until a machine that is back was told so, it may answer with what it has.
+                // A reconnected machine may return its values before the notification of the reconnection.
                 let isBack = !formerlyBehind.isSubset(of: behind)
                 if schedule.draw(0..<2) == 0 || isBack { try await fleet.settle() }
             }
@@ -806,7 +813,7 @@ struct SharedMultiplexerTests {
                     )
                 }
             }
-            // All know again what was acknowledged.
+            // All machines observe the acknowledged clears again.
             for key in keys {
                 for machine in fleet.machines {
                     let value = try await machine.values.request(key: key)

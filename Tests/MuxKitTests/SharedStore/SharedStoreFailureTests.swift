@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The failure paths of one machine's use of its shared store.
+/// The failure paths of a machine's shared store.
 @Suite(.standard)
 struct SharedStoreFailureTests {
     /// A machine whose store fails, and a connection of another machine.
@@ -45,7 +45,7 @@ struct SharedStoreFailureTests {
             try expect(try await self.other.put(entry, with: ticket), "the entry is refused")
         }
 
-        /// Waits until nothing else can run.
+        /// Waits until no other job can run.
         func settle() async throws { try await self.schedule.clock.sleep(for: .nanoseconds(1)) }
 
         static func name(_ key: String) -> MuxShared.Name { MuxShared.Name(MuxStoreKey(domain: "Values", key: key)) }
@@ -92,7 +92,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 a confirmation of another digest confirms nothing`() async throws {
+    @Test func `PT-01 a confirmation of another digest is ignored`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             _ = try await shop.values.request(key: "a")
@@ -101,7 +101,7 @@ struct SharedStoreFailureTests {
             try await shop.settle()
             shop.memory.isDown = false
             try await shop.settle()
-            // The server of the store is wrong: it has another value, and sends none.
+            // The store is faulty: its entry has another digest and no payload.
             shop.store.changeClaims { claim in
                 guard case .entry(var entry) = claim else { return claim }
                 (entry.payload, entry.digest) = (nil, "another")
@@ -112,7 +112,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 an old value of a later version of the program is no fallback, and stays`() async throws {
+    @Test func `PT-01 a stale value of a later program version is no fallback and is not replaced`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .seconds(600), isSilenceable: { _ in true })
             let shop = Shop(schedule, policy: policy)
@@ -125,14 +125,14 @@ struct SharedStoreFailureTests {
             let value = try await shop.values.request(key: "a", .reload)
             try expect(value == "a 0", value)
             try expect(try await shop.stored("a")?.schemaVersion == 9, "the entry of the later version is replaced")
-            // The right to fetch was given up, so the later version does not wait for it.
+            // The claim was given up, so the later version does not wait for the claim.
             try await shop.settle()
             let claim = try await shop.other.claim(Shop.name("a"), maximumAge: nil, digest: nil, for: .seconds(1))
             guard case .granted = claim else { throw Violation("\(claim)") }
         }
     }
 
-    @Test func `PT-01 a fresh value of a later version of the program is not read`() async throws {
+    @Test func `PT-01 a fresh value of a later program version is not read`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             try await shop.put(Self.entry("later", version: 9), Shop.name("a"))
@@ -182,7 +182,7 @@ struct SharedStoreFailureTests {
     @Test func `PT-01 a failed invalidation is sent again without another request`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
-            // More than once: the task that sends it begins anew.
+            // The task that sends pending invalidations starts again in each round.
             for round in 0..<3 {
                 _ = try await shop.values.request(key: "a")
                 try expect(try await shop.stored("a") != nil, "round \(round)")
@@ -214,7 +214,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 what is invalidated again while an invalidation is on its way is sent again`() async throws {
+    @Test func `PT-01 an entry that is invalidated again during a running invalidation is sent again`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             _ = try await shop.values.request(key: "a")
@@ -244,7 +244,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 what this machine could not invalidate it does not read either`() async throws {
+    @Test func `PT-01 a machine does not read an entry that the machine failed to invalidate`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let sharing = MuxShared.Policy(pause: .milliseconds(20), maximumPause: .milliseconds(20))
             let shop = Shop(schedule, sharing: sharing)
@@ -257,7 +257,7 @@ struct SharedStoreFailureTests {
             case 1: _ = await shop.values.clear()
             default: _ = await shop.repository.clearAll()
             }
-            // At any time of a pause.
+            // The reads occur at a random time of a pause.
             try await schedule.clock.sleep(for: .milliseconds(Int64(schedule.draw(500..<540))))
             let loaded = await shop.values.loadCachedValue(key: "a")
             try expect(loaded == nil, loaded ?? "")
@@ -270,7 +270,7 @@ struct SharedStoreFailureTests {
 
     // MARK: - Claims
 
-    @Test func `PT-01 a claim is given up for a minute, not once`() async throws {
+    @Test func `PT-01 a failed give-up of a claim is retried for a minute`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule, policy: MuxPolicy(timeToLive: .seconds(600), fetchTimeout: .seconds(500)))
             shop.origin.fail(with: FetchFailed())
@@ -284,7 +284,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 a load whose caller has left is no failure of the store`() async throws {
+    @Test func `PT-01 a load of a cancelled caller is no failure of the store`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             shop.store.delayReplies(of: .load, by: .milliseconds(100))
@@ -318,7 +318,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 a value that is cleared while it is loaded is not answered`() async throws {
+    @Test func `PT-01 a value that is cleared during its load is not returned`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             try await shop.put(Self.entry("old"), Shop.name("a"))
@@ -335,7 +335,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 who waits for another machine again asks from time to time, and not without end`() async throws {
+    @Test func `PT-01 a machine that waits for another machine again makes a limited number of claims`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             let (name, third) = (Shop.name("a"), shop.memory.connection())
@@ -356,7 +356,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    // MARK: - What is left behind
+    // MARK: - Leaks
 
     @Test func `PT-01 a wait for another machine leaves no listener and no timer`() async throws {
         try await SeededExecutor.explore(10) { schedule in
@@ -388,7 +388,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 a repository that is released listens to its shared store no more`() async throws {
+    @Test func `PT-01 a released repository no longer listens to its shared store`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let ended = Locked(0)
             let memory = MemorySharedStore(clock: schedule.clock)
@@ -404,7 +404,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 the defaults of a shared store are those of the documentation`() {
+    @Test func `PT-01 the defaults of a shared store match the documentation`() {
         let policy = MuxShared.Policy()
         #expect(policy.budget == .milliseconds(250))
         #expect(policy.patience == .seconds(5))

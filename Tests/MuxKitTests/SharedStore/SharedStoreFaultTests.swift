@@ -136,7 +136,7 @@ struct SharedStoreFaultTests {
             for machine in machines {
                 for key in ["7", "other"] { _ = try await machine.values.request(key: key) }
             }
-            // More than may be pending in an outage.
+            // More tags than may be pending in an outage.
             let count = PendingInvalidations.limit + 1
             let report = await machines[0].repository.clear(tags: (0..<count).map { "of \($0)" })
             try expect(report.isComplete, "\(report.failures)")
@@ -150,7 +150,7 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-01 many sign-outs at the same time end these sessions and no other`() async throws {
+    @Test func `FT-01 many simultaneous sign-outs end only their own sessions`() async throws {
         try await SeededExecutor.explore(1) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machines = (0..<2).map { _ in Machine(schedule, store) }
@@ -208,7 +208,7 @@ struct SharedStoreFaultTests {
             scopes() == Set([.tag("a"), .tag("b"), .tag("c"), .domain("large")] + (0..<10).map { entry("small", $0) })
         )
 
-        // Tags fill all places: entries of pending domains need none.
+        // Tags fill all places. Entries of pending domains need no place.
         pending.add((0..<limit - 14).map { .tag("\($0)") }, isOutage: true)
         #expect(pending.count == limit)
         pending.add([entry("large", 0)], isOutage: true)
@@ -218,7 +218,7 @@ struct SharedStoreFaultTests {
         pending.add((0..<9).map { .tag("more \($0)") }, isOutage: true)
         #expect(scopes() == [.everything])
 
-        // Only an entry whose domain is pending anyway makes room: the others keep their names.
+        // Only the entry with a pending domain makes room. The other entries keep their names.
         let single = (0..<50).map { entry("single \($0)", 0) }
         pending = PendingInvalidations()
         pending.add(single + [entry("b", 0), .domain("b")] + (0..<limit - 52).map { .tag("\($0)") }, isOutage: true)
@@ -226,7 +226,7 @@ struct SharedStoreFaultTests {
         #expect(pending.count == limit && scopes().isSuperset(of: single))
     }
 
-    @Test func `FT-01 a request waits for its own invalidation, and not for all that are pending`() {
+    @Test func `FT-01 a request waits for its own invalidation, and not for all pending invalidations`() {
         var pending = PendingInvalidations()
         pending.add((0..<5_000).map { .tag("\($0)") }, isOutage: false)
         let first = pending.batches(first: [.everything, .tag("4321")])
@@ -234,7 +234,7 @@ struct SharedStoreFaultTests {
         #expect(first[0].first?.scope == .tag("4321"))
         #expect(pending.batches(first: [.tag("none")]).isEmpty)
         #expect(pending.batches().map(\.count) == [1_000, 1_000, 1_000, 1_000, 1_000])
-        // A scope that was added again while it was sent is sent again.
+        // A scope that was added again during its transmission is sent again.
         pending.add([.tag("4321")], isOutage: false)
         pending.confirmed(first[0])
         #expect(pending.count == 4_001 && pending.contains([.tag("4321")]))
@@ -242,7 +242,7 @@ struct SharedStoreFaultTests {
 
     // MARK: - Refused entries
 
-    @Test func `FT-02 a refused entry is this machine's alone, and the others are shared`() async throws {
+    @Test func `FT-02 a refused entry is kept by its machine only, and other entries are shared`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machines = (0..<2).map { _ in Machine(schedule, store) }
@@ -268,7 +268,7 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-02 a refusal ends an outage, for the store has replied`() async throws {
+    @Test func `FT-02 a refusal ends an outage, because the store has replied`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machine = Machine(schedule, store)
@@ -283,7 +283,8 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-02 a refused invalidation is reported and sent again, and the others arrive`() async throws {
+    @Test func `FT-02 a refused invalidation is reported and sent again, and other invalidations arrive`() async throws
+    {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machine = Machine(schedule, store)
@@ -308,7 +309,7 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-02 a store that refuses all invalidations is not asked for each again and again`() async throws {
+    @Test func `FT-02 a store that refuses all invalidations is not called for each invalidation`() async throws {
         try await SeededExecutor.explore(2) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machine = Machine(schedule, store)
@@ -336,7 +337,7 @@ struct SharedStoreFaultTests {
                     try await group.waitForAll()
                 }
             }
-            // As without a store: each machine fetches once.
+            // Each machine fetches at most once, as without a store.
             try expect(machines.allSatisfy { $0.fetchCount <= 1 }, "\(machines.map(\.fetchCount))")
             for machine in machines {
                 let entry = try await machine.values.requestEntry(key: "a")
@@ -356,7 +357,7 @@ struct SharedStoreFaultTests {
             for _ in 0..<3 { _ = try await machine.values.request(key: "a") }
             try expect(machine.fetchCount == 1, "\(machine.fetchCount)")
             try expect(machine.events(.notShared).count == 1)
-            // It still hears of changes.
+            // The machine still receives changes.
             try await store.connection().invalidate([.entry(MuxStoreKey(domain: "Values", key: "a"))])
             try await schedule.clock.sleep(for: .nanoseconds(1))
             _ = try await machine.values.request(key: "a")
@@ -364,7 +365,7 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-05 a value that was cleared during its fetch is not kept, whoever cleared it`() async throws {
+    @Test func `FT-05 a value that any machine cleared during its fetch is not kept`() async throws {
         try await SeededExecutor.explore(60) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machines = (0..<2).map { _ in Machine(schedule, store) }
@@ -383,7 +384,7 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-05 a newer value of another machine takes the place of a value whose claim was evicted`()
+    @Test func `FT-05 a newer value of another machine replaces a value whose claim was evicted`()
         async throws
     {
         try await SeededExecutor.explore(10) { schedule in
@@ -405,7 +406,7 @@ struct SharedStoreFaultTests {
 
     // MARK: - Outages
 
-    @Test func `FT-04 an outage is reported once with its reason, and its end, too`() async throws {
+    @Test func `FT-04 an outage is reported once with its reason, and its end is reported once`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machine = Machine(schedule, store)
@@ -421,7 +422,7 @@ struct SharedStoreFaultTests {
             let told = machine.events(.sharedStoreUnavailable)
             try expect(told == [MuxEvent(.sharedStoreUnavailable, reason: .other("WRONGPASS"))], "\(told)")
             try expect(await machine.repository.gauges().sharedStoreOutage == .other("WRONGPASS"))
-            // Another reason is news.
+            // Another reason is reported again.
             machine.store.faults.withLock {
                 $0.outage = EngineFailure(reason: "LOADING", isConnectivityFailure: true)
             }
@@ -439,7 +440,7 @@ struct SharedStoreFaultTests {
         }
     }
 
-    @Test func `FT-04 an outage is reported without a request, from the start and later, and so is its end`()
+    @Test func `FT-04 an outage, at the start or later, and its end are reported without a request`()
         async throws
     {
         try await SeededExecutor.explore(10) { schedule in
@@ -458,7 +459,7 @@ struct SharedStoreFaultTests {
             try expect(await machine.repository.gauges().sharedStoreOutage == .other("WRONGPASS"))
             try expect(machine.events(.sharedStoreUnavailable).count == 2)
             machine.store.faults.withLock { $0.outage = nil }
-            // Nothing is told: the gauge asks.
+            // The store sends no notification. The gauge asks the store.
             try expect(await machine.repository.gauges().sharedStoreOutage == nil)
             try expect(machine.events(.sharedStoreAvailable).count == 2)
         }
