@@ -8,7 +8,7 @@ import Testing
 struct ByteLimitTests {
     private static let limit = 40_000
 
-    /// An entry of about a thousand bytes on disk, fetched so many seconds after another.
+    /// An entry of about 1,000 bytes on disk by default, with a fetch time shifted by `seconds`.
     private func entry(_ key: String, at seconds: Double = 0, size: Int = 700) -> MuxStoredEntry {
         var entry = sample(key)
         entry.fetchedAt += seconds
@@ -41,7 +41,7 @@ struct ByteLimitTests {
         #expect(try await store.brokenInvariants().isEmpty)
     }
 
-    @Test func `DK-07 what was used last stays`() async throws {
+    @Test func `DK-07 recently used entries stay`() async throws {
         let scratch = Scratch()
         let store = scratch.store(byteLimit: Self.limit)
         for number in 0..<30 { try await store.save([self.entry("\(number)")], durability: .relaxed) }
@@ -56,7 +56,7 @@ struct ByteLimitTests {
     }
 
     @Test(arguments: [4, 512])
-    func `DK-07 across launches the order on disk counts`(indexFloor: Int) async throws {
+    func `DK-07 after a relaunch entries are evicted in their order on disk`(indexFloor: Int) async throws {
         let scratch = Scratch()
         let first = scratch.store(byteLimit: Self.limit, indexFloor: indexFloor)
         for number in 0..<32 { try await first.save([self.entry("\(number)")], durability: .relaxed) }
@@ -70,7 +70,7 @@ struct ByteLimitTests {
         #expect(try await second.load(name("31")) != nil)
     }
 
-    @Test func `DK-07 uses that a compaction saw count across launches`() async throws {
+    @Test func `DK-07 uses before a compaction count after a relaunch`() async throws {
         let scratch = Scratch()
         let first = scratch.store(byteLimit: Self.limit)
         for number in 0..<35 { try await first.save([self.entry("\(number)")], durability: .relaxed) }
@@ -88,12 +88,12 @@ struct ByteLimitTests {
         for number in 10..<13 { #expect(try await second.load(name("\(number)")) != nil) }
     }
 
-    @Test func `DK-07 of a batch that is too large the newest stay`() async throws {
+    @Test func `DK-07 a batch that exceeds the limit keeps its newest entries`() async throws {
         let scratch = Scratch()
         let store = scratch.store(byteLimit: Self.limit)
         try await store.save([self.entry("old"), self.entry("99", at: -5)], durability: .relaxed)
 
-        // As a repository saves: the newest first.
+        // A repository saves the newest entry first.
         let batch = (0..<100).map { self.entry("\($0)", at: Double(100 - $0)) }
         let error = await #expect(throws: MuxStoreError.PartialSave.self) {
             try await store.save(batch, durability: .full)
@@ -114,7 +114,7 @@ struct ByteLimitTests {
         #expect(try await store.brokenInvariants().isEmpty)
     }
 
-    @Test func `DK-07 an entry larger than the limit is not kept and ends its older form`() async throws {
+    @Test func `DK-07 an entry larger than the limit is not kept and removes its older version`() async throws {
         let scratch = Scratch()
         let store = scratch.store(byteLimit: Self.limit)
         try await store.save([self.entry("a"), self.entry("b")], durability: .relaxed)
@@ -134,7 +134,7 @@ struct ByteLimitTests {
         #expect(try await scratch.store().load(name("a")) == nil)
     }
 
-    @Test func `DK-07 a folder from before the limit shrinks at its opening`() async throws {
+    @Test func `DK-07 a folder from before the limit shrinks when it is opened`() async throws {
         let scratch = Scratch()
         try await scratch.store().save((0..<100).map { self.entry("\($0)", at: Double($0)) }, durability: .full)
 
@@ -144,7 +144,7 @@ struct ByteLimitTests {
         #expect(try self.size(scratch) <= Self.limit)
     }
 
-    @Test func `DK-07 of two values of one name in a batch the later counts whenever it was fetched`() async throws {
+    @Test func `DK-07 a batch with one name twice keeps the later entry, independent of fetch times`() async throws {
         let scratch = Scratch()
         let store = scratch.store(byteLimit: Self.limit)
 
@@ -153,7 +153,7 @@ struct ByteLimitTests {
         #expect(try await store.load(name("a")) == self.entry("a", at: -100))
     }
 
-    @Test func `DK-07 room that cannot be made is counted and made by the next save`() async throws {
+    @Test func `DK-07 a failed compaction for space is counted and repeated by the next save`() async throws {
         let scratch = Scratch()
         let isFull = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in

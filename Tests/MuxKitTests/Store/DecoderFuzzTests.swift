@@ -4,9 +4,9 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Every decoder of what comes from disk, on mutations of a corpus of hostile inputs and of what the encoders write.
+/// Every decoder of data on disk, on mutations of a corpus of hostile inputs and of the encoders' output.
 ///
-/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+/// `MUX_FUZZ=100` multiplies the number of inputs by 100; `MUX_SEED=7` starts with seed 7.
 @Suite(.standard(minutes: 60))
 struct DecoderFuzzTests {
     private let fuzz = FuzzRun()
@@ -36,11 +36,11 @@ struct DecoderFuzzTests {
         print("Q-06: \(count) inputs for \(what)")
     }
 
-    @Test func `Q-06 the corpus is there`() {
+    @Test func `Q-06 the corpus is present`() {
         #expect(self.corpus.count >= 20)
     }
 
-    @Test func `Q-06 records and their parts neither trap nor hang`() async throws {
+    @Test func `Q-06 decoders of records and of their parts neither trap nor hang`() async throws {
         let format = RecordCodec(store: 9)
         let record = try format.record(of: sample("a\n\"é", 5))
         let end = try #require(record.firstIndex(of: 0x0a))
@@ -50,7 +50,7 @@ struct DecoderFuzzTests {
             _ = RecordCodec.frame(bytes[...])
             _ = ChecksummedLine.open(bytes[...])
             _ = Hex.value(of: bytes)
-            // Under a right check the same bytes get further.
+            // With a correct checksum the same bytes reach later checks.
             for input in [bytes, ChecksummedLine.sealed(bytes) + record[end...], bytes + record] {
                 guard let entry = format.entry(in: input) else { continue }
                 #expect((try? format.record(of: entry)) != nil, seed)
@@ -58,7 +58,7 @@ struct DecoderFuzzTests {
         }
     }
 
-    @Test func `Q-06 session files and kept indexes neither trap nor hang`() async {
+    @Test func `Q-06 decoders of session files and indexes neither trap nor hang`() async {
         let session = [UInt8](SessionFile(epoch: 5, store: 7).encoded)
         let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 900, lastOffset: 850, lastStamp: 7)
         let row = IndexSnapshot.Row(digest: .init(domain: 1, key: 2), offset: 100, count: 90, epoch: 0)
@@ -74,7 +74,7 @@ struct DecoderFuzzTests {
         }
     }
 
-    @Test func `Q-06 whatever a token store holds a runner has a session in the end`() async {
+    @Test func `Q-06 a runner gets a session with any content of its token store`() async {
         let tokens = Array(Data(#"{"session":0,"refresh":"r","access":"a"}"#.utf8))
         await self.run(400, "stored tokens", [tokens]) { bytes, seed in
             let store = InMemoryTokenStore()
@@ -93,7 +93,7 @@ struct DecoderFuzzTests {
         }
     }
 
-    @Test func `Q-06 a store on hostile files is a store`() async throws {
+    @Test func `Q-06 a store with hostile files finds old and new entries`() async throws {
         try await self.run(60, "folders", []) { bytes, seed in
             let scratch = Scratch(isInspected: false)
             let first = scratch.store()
@@ -108,7 +108,7 @@ struct DecoderFuzzTests {
                 try await store.save([sample("new", 2)], durability: .relaxed)
                 #expect(try await scratch.store(indexFloor: 2).load(name("new")) == sample("new", 2), seed)
             } catch MuxStoreError.newerFormat {
-                // Bytes that say that a later version wrote them are left alone.
+                // The store does not change bytes that claim a later format version.
             }
         }
     }

@@ -12,7 +12,7 @@ struct DiskExecutorTests {
         let arrived = Locked(0)
         let gate = DispatchSemaphore(value: 0)
         let isReleased = Locked(true)
-        // More stores than the pool has threads are blocked at once; the last one to come frees all.
+        // More stores than threads of the pool block at the same time; the last arrival releases all stores.
         let fileSystem = RecordingFileSystem { _, call in
             guard call.operation == .lock else { return nil }
             return .perform {
@@ -36,7 +36,7 @@ struct DiskExecutorTests {
         #expect(isReleased.withLock { $0 })
     }
 
-    @MainActor @Test func `DK-09 what the main actor reads from disk is decoded elsewhere`() async throws {
+    @MainActor @Test func `DK-09 values that the main actor loads are decoded on another thread`() async throws {
         struct Witness: Codable, Sendable {
             var isDecodedOnMainThread = false
             init() {}
@@ -53,7 +53,7 @@ struct DiskExecutorTests {
         #expect(await again.loadCachedValue()?.isDecodedOnMainThread == false)
     }
 
-    /// A value whose encoding waits until another one is being encoded too.
+    /// A value whose encoding waits until the encoding of a second value begins.
     private struct Companion: Codable, Sendable {
         static let arrived = Locked(0)
         static let company = DispatchSemaphore(value: 0)
@@ -72,7 +72,7 @@ struct DiskExecutorTests {
     }
 
     @Test(.enabled(if: ProcessInfo.processInfo.activeProcessorCount > 1))
-    func `DK-09 RP-03 values are encoded side by side`() async throws {
+    func `DK-09 RP-03 values are encoded concurrently`() async throws {
         let world = World()
         let map = MultiplexerMap<Int, Companion>(cacheKey: "Map", repository: world.repository) {
             Companion(number: $0)

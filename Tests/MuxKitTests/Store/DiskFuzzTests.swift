@@ -3,9 +3,9 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// Seeded mutations of everything that is read from disk.
+/// Seeded mutations of all data read from disk.
 ///
-/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+/// `MUX_FUZZ=100` multiplies the number of mutations by 100; `MUX_SEED=7` starts with seed 7.
 @Suite(.standard(minutes: 60))
 struct DiskFuzzTests {
     private let format = RecordCodec(store: 9)
@@ -27,7 +27,7 @@ struct DiskFuzzTests {
         return entry
     }
 
-    @Test func `DK-03 a mutated record is the entry that was written or nothing`() async throws {
+    @Test func `DK-03 a mutated record decodes to the written entry or is rejected`() async throws {
         let record = try self.format.record(of: self.entry)
 
         try await self.run(3000) { mutator, seed in
@@ -36,7 +36,7 @@ struct DiskFuzzTests {
         }
     }
 
-    @Test func `DK-03 a mutated record under a right check neither traps nor gives what cannot be written`()
+    @Test func `DK-03 a mutated record with a correct checksum decodes to a writable entry or is rejected`()
         async throws
     {
         let record = try self.format.record(of: self.entry)
@@ -46,7 +46,7 @@ struct DiskFuzzTests {
         try await self.run(3000) { mutator, seed in
             let line = ChecksummedLine.sealed(mutator.mutated(rest))
             guard let found = self.format.entry(in: line + record[end...]) else { return }
-            // Whatever it says is at least something that can be said.
+            // The decoded entry can be encoded and decoded again.
             #expect(throws: Never.self, seed) {
                 let again = self.format.entry(in: try self.format.record(of: found))
                 #expect(again == found, seed)
@@ -54,7 +54,7 @@ struct DiskFuzzTests {
         }
     }
 
-    @Test func `DK-03 a time longer than any that is written is damage`() throws {
+    @Test func `DK-03 a time to live beyond the longest written time counts as damage`() throws {
         let record = try self.format.record(of: self.entry)
         let end = try #require(record.firstIndex(of: 0x0a))
         let facts = String(decoding: record[ChecksummedLine.restOffset..<end], as: UTF8.self)
@@ -67,7 +67,7 @@ struct DiskFuzzTests {
         }
     }
 
-    @Test func `DK-07 a mutated index is the one that was written or nothing`() async throws {
+    @Test func `DK-07 a mutated index decodes to the written index or is rejected`() async throws {
         let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<5).map { number in
             IndexSnapshot.Row(
@@ -85,7 +85,7 @@ struct DiskFuzzTests {
         try await self.run(2000) { mutator, seed in
             let found = IndexSnapshot(mutator.mutated(bytes))
             #expect(found == nil || found == kept, seed)
-            // Under a right check: whatever it says stays inside the journal.
+            // With a correct checksum all decoded rows are inside the journal.
             guard let other = IndexSnapshot(ChecksummedLine.sealed(mutator.mutated(rest)) + bytes[end...]) else {
                 return
             }
@@ -96,7 +96,7 @@ struct DiskFuzzTests {
         }
     }
 
-    @Test func `DK-07 two changes in an index do not take each other back`() {
+    @Test func `DK-07 two changes in an index do not cancel each other in the digest`() {
         let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<4).map { number in
             IndexSnapshot.Row(digest: .init(domain: 1, key: UInt64(number)), offset: 100, count: 90, epoch: 0)
@@ -116,7 +116,7 @@ struct DiskFuzzTests {
         #expect(accepted == 0)
     }
 
-    @Test func `DK-03 a mutated session file is the one that was written or damaged`() async throws {
+    @Test func `DK-03 a mutated session file decodes to the written file, as damaged or as newer`() async throws {
         let file = SessionFile(epoch: 5, store: 7)
 
         try await self.run(1000) { mutator, seed in
@@ -125,7 +125,7 @@ struct DiskFuzzTests {
         }
     }
 
-    @Test func `DK-03 a store on mutated files gives what was written or nothing`() async throws {
+    @Test func `DK-03 a store on mutated files finds written entries or no entry`() async throws {
         let scratch = Scratch()
         let first = scratch.store(indexFloor: 2)
         for number in 0..<4 { try await first.save([sample("\(number)", number)], durability: .relaxed) }

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What users notice of a disk that is full, read-only or gone: nothing but a report.
+/// A full, read-only or failing disk affects users only through reports.
 @Suite(.standard)
 struct DiskTroubleTests {
     enum FailureRecord: CaseIterable, Sendable {
@@ -30,7 +30,9 @@ struct DiskTroubleTests {
     }
 
     @Test(arguments: FailureRecord.allCases)
-    func `DK-12 requests go on without the disk and the next save repairs`(failureRecord: FailureRecord) async throws {
+    func `DK-12 requests succeed without the disk, and the next save stores all values`(failureRecord: FailureRecord)
+        async throws
+    {
         let scratch = Scratch()
         let isBroken = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in
@@ -59,7 +61,7 @@ struct DiskTroubleTests {
         #expect(try await store.brokenInvariants().isEmpty)
     }
 
-    @Test func `DK-12 a folder deleted underneath is made anew by the next save`() async throws {
+    @Test func `DK-12 the next save creates a deleted folder again`() async throws {
         let scratch = Scratch()
         let store = scratch.store(byteLimit: 20_000, indexFloor: 2)
         try await store.save((0..<5).map { sample("\($0)", $0) }, durability: .full)

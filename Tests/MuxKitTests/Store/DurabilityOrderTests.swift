@@ -4,12 +4,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Every writer of a file: what is on disk survives a power cut when a call returns.
+/// The order in which each writer writes, synchronizes and renames, so its files survive a power cut.
 @Suite(.standard)
 struct DurabilityOrderTests {
     private typealias Operation = MuxStoreError.FileOperation
 
-    /// The calls of `operations` among those recorded, without neighbours that are equal.
+    /// The recorded calls with one of `operations`; consecutive equal operations count once.
     private static func order(_ files: RecordingFileSystem, _ operations: Set<Operation>) -> [Operation] {
         files.calls.map(\.operation).filter(operations.contains).reduce(into: []) { order, operation in
             if order.last != operation { order.append(operation) }
@@ -35,7 +35,7 @@ struct DurabilityOrderTests {
         #expect(try await store.load() == nil)
     }
 
-    @Test func `PT-03 the number of a session is written before the entries are removed`() async throws {
+    @Test func `PT-03 the session epoch is written before the entries are removed`() async throws {
         let scratch = Scratch()
         let files = RecordingFileSystem()
         let store = scratch.store(files)
@@ -51,7 +51,7 @@ struct DurabilityOrderTests {
     }
 
     @Test(arguments: [true, false])
-    func `PT-03 a removal is written and synchronized as the save is`(isSaved: Bool) async throws {
+    func `PT-03 a save and a removal are each written and then synchronized`(isSaved: Bool) async throws {
         let scratch = Scratch()
         let files = RecordingFileSystem()
         let store = scratch.store(files)
@@ -67,7 +67,7 @@ struct DurabilityOrderTests {
         #expect(Self.order(files, Self.changes) == [.write, .synchronize])
     }
 
-    @Test func `PT-03 a lease is written before it counts as taken`() async throws {
+    @Test func `PT-03 a lease is written and renamed before its holder gets the lease`() async throws {
         let scratch = Scratch()
         let files = RecordingFileSystem()
         let lease = FileLease(
@@ -104,7 +104,7 @@ struct DurabilityOrderTests {
         #expect(try Data(contentsOf: target) == content)
     }
 
-    @Test func `PT-01 a symbolic link in place of tokens is not followed`() async throws {
+    @Test func `PT-01 a symbolic link in place of a token file is not followed`() async throws {
         let scratch = Scratch()
         let store = ProtectedFileTokenStore(named: "alice", directory: scratch.folder)
         try await store.save(Data("alice's".utf8))

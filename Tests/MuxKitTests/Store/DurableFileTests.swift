@@ -10,7 +10,7 @@ struct DurableFileTests {
         DurableFile("token", in: scratch.root.path, fileSystem: fileSystem)
     }
 
-    @Test func `DK-11 a durable file is the owners alone, whatever was there before`() throws {
+    @Test func `DK-11 only the owner can access a durable file, also if it replaces a public file`() throws {
         let scratch = Scratch()
         try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)
         let url = scratch.root.appending(component: "token")
@@ -24,7 +24,7 @@ struct DurableFileTests {
         #expect(scratch.listing == ["token"])
     }
 
-    @Test func `DK-02 a durable file is absent, there, or unreadable, and these are different`() throws {
+    @Test func `DK-02 an absent, an empty and an unreadable durable file are distinct`() throws {
         let scratch = Scratch()
         #expect(try self.file(scratch).read() == nil)
         try self.file(scratch).write(Data())
@@ -37,7 +37,7 @@ struct DurableFileTests {
         #expect(try self.file(scratch).read() == nil)
     }
 
-    @Test func `DK-02 stopped at any call a durable file is old or new and leftovers can go`() throws {
+    @Test func `DK-02 a write that stops at any call leaves the old or new file and removable leftovers`() throws {
         let recorder = RecordingFileSystem()
         let first = Scratch()
         try self.file(first).write(Data("old".utf8))
@@ -55,7 +55,7 @@ struct DurableFileTests {
         }
     }
 
-    @Test func `DK-02 a relaxed write leaves the syncs out`() throws {
+    @Test func `DK-02 a relaxed write omits the syncs`() throws {
         let scratch = Scratch()
         try self.file(scratch).write(Data("old".utf8))
         let recorder = RecordingFileSystem()
@@ -65,7 +65,7 @@ struct DurableFileTests {
         #expect(recorder.calls.map(\.operation) == [.open, .write, .rename])
     }
 
-    @Test func `DK-04 a path with a zero byte is refused, not cut off`() {
+    @Test func `DK-04 a path with a zero byte is refused, not truncated`() {
         let fileSystem = POSIXFileSystem()
         let path = FileManager.default.temporaryDirectory.path + "/a\u{0}b"
 
@@ -74,7 +74,7 @@ struct DurableFileTests {
         #expect(MuxStoreError.fileSystem(.open, code: ENOSPC).localizedDescription.contains("No space left"))
     }
 
-    @Test func `DK-10 a lock ends with its file even while a child that is being started has a copy of it`() throws {
+    @Test func `DK-10 a lock ends with its file although a starting child process has a copy`() throws {
         let scratch = Scratch()
         try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)
         let path = scratch.root.appending(component: "part").path

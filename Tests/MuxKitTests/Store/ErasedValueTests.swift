@@ -82,8 +82,7 @@ struct ErasedValueTests {
         #expect(self.scratch.find("secret").isEmpty)
     }
 
-    @Test func `AC-05 replaced values leave the folder with the next compaction, which dead bytes bound`() async throws
-    {
+    @Test func `AC-05 the next compaction, due after 64 KB of dead records, erases replaced values`() async throws {
         let (repository, map) = self.map(self.scratch.store())
         let filler = String(repeating: "-", count: 1_000)
         map.store("first value \(filler)", key: "a")
@@ -98,7 +97,9 @@ struct ErasedValueTests {
         #expect(saves < 65)
     }
 
-    @Test func `AC-05 a clear whose values cannot be overwritten fails, and the next one erases them`() async throws {
+    @Test func `AC-05 a clear that cannot overwrite its values fails, and the next save erases the values`()
+        async throws
+    {
         let isBroken = Locked(false)
         let fileSystem = RecordingFileSystem { _, call in
             isBroken.withLock { $0 } && call.operation == .synchronize ? .refuse(EIO) : nil

@@ -4,15 +4,15 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Where values and tokens are kept is left out of backups and protected, as far as the file system knows how.
+/// Folders of values and tokens are excluded from backups and protected if the file system supports that.
 @Suite(.standard)
 struct FolderMarkTests {
-    /// A file system that can mark nothing.
+    /// A file system that refuses to mark folders.
     private static func unable() -> RecordingFileSystem {
         RecordingFileSystem { _, call in call.operation == .mark ? .refuse(POSIXFileSystem.ioError) : nil }
     }
 
-    /// Whether the folder was marked before anything was written.
+    /// Whether the first mark precedes the first write.
     private static func isMarkedFirst(_ fileSystem: RecordingFileSystem) -> Bool {
         let operations = fileSystem.calls.map(\.operation)
         guard let mark = operations.firstIndex(of: .mark), let write = operations.firstIndex(of: .write) else {
@@ -21,7 +21,7 @@ struct FolderMarkTests {
         return mark < write
     }
 
-    @Test func `CO-32 a folder of values that cannot be marked is used all the same`() async throws {
+    @Test func `CO-32 a folder of values is used although it cannot be marked`() async throws {
         let (scratch, fileSystem) = (Scratch(), Self.unable())
 
         try await scratch.store(fileSystem).save([sample("a")], durability: .relaxed)
@@ -30,7 +30,7 @@ struct FolderMarkTests {
         #expect(Self.isMarkedFirst(fileSystem))
     }
 
-    @Test func `CO-32 a folder of tokens is marked before the first write if it can be`() async throws {
+    @Test func `CO-32 a folder of tokens is marked before the first write, and a failure is ignored`() async throws {
         let scratch = Scratch()
         let fileSystem = Self.unable()
         let store = ProtectedFileTokenStore(named: "session", directory: scratch.folder, fileSystem: fileSystem)

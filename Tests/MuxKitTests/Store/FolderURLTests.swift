@@ -13,7 +13,7 @@ struct FolderURLTests {
         #expect(throws: MuxStoreError.unusableURL) { try FilePath.path(of: url) }
     }
 
-    @Test func `AC-04 a folder keeps a scalar that joins the slash behind it`() throws {
+    @Test func `AC-04 a folder path keeps a final scalar that combines with the slash`() throws {
         let url = URL(filePath: "/d/alice\u{0600}", directoryHint: .isDirectory)
 
         #expect(try FilePath.path(of: url) == "/d/alice\u{0600}")

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A disk without space: saves, clears and sign-outs work on, and what was reported as saved is found.
+/// On a full disk saves, clears and sign-outs continue to work, and all values reported as saved are found.
 @Suite(.standard)
 struct FullDiskTests {
     private typealias Map = MultiplexerMap<Int, String>
@@ -15,20 +15,21 @@ struct FullDiskTests {
     private static let mounted = (ProcessInfo.processInfo.environment["MUX_SMALL_DISKS"] ?? "").split(separator: ":")
         .map { URL(filePath: String($0), directoryHint: .isDirectory) }
 
-    /// A value of so many bytes that says its key and number.
+    /// A value of `size` bytes that contains its key and number.
     private func value(_ key: Int, _ number: Int, _ size: Int) -> String {
         let text = "value \(key) \(number) "
         return text + String(repeating: "x", count: max(0, size - text.count))
     }
 
-    /// An entry with such a value.
+    /// An entry whose payload is a value of `size` bytes.
     private func entry(_ key: Int, _ number: Int, size: Int = 4_000) -> MuxStoredEntry {
         var entry = sample("\(key)", number)
         entry.payload = Data("\"\(self.value(key, number, size))\"".utf8)
         return entry
     }
 
-    /// Saves 350 values, one by one, of which a third of the disk's size is live, and checks what a new process finds.
+    /// Saves 350 values one by one, with live values of a third of the disk's size, and checks the values that
+    /// a new process finds.
     private func saveMany(_ store: JournalStore, _ other: () -> JournalStore, size: Int64) async throws {
         let repository = MuxRepository(store: store, durability: .relaxed)
         let map = Map(cacheKey: "Map", repository: repository) { _ in "fetched" }
@@ -47,7 +48,7 @@ struct FullDiskTests {
         }
     }
 
-    /// Saves more than fits, in one save and one by one.
+    /// Saves more values than fit, in one save and one by one.
     private func saveTooMuch(_ store: JournalStore, _ other: () -> JournalStore, size: Int64) async throws {
         let repository = MuxRepository(store: store, durability: .full)
         let map = Map(cacheKey: "Map", repository: repository) { _ in "fetched" }
@@ -79,7 +80,7 @@ struct FullDiskTests {
     }
 
     @Test(arguments: disks)
-    func `DS-02 saves on a full disk succeed and keep what was saved`(size: Int64, code: Int32) async throws {
+    func `DS-02 saves on a full disk succeed and keep the saved values`(size: Int64, code: Int32) async throws {
         let scratch = Scratch()
         let disk = SmallDisk(scratch.root.path, capacity: size, code: code)
         try await self.saveMany(scratch.store(disk), { scratch.store() }, size: size)
@@ -87,7 +88,7 @@ struct FullDiskTests {
     }
 
     @Test(arguments: disks)
-    func `DS-02 more than the disk can hold leaves the values that fit`(size: Int64, code: Int32) async throws {
+    func `DS-02 a save that exceeds the disk keeps the values that fit`(size: Int64, code: Int32) async throws {
         let scratch = Scratch()
         let disk = SmallDisk(scratch.root.path, capacity: size, code: code)
         try await self.saveTooMuch(scratch.store(disk, indexFloor: 8), { scratch.store() }, size: size)
@@ -95,7 +96,7 @@ struct FullDiskTests {
     }
 
     @Test(arguments: mounted)
-    func `DS-02 a real file system that is full`(folder: URL) async throws {
+    func `DS-02 a full real file system accepts saves, clears and sign-outs`(folder: URL) async throws {
         let values = try folder.resourceValues(forKeys: [.volumeTotalCapacityKey])
         let size = Int64(try #require(values.volumeTotalCapacity))
         #expect(size <= 1 << 20, "not a small disk")
@@ -144,7 +145,7 @@ struct FullDiskTests {
         #expect(await repository.saveAll().saved == 1)
     }
 
-    @Test func `DS-02 space of replaced values is used before any live value goes`() async throws {
+    @Test func `DS-02 the space of replaced values is used before a live value is evicted`() async throws {
         let scratch = Scratch()
         let disk = SmallDisk(scratch.root.path, capacity: 1 << 20, code: ENOSPC)
         let store = scratch.store(disk)
@@ -159,7 +160,7 @@ struct FullDiskTests {
         for key in 0...12 { #expect(try await later.load(name("\(key)")) == self.entry(key, key < 2 ? 1 : 0)) }
     }
 
-    @Test func `DS-02 a value that does not fit takes its older version with it`() async throws {
+    @Test func `DS-02 a value that does not fit removes its older version`() async throws {
         let scratch = Scratch()
         let disk = SmallDisk(scratch.root.path, capacity: 64 << 10, code: ENOSPC)
         let store = scratch.store(disk)
@@ -175,7 +176,7 @@ struct FullDiskTests {
         for key in 1...2 { #expect(try await later.load(name("\(key)")) == self.entry(key, 0)) }
     }
 
-    @Test func `DS-02 a sign-out on a full disk is written in place of the records and removes no session file`()
+    @Test func `DS-02 a sign-out on a full disk frees the records' space and keeps the session file`()
         async throws
     {
         let scratch = Scratch()
@@ -193,7 +194,7 @@ struct FullDiskTests {
         #expect(try await scratch.store().sessionEpoch() == 1)
     }
 
-    @Test func `DS-02 stopped at any call of a save on a full disk the folder is in order`() async throws {
+    @Test func `DS-02 a save that stops at any call on a full disk leaves the folder intact`() async throws {
         let prepared = Scratch()
         let size = Int64(64 << 10)
         for key in 0..<9 { try await prepared.store().save([self.entry(key, 0)], durability: .full) }

@@ -8,7 +8,7 @@ import Testing
 struct KeptIndexTests {
     private static let floor = 4
 
-    /// A closed store of ten entries with a kept index, and two more entries behind what it covers.
+    /// A closed store of ten entries with an index snapshot, and two entries that the index does not cover.
     private func filled() async throws -> Scratch {
         let scratch = Scratch()
         let store = scratch.store(indexFloor: Self.floor)
@@ -18,7 +18,7 @@ struct KeptIndexTests {
         return scratch
     }
 
-    /// Opens the store anew and checks that it has exactly the right entries, believing the index or not.
+    /// Reopens the store and checks all entries, and whether the index was rebuilt.
     private func check(_ scratch: Scratch, rebuilt: Int, _ what: Comment) async throws {
         let store = scratch.store(indexFloor: Self.floor)
         for number in 0..<10 where number != 3 {
@@ -31,7 +31,7 @@ struct KeptIndexTests {
         #expect(try await store.brokenInvariants().isEmpty, what)
     }
 
-    @Test func `DK-07 an opening with a kept index reads what is behind it and not what it knows`() async throws {
+    @Test func `DK-07 an opening with an index snapshot reads only the records after the covered part`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         for part in 0..<10 {
@@ -50,11 +50,11 @@ struct KeptIndexTests {
         #expect(try FileManager.default.contentsOfDirectory(atPath: scratch.root.path).count == 3)
     }
 
-    @Test func `DK-07 a kept index is believed and what was appended after it is walked`() async throws {
+    @Test func `DK-07 a valid index is used, and records appended later are walked`() async throws {
         try await self.check(try await self.filled(), rebuilt: 0, "as it is")
     }
 
-    @Test func `DK-07 a missing index is no loss`() async throws {
+    @Test func `DK-07 a missing index loses no entry`() async throws {
         let scratch = try await self.filled()
         try FileManager.default.removeItem(at: scratch.index)
 
@@ -63,7 +63,7 @@ struct KeptIndexTests {
         #expect(FileManager.default.fileExists(atPath: scratch.index.path))
     }
 
-    @Test func `DK-07 an index with any flipped byte is not believed`() async throws {
+    @Test func `DK-07 an index with any flipped byte is rejected`() async throws {
         let scratch = try await self.filled()
         let bytes = try Data(contentsOf: scratch.index)
         let segment = try Data(contentsOf: scratch.segment)
@@ -85,7 +85,7 @@ struct KeptIndexTests {
         #expect(try Data(contentsOf: scratch.segment) == segment)
     }
 
-    @Test func `DK-07 an index of another journal or another store is not believed`() async throws {
+    @Test func `DK-07 an index of another journal or another store is rejected`() async throws {
         let (scratch, other) = (try await self.filled(), try await self.filled())
         try FileManager.default.removeItem(at: scratch.index)
         try FileManager.default.copyItem(at: other.index, to: scratch.index)
@@ -93,13 +93,13 @@ struct KeptIndexTests {
         try await self.check(scratch, rebuilt: 1, "of another store")
     }
 
-    @Test func `DK-07 the index of a journal before its compaction is not believed`() async throws {
+    @Test func `DK-07 the index of a journal before its compaction is rejected`() async throws {
         let scratch = Scratch()
         let store = scratch.store(indexFloor: Self.floor)
         try await store.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
         let former = try Data(contentsOf: scratch.index)
         let end = try Data(contentsOf: scratch.segment).count
-        // Uses change the order of all records but the last one, which comes to stand where it stood.
+        // The loads change the order of all records except the last record, which keeps its offset.
         for number in [8, 7, 6, 5, 4, 3, 2, 1, 0, 9] { _ = try await store.load(name("\(number)")) }
         var large = sample("large")
         large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
@@ -117,7 +117,7 @@ struct KeptIndexTests {
         #expect(await fresh.statistics().damagedRecords == 0)
     }
 
-    @Test func `DK-07 the index of a journal that was cut and went on differently is not believed`() async throws {
+    @Test func `DK-07 the index of a journal that was cut and continued differently is rejected`() async throws {
         let scratch = Scratch()
         let store = scratch.store(indexFloor: 5)
         try await store.save((0..<3).map { sample("\($0)", $0) }, durability: .relaxed)
@@ -125,7 +125,7 @@ struct KeptIndexTests {
         try await store.save([sample("3", 3), sample("4", 4)], durability: .relaxed)
         #expect(FileManager.default.fileExists(atPath: scratch.index.path))
 
-        // Somebody brings an older copy of the journal back, which then grows to the same length.
+        // An older copy of the journal is restored, and grows to the same length.
         try before.write(to: scratch.segment)
         let index = try Data(contentsOf: scratch.index)
         try FileManager.default.removeItem(at: scratch.index)
@@ -139,12 +139,12 @@ struct KeptIndexTests {
         #expect(await fresh.statistics().damagedRecords == 0)
     }
 
-    @Test func `DK-07 an index that covers more than there is of its journal is not believed`() async throws {
+    @Test func `DK-07 an index that covers more than its journal contains is rejected`() async throws {
         let scratch = Scratch()
         let store = scratch.store(indexFloor: Self.floor)
         try await store.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
         let segment = try Data(contentsOf: scratch.segment)
-        // The first line of the last record stays as it was.
+        // The first line of the last record is unchanged.
         try segment.dropLast(5).write(to: scratch.segment)
 
         let fresh = scratch.store(indexFloor: Self.floor)
@@ -157,7 +157,7 @@ struct KeptIndexTests {
         #expect(try await fresh.brokenInvariants().isEmpty)
     }
 
-    @Test func `DK-07 an index that cannot be kept is counted and fails nobody`() async throws {
+    @Test func `DK-07 an index that cannot be written is counted and fails no call`() async throws {
         let scratch = Scratch()
         let fileSystem = RecordingFileSystem { _, call in
             call.name.hasPrefix("00000001.index") && call.operation != .status ? .refuse(ENOSPC) : nil
@@ -171,13 +171,13 @@ struct KeptIndexTests {
         #expect(try await scratch.store().load(name("7")) == sample("7", 7))
     }
 
-    @Test func `RP-04 a kept index does not bring an earlier session back`() async throws {
+    @Test func `RP-04 an index snapshot does not restore an earlier session`() async throws {
         let scratch = Scratch()
         let first = scratch.store(indexFloor: Self.floor)
         try await first.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
         try await first.raiseSessionEpoch(to: 1)
 
-        // The index covers all there is, so nothing but its own rows tells that there is refuse.
+        // The index covers the entire journal, so only its rows show that entries of an ended session remain.
         let store = scratch.store(indexFloor: Self.floor)
 
         #expect(try await store.load(name("1")) == nil)
@@ -186,7 +186,7 @@ struct KeptIndexTests {
         #expect(try await store.brokenInvariants().isEmpty)
     }
 
-    @Test func `DK-07 a compaction leaves no index of what was before`() async throws {
+    @Test func `DK-07 a compaction removes the index of the replaced journal`() async throws {
         let scratch = try await self.filled()
         let store = scratch.store()
         var large = sample("large")
@@ -199,7 +199,7 @@ struct KeptIndexTests {
         try await self.check(scratch, rebuilt: 0, "after the compaction")
     }
 
-    @Test func `CO-17 an index is read at any size that is written`() async throws {
+    @Test func `CO-17 an index of any written size is read`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let store = JournalStore(directory: folder.url, byteLimit: nil, indexFloor: 1, fileSystem: POSIXFileSystem())
@@ -208,7 +208,7 @@ struct KeptIndexTests {
         let segment = folder.url.appending(path: "journal/00000001.jsonl")
         var kept = try #require(IndexSnapshot([UInt8](try Data(contentsOf: index))))
         let row = try #require(kept.rows.first)
-        // As if there were many entries, and a long journal.
+        // Simulates many entries and a long journal.
         let file = try FileHandle(forWritingTo: segment)
         try file.truncate(atOffset: 200_000_000)
         try file.close()
@@ -228,7 +228,7 @@ struct KeptIndexTests {
         #expect(recorder.calls.filter { $0.operation == .read && $0.name == "00000001.jsonl" }.count < 5)
     }
 
-    @Test func `DK-07 an index says what was put in`() {
+    @Test func `DK-07 an index decodes to the encoded rows`() {
         let anchor = IndexSnapshot.Anchor(store: .max, generation: 1, covered: 1 << 40, lastOffset: 7, lastStamp: .max)
         let rows = (0..<100).map { number in
             IndexSnapshot.Row(
@@ -243,7 +243,7 @@ struct KeptIndexTests {
             let kept = IndexSnapshot(anchor: anchor, rows: rows)
             #expect(IndexSnapshot(kept.encoded) == kept)
         }
-        // A row that points outside of what is covered is not believed, however right the digest.
+        // A row outside the covered range is rejected although the digest is correct.
         for (offset, count): (Int64, Int64) in [
             (-1, 5), (0, 0), (0, -1), (1 << 40, 1), (.max, .max), (.max, 1), ((1 << 40) - 1, .max),
         ] {

@@ -7,13 +7,13 @@ import Testing
 
 private let archive = "json-test-suite/test_parsing.tar.gz"
 
-/// JSON texts of other people, good and bad, wherever the library reads or keeps JSON.
+/// Third-party JSON texts, valid and invalid, at each place where the library reads or stores JSON.
 ///
-/// They are those of JSONTestSuite (https://github.com/nst/JSONTestSuite, `test_parsing`), which are not part of this
+/// The texts of JSONTestSuite (https://github.com/nst/JSONTestSuite, `test_parsing`) are not part of this
 /// repository: see ``SharedData``.
 @Suite(.standard, .enabled(if: SharedData.has(archive), "not at hand"))
 struct JSONTestSuiteTests {
-    /// By name, in the order of names.
+    /// The texts, sorted by name.
     private func texts() async throws -> [(name: String, text: Data)] {
         let files = try await BlockingWork.run { Result { try SharedData.files(in: archive) } }.get()
         let texts = files.filter { $0.key.hasSuffix(".json") }.sorted { $0.key < $1.key }
@@ -27,7 +27,7 @@ struct JSONTestSuiteTests {
         return entry
     }
 
-    @Test func `Q-13 a payload comes back byte for byte, or is refused`() async throws {
+    @Test func `Q-13 a payload is loaded byte for byte, or its save is refused`() async throws {
         let texts = try await self.texts()
         let scratch = Scratch()
         let entries = texts.map { self.entry($0.name, $0.text) }
@@ -47,7 +47,7 @@ struct JSONTestSuiteTests {
         #expect(await store.statistics().damagedRecords == 0)
     }
 
-    /// What any JSON text is decoded to.
+    /// The result of decoding any JSON text.
     private enum Decoded: Codable, Sendable, Equatable {
         case fetched
         case text
@@ -72,7 +72,7 @@ struct JSONTestSuiteTests {
         init?(intValue: Int) { nil }
     }
 
-    @Test func `Q-13 what cannot be decoded is fetched, and counted`() async throws {
+    @Test func `Q-13 a value that cannot be decoded is fetched and counted`() async throws {
         let texts = try await self.texts().filter { !$0.text.contains(0x0a) && !$0.text.contains(0x0d) }
         let store = MemoryStore()
         let entries = texts.map { self.entry($0.name, $0.text) }
@@ -96,7 +96,7 @@ struct JSONTestSuiteTests {
         #expect(observer.count.withLock { $0 } == fetched)
     }
 
-    @Test func `Q-13 a text is no record, with a right checksum or without`() async throws {
+    @Test func `Q-13 a text is not a record, with or without a correct checksum`() async throws {
         let format = RecordCodec(store: 9)
         let record = try format.record(of: sample("a"))
         let end = try #require(record.firstIndex(of: 0x0a))
@@ -114,7 +114,7 @@ struct JSONTestSuiteTests {
         }
     }
 
-    @Test func `Q-13 a line of the journal that is another text costs nothing but itself`() async throws {
+    @Test func `Q-13 a foreign text between two records of the journal affects neither record`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a", 1)], durability: .relaxed)
         let first = try Data(contentsOf: scratch.segment)

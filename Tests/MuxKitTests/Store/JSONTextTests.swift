@@ -7,7 +7,7 @@ import Testing
 struct JSONTextTests {
     private let format = RecordCodec(store: 5)
 
-    /// The facts of a header as an ordinary encoder would be given them.
+    /// The fields of a header, for `JSONEncoder`.
     private struct Facts: Encodable {
         var digest: String
         var domain: String
@@ -18,7 +18,7 @@ struct JSONTextTests {
         var validator: String
     }
 
-    @Test func `DK-01 the header is what JSONEncoder would write`() throws {
+    @Test func `DK-01 the header equals the output of JSONEncoder`() throws {
         let texts =
             (0..<128).map { "a" + String(UnicodeScalar(UInt8($0))) } + [
                 "", "é", "e\u{301}", "👩‍🚀", "\u{2028}", "\u{7f}", "\\u0041",
@@ -48,7 +48,7 @@ struct JSONTextTests {
         }
     }
 
-    @Test func `DK-01 a frame says what was put in`() {
+    @Test func `DK-01 a frame decodes to the encoded header`() {
         for kind in RecordHeader.Kind.allCases {
             for number: UInt64 in [0, 1, 9, 10, 12_345, .max] {
                 let frame = RecordHeader(

@@ -18,7 +18,7 @@ struct JournalDamageTests {
         return scratch
     }
 
-    /// The numbers of the keys that a fresh store gives; any value that was never saved is recorded as an issue.
+    /// The numbers of the keys that a new store finds; a value that was never saved is recorded as an issue.
     private func readable(_ scratch: Scratch, _ what: String) async throws -> (keys: [Int], JournalStore.Statistics) {
         let store = scratch.store()
         var keys: [Int] = []
@@ -39,15 +39,17 @@ struct JournalDamageTests {
             damaged[index] ^= 0x41
             try Data(damaged).write(to: scratch.segment)
             let (keys, statistics) = try await self.readable(scratch, "byte \(index)")
-            // The first two lines are the journal's beginning, which costs no entry.
+            // The first two lines are the journal's begin record; damage there affects no entry.
             let hit = (lines.firstIndex { index <= $0 } ?? 0) / 2 - 1
             #expect(keys == [0, 1, 2].filter { $0 != hit }, "byte \(index)")
-            // The value of the beginning says nothing, so nobody looks at it.
+            // The value of the begin record has no information and is not checked.
             #expect(statistics.damagedRecords == 1 || hit < 0, "byte \(index)")
         }
     }
 
-    @Test func `DK-03 a journal cut at any length gives the entries before the cut and goes on`() async throws {
+    @Test func `DK-03 a journal cut at any length gives the entries before the cut and accepts new entries`()
+        async throws
+    {
         let scratch = try await self.filled()
         let bytes = try [UInt8](Data(contentsOf: scratch.segment))
         let lineEnds = bytes.indices.filter { bytes[$0] == 0x0a }.map { $0 + 1 }
@@ -57,7 +59,7 @@ struct JournalDamageTests {
             try Data(bytes.prefix(count)).write(to: scratch.segment)
             let store = scratch.store()
             let whole = ends.filter { $0 <= count }.count - 1
-            // The first record is the journal's beginning.
+            // The first record is the journal's begin record.
             for (number, key) in Self.keys.enumerated() {
                 #expect(
                     try await store.load(name(key)) == (number < whole - 1 ? sample(key, number) : nil),
@@ -70,7 +72,7 @@ struct JournalDamageTests {
         }
     }
 
-    @Test func `DK-03 damage is dropped once and for all`() async throws {
+    @Test func `DK-03 damaged records are dropped permanently`() async throws {
         let scratch = try await self.filled()
         var bytes = try [UInt8](Data(contentsOf: scratch.segment))
         bytes[try scratch.beginning() + 5] ^= 1
@@ -83,7 +85,7 @@ struct JournalDamageTests {
         #expect(second.keys == [1, 2] && second.1.damagedRecords == 0)
     }
 
-    @Test func `DK-03 a value found damaged is counted once`() async throws {
+    @Test func `DK-03 a damaged value is counted once`() async throws {
         let scratch = try await self.filled()
         var bytes = try [UInt8](Data(contentsOf: scratch.segment))
         bytes[bytes.count - 3] ^= 1
@@ -98,7 +100,7 @@ struct JournalDamageTests {
         #expect(try await self.readable(scratch, "after").1.damagedRecords == 0)
     }
 
-    @Test func `DK-03 a journal swapped with that of another store is damage`() async throws {
+    @Test func `DK-03 a journal swapped with another store's journal counts as damage`() async throws {
         let (one, other) = (Scratch(), Scratch())
         try await one.store().save([sample("a", 1)], durability: .relaxed)
         try await other.store().save([sample("a", 2)], durability: .relaxed)
@@ -114,7 +116,7 @@ struct JournalDamageTests {
         }
     }
 
-    @Test func `DK-03 two keys with one digest never get each others value`() async throws {
+    @Test func `DK-03 two keys with the same digest never get each other's value`() async throws {
         let scratch = Scratch()
         let store = JournalStore(directory: scratch.root, fileSystem: POSIXFileSystem()) { _ in .init(domain: 1, key: 1)
         }
@@ -128,7 +130,7 @@ struct JournalDamageTests {
         #expect(try await store.load(name("a")) == nil)
     }
 
-    @Test func `DK-03 garbage in place of the journal or the session file is a miss and no more`() async throws {
+    @Test func `DK-03 garbage in place of the journal or the session file only causes misses`() async throws {
         for garbage in [
             "", "\n", "garbage", "{}\n{}\n", String(repeating: "\u{0}", count: 5000), "{\"mux\":1,\"check\":\"\n",
         ] {
@@ -147,7 +149,7 @@ struct JournalDamageTests {
         }
     }
 
-    @Test func `DK-03 a lost session file does not bring an earlier session back`() async throws {
+    @Test func `DK-03 a lost session file does not restore an earlier session`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         try await store.save([sample("a", epoch: 0), sample("b", epoch: 3)], durability: .full)
@@ -161,7 +163,7 @@ struct JournalDamageTests {
         #expect(try await later.load(name("b")) == nil)
     }
 
-    @Test func `DK-05 what a later version wrote is left alone`() async throws {
+    @Test func `DK-05 data of a later version is not changed`() async throws {
         let scratch = try await self.filled()
         let newer = ChecksummedLine.sealed(Array("\",\"future\":true}".utf8), version: 2) + Array("\n{}\n".utf8)
         var bytes = try [UInt8](Data(contentsOf: scratch.segment))

@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct JournalDurabilityTests {
-    /// The calls of `body` on a store that is open.
+    /// The file system calls of `body` on an open store.
     private func calls(_ body: (JournalStore) async throws -> Void) async throws -> [FileCall] {
         let scratch = Scratch()
         let recorder = RecordingFileSystem()
@@ -31,7 +31,7 @@ struct JournalDurabilityTests {
         #expect(calls.filter { [.write, .synchronize].contains($0.operation) }.allSatisfy { $0.name == segment })
     }
 
-    @Test func `DK-02 a relaxed save leaves the sync out`() async throws {
+    @Test func `DK-02 a relaxed save omits the sync`() async throws {
         let save = try await self.calls { try await $0.save([sample("a")], durability: .relaxed) }
         let remove = try await self.calls { try await $0.remove([name("warm")], durability: .relaxed) }
         let removeAll = try await self.calls { try await $0.removeAll(domain: "users", durability: .relaxed) }
@@ -43,7 +43,7 @@ struct JournalDurabilityTests {
         }
     }
 
-    @Test func `DK-02 the first full save of a process makes the names safe too`() async throws {
+    @Test func `DK-02 the first full save of a process also synchronizes the folders`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a")], durability: .relaxed)
         let recorder = RecordingFileSystem()
@@ -58,7 +58,7 @@ struct JournalDurabilityTests {
         #expect(recorder.calls.suffix(expected.count) == expected)
     }
 
-    @Test func `DK-02 a new folder is made safe from the outside in before a save is reported`() async throws {
+    @Test func `DK-02 a new folder is synchronized from the outside in before a save returns`() async throws {
         let scratch = Scratch()
         let recorder = RecordingFileSystem()
 
@@ -72,7 +72,7 @@ struct JournalDurabilityTests {
         #expect(safe.suffix(3).map(\.name) == ["00000001.jsonl", "journal", "store"])
     }
 
-    @Test func `RP-04 a raised session is synced, moved and synced whatever else happens`() async throws {
+    @Test func `RP-04 a raised session epoch is always synced, renamed and synced in its folder`() async throws {
         let calls = try await self.calls { try await $0.raiseSessionEpoch(to: 1) }
 
         let steps = calls.filter { ![.status, .lock, .unlock].contains($0.operation) && $0.name != "lock" }
@@ -80,7 +80,7 @@ struct JournalDurabilityTests {
         #expect(steps[3].name == "epoch.json" && steps[4].name == "store")
     }
 
-    @Test func `PF-08 a sign-out reads none of the entries that it removes`() async throws {
+    @Test func `PF-08 a sign-out reads no entry that it removes`() async throws {
         let scratch = Scratch()
         try await scratch.store().save((0..<100).map { sample("\($0)", $0) }, durability: .full)
         let recorder = RecordingFileSystem()
@@ -94,7 +94,9 @@ struct JournalDurabilityTests {
         #expect(try await scratch.store().load(name("1")) == nil)
     }
 
-    @Test func `RP-04 removing everything is a rename that is safe before anything is deleted`() async throws {
+    @Test func `RP-04 a removal of all entries renames the folder and syncs the rename before it deletes files`()
+        async throws
+    {
         let calls = try await self.calls { try await $0.removeEverything() }
 
         let steps = calls.filter { $0.name != "lock" }.map(\.operation).filter {
@@ -103,7 +105,7 @@ struct JournalDurabilityTests {
         #expect(steps == [.rename, .synchronizeFolder, .list, .list, .remove, .removeFolder])
     }
 
-    @Test func `RP-04 removing everything deletes what an interrupted sign-out has left`() async throws {
+    @Test func `RP-04 a removal of all entries deletes the leftovers of an interrupted sign-out`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         try await store.save([sample("a")], durability: .full)
@@ -117,7 +119,7 @@ struct JournalDurabilityTests {
         #expect(scratch.listing.sorted() == ["epoch.json", "lock"])
     }
 
-    @Test func `DK-02 a compaction is on the disk before it takes the old place`() async throws {
+    @Test func `DK-02 a compacted journal is durable before it replaces the old journal`() async throws {
         let recorder = RecordingFileSystem()
         let scratch = Scratch()
         let store = scratch.store(recorder)
@@ -137,7 +139,7 @@ struct JournalDurabilityTests {
         #expect(try Data(contentsOf: scratch.segment).count < 2000)
         #expect(try await store.load(name("a")) == sample("a"))
         #expect(try await store.load(name("large")) == sample("large"))
-        // The rename's own safety was not asked for by anybody before: the next full save sees to it.
+        // The next full save synchronizes the new file and both folders.
         recorder.restart()
         try await store.save([sample("b")], durability: .full)
         #expect(self.synchronizing(recorder.calls).count == 3)
@@ -152,7 +154,7 @@ struct JournalDurabilityTests {
         #expect(try await scratch.store().load(name("a")) == sample("a"))
     }
 
-    @Test func `DK-02 a save that fails in the middle leaves not a byte`() async throws {
+    @Test func `DK-02 a save that fails in the middle leaves no byte`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a", 1)], durability: .full)
         let before = try Data(contentsOf: scratch.segment)
@@ -177,7 +179,7 @@ struct JournalDurabilityTests {
         #expect(try await scratch.store().load(name("a")) == sample("a", 3))
     }
 
-    @Test func `DK-02 a save whose sync fails is taken back`() async throws {
+    @Test func `DK-02 a save whose sync fails is rolled back`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a", 1)], durability: .full)
         let fileSystem = RecordingFileSystem { _, call in call.operation == .synchronize ? .refuse(EIO) : nil }
@@ -191,7 +193,7 @@ struct JournalDurabilityTests {
         #expect(try await scratch.store().load(name("a")) == sample("a", 1))
     }
 
-    @Test func `DK-12 unreadable now is an error and not a miss`() async throws {
+    @Test func `DK-12 a temporarily unreadable file is an error and not a miss`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a")], durability: .full)
         let isBroken = Locked(true)
@@ -209,7 +211,7 @@ struct JournalDurabilityTests {
     }
 
     @Test(arguments: [EACCES, EROFS])
-    func `DK-12 a folder that refuses is an error until it no longer does`(code: Int32) async throws {
+    func `DK-12 a folder that refuses access is an error until it permits access`(code: Int32) async throws {
         let scratch = Scratch()
         let isBroken = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in

@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct JournalFolderTests {
-    @Test func `DK-04 no name of a file comes from a key`() async throws {
+    @Test func `DK-04 no file name is derived from a key`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         let hostile = [
@@ -45,7 +45,7 @@ struct JournalFolderTests {
         }
     }
 
-    @Test func `DK-11 folders are for the owner alone, and so are files`() async throws {
+    @Test func `DK-11 only the owner can access folders and files`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         try await store.save([sample("a")], durability: .full)
@@ -60,7 +60,7 @@ struct JournalFolderTests {
         }
     }
 
-    @Test func `DK-11 the folder is in the caches folder under a harmless name`() throws {
+    @Test func `DK-11 the folder is in the caches folder under a safe name`() throws {
         func path(_ environment: [String: String], _ bundle: String?, _ process: String) throws -> String {
             try MuxStoreLocation.standard(environment: environment, bundleIdentifier: bundle, processName: process).path
         }
@@ -80,7 +80,7 @@ struct JournalFolderTests {
         }
     }
 
-    @Test func `DK-11 what a killed process left is removed at the next opening, and nothing else`() async throws {
+    @Test func `DK-11 the next opening removes the leftovers of a killed process and no other file`() async throws {
         let scratch = Scratch(isInspected: false)
         try await scratch.store().save([sample("a")], durability: .full)
         let files = FileManager.default
@@ -97,7 +97,7 @@ struct JournalFolderTests {
         #expect(scratch.listing == (own + ["tokens.json", "tokens.json.3.tmp"]).sorted())
     }
 
-    @Test func `DK-06 age and all other facts survive a relaunch`() async throws {
+    @Test func `DK-06 the age and all other fields of an entry survive a relaunch`() async throws {
         let scratch = Scratch()
         var entry = sample("a")
         entry.fetchedAt = Date(timeIntervalSinceReferenceDate: 812_345_678.123_456_7)

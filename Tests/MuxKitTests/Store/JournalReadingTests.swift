@@ -13,7 +13,7 @@ struct JournalReadingTests {
         return entry
     }
 
-    /// Holds up the next read of records.
+    /// Delays the next read of records.
     private struct HeldRead: Sendable {
         let fileSystem: RecordingFileSystem
         private let isArmed = Locked(false)
@@ -38,7 +38,7 @@ struct JournalReadingTests {
         func end() { self.mayEnd.signal() }
     }
 
-    @Test func `DK-09 large entries are read side by side and hold up no other call`() async throws {
+    @Test func `DK-09 large entries are read concurrently and delay no other call`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a"), self.large("b"), sample("c")], durability: .relaxed)
         let (held, isOver) = (Locked(0), Locked(false))
@@ -74,12 +74,12 @@ struct JournalReadingTests {
         #expect(!isOver.withLock { $0 })
     }
 
-    @Test func `RP-04 an entry whose reading a sign-out overtakes is not given`() async throws {
+    @Test func `RP-04 an entry is not returned if a sign-out occurs during its read`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a")], durability: .relaxed)
         let read = HeldRead()
         let store = scratch.store(read.fileSystem)
-        #expect(try await store.load(name("b")) == nil)  // which opens the journal
+        #expect(try await store.load(name("b")) == nil)  // opens the journal
         read.arm()
 
         async let found = store.load(name("a"))
@@ -90,7 +90,7 @@ struct JournalReadingTests {
         #expect(try await found == nil)
     }
 
-    @Test func `DK-09 damage found late does not cost the entry saved meanwhile`() async throws {
+    @Test func `DK-09 damage found late does not remove an entry saved during the read`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a")], durability: .relaxed)
         var bytes = try Data(contentsOf: scratch.segment)
@@ -98,7 +98,7 @@ struct JournalReadingTests {
         try bytes.write(to: scratch.segment)
         let read = HeldRead()
         let store = scratch.store(read.fileSystem)
-        #expect(try await store.load(name("b")) == nil)  // which opens the journal
+        #expect(try await store.load(name("b")) == nil)  // opens the journal
         read.arm()
 
         async let found = store.load(name("a"))
@@ -110,14 +110,14 @@ struct JournalReadingTests {
         #expect(try await store.load(name("a")) == sample("a", 2))
     }
 
-    @Test func `AC-05 an entry is found although a removal rewrites the file while it is read`() async throws {
+    @Test func `AC-05 an entry is found although a removal rewrites the file during the read`() async throws {
         let scratch = Scratch()
         var other = self.large("b")
         other.payload = Data("\"\(String(repeating: "y", count: 200_000))\"".utf8)
         try await scratch.store().save([other, self.large("a")], durability: .relaxed)
         let read = HeldRead()
         let store = scratch.store(read.fileSystem)
-        #expect(try await store.load(name("c")) == nil)  // which opens the journal
+        #expect(try await store.load(name("c")) == nil)  // opens the journal
         read.arm()
 
         async let found = store.load(name("a"))

@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Two stores on one folder stand for two processes: each has its own open files and locks.
+/// Two stores on one folder represent two processes: each store has separate open files and locks.
 @Suite(.standard)
 struct JournalSiblingTests {
-    @Test func `DK-10 a save of a sibling is adopted on the next load`() async throws {
+    @Test func `DK-10 the next load finds a sibling's save`() async throws {
         let scratch = Scratch()
         let (one, other) = (scratch.store(), scratch.store())
         try await one.save([sample("a", 1)], durability: .relaxed)
@@ -21,7 +21,7 @@ struct JournalSiblingTests {
         #expect(try await one.load(name("b")) == nil)
     }
 
-    @Test func `DK-10 entries of a domain that is removed are gone for all, and none counts as damaged`() async throws {
+    @Test func `DK-10 entries of a removed domain are absent in all stores and do not count as damaged`() async throws {
         let scratch = Scratch()
         let (one, other) = (scratch.store(), scratch.store())
         let kept = sample("a", domain: "others")
@@ -38,7 +38,7 @@ struct JournalSiblingTests {
         }
     }
 
-    @Test func `DK-10 a folder that is removed counts as a loss, and a sign-out of a sibling does not`() async throws {
+    @Test func `DK-10 a removed folder counts as a loss, and a sibling's sign-out does not`() async throws {
         for isLost in [false, true] {
             let scratch = Scratch()
             let (one, other) = (scratch.store(), scratch.store())
@@ -56,7 +56,7 @@ struct JournalSiblingTests {
         }
     }
 
-    @Test func `DK-10 a compaction of a sibling is noticed before loading and before saving`() async throws {
+    @Test func `DK-10 a sibling's compaction is detected before a load and before a save`() async throws {
         let scratch = Scratch()
         let (one, other, third) = (scratch.store(), scratch.store(), scratch.store())
         var large = sample("large")
@@ -74,7 +74,7 @@ struct JournalSiblingTests {
         #expect(try await other.load(name("a")) == sample("a", 1))
     }
 
-    @Test func `DK-10 a journal replaced by a longer one is read from its beginning`() async throws {
+    @Test func `DK-10 a longer journal in place of a journal is read from its beginning`() async throws {
         let scratch = Scratch()
         let (one, other, third) = (scratch.store(), scratch.store(), scratch.store())
         try await one.save([sample("a", 1)], durability: .relaxed)
@@ -92,7 +92,7 @@ struct JournalSiblingTests {
     }
 
     #if compiler(>=6.3) && (os(macOS) || os(Linux))
-    @Test(.ownThreads) func `DK-10 two processes that save at once lose nothing`() async throws {
+    @Test(.ownThreads) func `DK-10 two processes that save concurrently lose no entry`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         let path = scratch.folder.path
@@ -147,7 +147,7 @@ struct JournalSiblingTests {
         #expect(await fresh.statistics() == JournalStore.Statistics())
     }
 
-    @Test func `RP-04 a sign-out by a sibling ends the session here too`() async throws {
+    @Test func `RP-04 a sibling's sign-out ends the session in this process too`() async throws {
         let scratch = Scratch()
         let (one, other) = (scratch.store(), scratch.store())
         try await one.save([sample("a"), sample("b", epoch: 1)], durability: .relaxed)
@@ -177,7 +177,7 @@ struct JournalSiblingTests {
         #expect(!text.contains("secret") && text.contains("kept"))
     }
 
-    @Test func `DK-12 a folder deleted underneath is made again and the session does not fall`() async throws {
+    @Test func `DK-12 a deleted folder is created again, and the session epoch does not fall`() async throws {
         let scratch = Scratch()
         let (store, other) = (scratch.store(), scratch.store())
         try await store.raiseSessionEpoch(to: 4)
@@ -196,7 +196,7 @@ struct JournalSiblingTests {
         #expect(try await other.load(name("a")) == sample("a", 3, epoch: 4))
     }
 
-    @Test func `DK-10 two stores that save, remove and compact at once lose nothing`() async throws {
+    @Test func `DK-10 two stores that save and compact concurrently lose no entry`() async throws {
         let scratch = Scratch()
         let stores = [scratch.store(), scratch.store()]
 

@@ -6,7 +6,7 @@ import Testing
 struct JournalWalkerTests {
     private let format = RecordCodec(store: 1)
 
-    /// What a walk over `bytes` meets: the offsets of records, the regions of damage, and where it ends.
+    /// The result of a walk: offsets of records, numbers of damaged and newer regions, and the end.
     private struct Walk: Equatable {
         var offsets: [Int64] = []
         var damage = 0
@@ -65,7 +65,7 @@ struct JournalWalkerTests {
             others.remove(at: hit)
             #expect(others.allSatisfy(walk.offsets.contains), "byte \(index)")
             #expect(walk.position == Int64(all.count) && !walk.endsTorn, "byte \(index)")
-            // What was damaged in its value alone is found when it is read.
+            // The walk does not detect damage in a value; a read of the value does.
             #expect(walk.offsets.count + walk.damage == 3, "byte \(index)")
         }
     }
@@ -84,7 +84,7 @@ struct JournalWalkerTests {
         }
     }
 
-    @Test func `DK-05 a record of a later version is neither damage nor torn`() throws {
+    @Test func `DK-05 a record of a later version counts neither as damaged nor as torn`() throws {
         let records = try self.records(2)
         let newer = ChecksummedLine.sealed(Array("\",\"lines\":3}".utf8), version: 2) + Array("\n1\n2".utf8)
 
@@ -95,7 +95,7 @@ struct JournalWalkerTests {
         #expect(end.newer == 1 && end.damage == 0 && !end.endsTorn && !end.endsWithLineBreak)
     }
 
-    @Test func `DK-03 a value larger than the reading window is stepped over`() throws {
+    @Test func `DK-03 the walk steps over a value larger than the read window`() throws {
         var large = sample("large")
         large.payload.replaceSubrange(0..., with: [0x22] + [UInt8](repeating: 0x78, count: 200_000) + [0x22])
         let bytes = try self.format.record(of: large) + self.records(1).joined()
@@ -105,7 +105,7 @@ struct JournalWalkerTests {
         #expect(walk.offsets.count == 2 && walk.position == Int64(bytes.count))
     }
 
-    @Test func `DK-03 arbitrary lines are walked to their end`() throws {
+    @Test func `DK-03 a walk over arbitrary lines reaches their end`() throws {
         for _ in 0..<200 {
             let bytes = (0..<Int.random(in: 0..<300)).map { _ -> UInt8 in
                 [0x0a, 0x7b, 0x22, 0x00, 0xff].randomElement() ?? 0

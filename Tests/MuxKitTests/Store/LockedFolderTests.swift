@@ -5,13 +5,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A process that was stopped while it had the lock of a folder.
+/// Another process stops while it holds a folder's lock.
 @Suite(.standard)
 struct LockedFolderTests {
     private let scratch = Scratch()
     private let system = POSIXFileSystem()
 
-    /// The lock, held by another open file.
+    /// A separate open file that holds the lock.
     private func held() throws -> OpenFile {
         try FileManager.default.createDirectory(at: self.scratch.root, withIntermediateDirectories: true)
         let file = try self.system.openFile(self.scratch.root.appending(component: "lock").path, for: .append)
@@ -23,7 +23,7 @@ struct LockedFolderTests {
         JournalStore(directory: self.scratch.root, lockPatience: waitLimit, fileSystem: fileSystem)
     }
 
-    @Test func `CO-17 a folder locked by another process fails no request whose network works`() async throws {
+    @Test func `CO-17 requests succeed over the network while another process locks the folder`() async throws {
         let lock = try self.held()
         let repository = MuxRepository(store: self.store(.zero), durability: .relaxed)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { $0 }
@@ -39,12 +39,12 @@ struct LockedFolderTests {
         try self.system.unlock(lock)
         await self.untilFree()
         #expect(try await map.request(key: 7) == 7)
-        // The wait that was left gives the lock back at once when it gets it, but it may just have it.
+        // The abandoned wait releases the lock as soon as it acquires the lock, and may hold the lock now.
         while await !repository.saveAll().isComplete {}
         #expect(await repository.saveAll().unchanged == 1)
     }
 
-    /// Waits until no one has the lock.
+    /// Waits until the lock is free.
     private func untilFree() async {
         await BlockingWork.run {
             guard
@@ -55,10 +55,10 @@ struct LockedFolderTests {
         }
     }
 
-    @Test func `CO-17 a lock that comes free in time is waited for`() async throws {
+    @Test func `CO-17 a call waits for a lock that is released in time`() async throws {
         let lock = Locked<OpenFile?>(try self.held())
         let recorder = RecordingFileSystem { number, call in
-            // The second look is the wait itself.
+            // The second lock call is the blocking wait.
             guard call.operation == .lock, number > 2 else { return nil }
             return .perform { lock.withLock { $0 = nil } }
         }
@@ -70,7 +70,9 @@ struct LockedFolderTests {
         #expect(lock.withLock { $0 } == nil)
     }
 
-    @Test func `CO-17 while a process has the lock only one wait goes on, and it keeps nothing`() async throws {
+    @Test func `CO-17 failed saves leave at most one wait for a held lock, and the wait releases the lock`()
+        async throws
+    {
         let lock = try self.held()
         let store = self.store(.zero)
 
@@ -82,13 +84,13 @@ struct LockedFolderTests {
         #expect(throws: Never.self) { try self.system.unlock(lock) }
         await self.untilFree()
 
-        // Another process is not kept out by the wait that was left.
+        // The abandoned wait does not block another process.
         let other = self.store(.seconds(3_600))
         try await other.save([sample("b")], durability: .relaxed)
         #expect(try await other.load(name("b")) == sample("b"))
     }
 
-    @Test func `CO-17 what is open already is read although another process has the lock`() async throws {
+    @Test func `CO-17 an open store is read while another process holds the lock`() async throws {
         let store = self.store(.zero)
         try await store.save([sample("a")], durability: .relaxed)
         let lock = try self.held()

@@ -12,7 +12,7 @@ struct LostFolderTests {
     ]
 
     @Test(arguments: paths)
-    func `CO-17 what was in a folder that is deleted while running is saved again`(path: String) async throws {
+    func `CO-17 saved values are saved again after their folder is deleted at run time`(path: String) async throws {
         let scratch = Scratch()
         let repository = MuxRepository(store: scratch.store(indexFloor: 2), durability: .relaxed)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { $0 }
@@ -23,7 +23,7 @@ struct LostFolderTests {
         let report = await repository.saveAll()
         let again = await repository.saveAll()
 
-        // The records are still there, and the number of the session is written again.
+        // These removals keep the records; the session epoch is written again.
         let hasRecords = path.hasSuffix(".json") || path.hasSuffix("lock") || path.hasSuffix("index")
         #expect(report.unchanged == (hasRecords ? 5 : 0) && report.saved == (hasRecords ? 0 : 5))
         #expect(again.unchanged == 5 && again.isComplete)
@@ -34,7 +34,7 @@ struct LostFolderTests {
     }
 
     @Test(arguments: [false, true])
-    func `DS-14 a watch for sign-outs survives that its folder is moved or deleted`(isDeleted: Bool) async throws {
+    func `DS-14 a sign-out watch continues after its folder is moved or deleted`(isDeleted: Bool) async throws {
         let scratch = Scratch()
         let other = scratch.store()
         try await other.raiseSessionEpoch(to: 1)
@@ -46,7 +46,7 @@ struct LostFolderTests {
         let store = JournalStore(directory: scratch.root, watchesFolder: true, fileSystem: files)
         let watch = try #require(store.sessionWatch)
         let next = Task { try await watch(1) }
-        // The watch is in place before its first look.
+        // The watch observes the folder before its first read of the session file.
         for await _ in looks { break }
 
         if isDeleted {
@@ -59,7 +59,7 @@ struct LostFolderTests {
         #expect(try await next.value == 2)
     }
 
-    @Test func `DS-14 the changes of a folder end with its removal`() async throws {
+    @Test func `DS-14 the change sequence of a folder ends with the folder's removal`() async throws {
         let scratch = Scratch()
         let folder = scratch.folder.appending(component: "watched")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
@@ -68,7 +68,7 @@ struct LostFolderTests {
         var changes = watch.changes.makeAsyncIterator()
         #expect(await changes.next() != nil)
 
-        // On Linux a removal yields an element or two, and so does each further removal unless the sequence has ended.
+        // On Linux each removal yields one or two elements until the sequence ends.
         var elements = 0
         try FileManager.default.removeItem(at: folder)
         while await changes.next() != nil {
@@ -81,7 +81,8 @@ struct LostFolderTests {
     }
 
     @Test(arguments: paths)
-    func `DS-14 a save after any file was deleted leaves everything for the next process`(path: String) async throws {
+    func `DS-14 a save after the deletion of any file leaves all values for the next process`(path: String) async throws
+    {
         for isRead in [false, true] {
             let scratch = Scratch()
             let before = MuxRepository(store: scratch.store(indexFloor: 2), durability: .relaxed)
@@ -125,7 +126,7 @@ struct LostFolderTests {
             let descriptors = RLIMIT_NOFILE
             #endif
             _ = getrlimit(descriptors, &limit)
-            // The process inherits descriptors of tests that run beside this one; a program has eight at most.
+            // The process inherits descriptors of concurrent tests; a program has at most eight.
             let inherited = (0..<Int32(clamping: limit.rlim_cur)).count { fcntl($0, F_GETFD) >= 0 }
             limit.rlim_cur = 1_016 + .init(inherited)
             guard setrlimit(descriptors, &limit) == 0 else { exit(3) }
@@ -148,7 +149,7 @@ struct LostFolderTests {
     }
     #endif
 
-    @Test func `CO-17 what a sibling compacts or this process signs out is not lost`() async throws {
+    @Test func `CO-17 a sibling's compaction or a sign-out does not count as a loss of values`() async throws {
         let scratch = Scratch()
         let (one, other) = (scratch.store(), scratch.store())
         let repository = MuxRepository(store: one, durability: .relaxed)

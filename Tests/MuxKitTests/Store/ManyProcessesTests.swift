@@ -5,12 +5,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Real processes on one folder, each with an index kept after every few records, so that they meet all the time.
+/// Real processes on one folder; each writes an index after every few records, so accesses often collide.
 @Suite(.standard)
 struct ManyProcessesTests {
     private static let rounds = 24
 
-    /// Saves, removes, makes compactions due, and starts afresh now and then; what it saved has to be there at once.
+    /// Saves and removes entries, causes compactions and sometimes reopens the store; each saved entry must
+    /// be found at once.
     private static func work(_ scratch: Scratch, _ who: String) async throws {
         var store = scratch.store(indexFloor: 3)
         for round in 0..<Self.rounds {
@@ -28,7 +29,9 @@ struct ManyProcessesTests {
         #expect(await store.statistics().damagedRecords == 0)
     }
 
-    @Test(.ownThreads) func `DK-10 processes that save, compact and keep indexes at once lose nothing`() async throws {
+    @Test(.ownThreads) func `DK-10 processes that concurrently save, compact and write indexes lose no entry`()
+        async throws
+    {
         let scratch = Scratch()
         let path = scratch.folder.path
         try await withThrowingTaskGroup(of: Void.self) { group in
@@ -55,7 +58,7 @@ struct ManyProcessesTests {
     }
 
     @Test(.ownThreads)
-    func `DK-10 sign-outs in the midst of the saves of other processes leave nothing behind`() async throws {
+    func `DK-10 sign-outs during the saves of other processes leave no entry`() async throws {
         let scratch = Scratch()
         let path = scratch.folder.path
         try await withThrowingTaskGroup(of: Void.self) { group in

@@ -22,7 +22,7 @@ struct OtherUsersTests {
         )
     }
 
-    /// A file system without files, whose folder has a status and perhaps a target.
+    /// A file system without files, with the status of a folder and of a link's target.
     private static func checked(_ folder: FileStatus?, target: FileStatus? = nil) -> CheckedFileSystem {
         CheckedFileSystem(
             StatusFileSystem(folder: folder, target: target ?? folder),
@@ -32,7 +32,7 @@ struct OtherUsersTests {
         )
     }
 
-    @Test func `AC-03 a folder is used if its owner alone may write to it`() throws {
+    @Test func `AC-03 a folder is used if the user or root owns it and no other user can write to it`() throws {
         for owner: UInt32 in [0, 1, 1000, 1001, 65534] {
             for mode: UInt32 in [0o700, 0o755, 0o750, 0o500, 0o555, 0o770, 0o775, 0o757, 0o777, 0o1777, 0o2775, 0o702] {
                 let isFine = [0, 1000].contains(owner) && mode & 0o022 == 0
@@ -55,7 +55,7 @@ struct OtherUsersTests {
         #expect(try !Self.checked(nil).checkFolder(Self.folder))
     }
 
-    @Test func `AC-03 a link to a folder is followed if both pass`() throws {
+    @Test func `AC-03 a link to a folder is followed if the link and the folder pass the check`() throws {
         for (link, owner, mode, isFine) in [
             (1000, 1000, 0o700, true), (0, 1000, 0o755, true), (1000, 0, 0o755, true), (1001, 1000, 0o700, false),
             (1000, 1001, 0o700, false), (1000, 1000, 0o775, false), (1000, 1000, 0o1777, false),
@@ -72,7 +72,7 @@ struct OtherUsersTests {
         }
     }
 
-    /// The paths below which a status is not what it should be, one at a time.
+    /// The paths whose status is changed, one in each test case.
     private static let parts = [
         "store", "store/lock", "store/epoch.json", "store/journal", "store/journal/00000001.jsonl",
     ]
@@ -109,7 +109,7 @@ struct OtherUsersTests {
 
         #expect(events.count(of: .storageFailed) == 1)
         #expect(scratch.contents() == before)
-        // Once nobody else may write to it, the store is as before.
+        // The store is usable as before once no other user can write to it.
         #expect(try await scratch.store().load(name("a")) == sample("a"))
     }
 
@@ -138,7 +138,7 @@ struct OtherUsersTests {
         #expect(folder.contents() == before)
     }
 
-    @Test func `AC-03 without a home folder there is no folder, and never the temporary one`() {
+    @Test func `AC-03 without a home folder there is no store folder, and never a temporary folder`() {
         #expect(throws: Never.self) { try MuxStoreLocation.standard(environment: ["HOME": "/home/me"]) }
         for purpose in [MuxStoreLocation.Purpose.caches, .data] {
             let folder = try? MuxStoreLocation.standard(purpose, environment: [:]).path
@@ -146,7 +146,7 @@ struct OtherUsersTests {
         }
     }
 
-    @Test func `AC-03 a repository without a folder reports that and works in memory`() async throws {
+    @Test func `AC-03 a repository without a folder reports the error and works in memory`() async throws {
         let events = EventTally()
         let store = JournalStore(StoreFolder(.failure(.noFolder)), byteLimit: nil)
         let repository = MuxRepository(store: store, observer: events)
@@ -163,7 +163,6 @@ struct OtherUsersTests {
     }
 
     #if compiler(>=6.3) && (os(macOS) || os(Linux))
-    /// A folder that a user owns.
     private static func make(_ url: URL, owner: Int, mode: Int) throws {
         try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
         try FileManager.default.setAttributes(
@@ -173,7 +172,7 @@ struct OtherUsersTests {
     }
 
     @Test(.ownThreads, .enabled(if: geteuid() == 0), arguments: [65_533, 65_534])
-    func `AC-03 two users of one program both save`(user: Int) async throws {
+    func `AC-03 two users of the same program both save`(user: Int) async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         try Self.make(folder.url, owner: 0, mode: 0o1777)
@@ -235,7 +234,7 @@ struct OtherUsersTests {
     #endif
 }
 
-/// A file system without files, which reports one status for its folder.
+/// A file system without files that reports fixed statuses for its folder.
 private struct StatusFileSystem: FileSystem {
     let folder: FileStatus?
     let target: FileStatus?

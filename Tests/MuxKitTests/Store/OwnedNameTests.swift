@@ -7,7 +7,7 @@ import Testing
 /// Files and folders belong to exactly one name.
 @Suite(.standard)
 struct OwnedNameTests {
-    /// Two texts with one FNV-1a hash of 64 bits; so have all pairs of them with the same text behind.
+    /// Two texts with the same 64-bit FNV-1a hash; a common suffix keeps the hashes equal.
     private static let pair = ("8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ")
 
     private let folder = TemporaryFolder()
@@ -35,7 +35,7 @@ struct OwnedNameTests {
         )
     }
 
-    @Test func `AC-02 10000 pairs of texts with one hash of 64 bits have a name each`() {
+    @Test func `AC-02 10000 pairs of texts with equal 64-bit hashes have distinct names`() {
         #expect(FNV.hash(Self.pair.0.utf8) == FNV.hash(Self.pair.1.utf8))
         for kind in OwnedName.Kind.allCases {
             var names: Set<String> = []
@@ -53,13 +53,13 @@ struct OwnedNameTests {
         }
     }
 
-    @Test func `PT-01 a folder beside the home folder is not in it`() {
+    @Test func `PT-01 a folder beside the home folder is not inside the home folder`() {
         #expect(StoreFolder.place(of: "/home/anna/a", home: "/home/anna/") == "home:/a")
         #expect(StoreFolder.place(of: "/home/anna", home: "/home/anna") == "home:")
         #expect(StoreFolder.place(of: "/home/annabel/a", home: "/home/anna") == "path:/home/annabel/a")
     }
 
-    @Test func `AC-02 fields, kinds and Unicode forms do not run into one another`() {
+    @Test func `AC-02 different fields, kinds and Unicode forms give different names`() {
         let names = [
             OwnedName(.tokens, ["ab", "c"]), OwnedName(.tokens, ["a", "bc"]), OwnedName(.tokens, ["abc"]),
             OwnedName(.tokens, ["abc", ""]), OwnedName(.tokens, []), OwnedName(.tokens, [""]),
@@ -70,7 +70,7 @@ struct OwnedNameTests {
         #expect(!OwnedName(.tokens, ["\u{e9}"]).matches(["e\u{301}"]))
     }
 
-    @Test func `AC-02 two accounts whose names have one hash share no tokens`() async throws {
+    @Test func `AC-02 two accounts whose names have the same hash share no tokens`() async throws {
         defer { self.folder.remove() }
         for number in 0..<50 {
             let stores = [Self.pair.0, Self.pair.1].map { name in
@@ -98,7 +98,7 @@ struct OwnedNameTests {
         #expect(try await alice.load() == Data("secret".utf8))
     }
 
-    @Test func `AC-02 a token file that was copied to another name is not used, and the runner says why`() async throws
+    @Test func `AC-02 a token file copied to another name is not used, and the runner reports the reason`() async throws
     {
         defer { self.folder.remove() }
         let alice = ProtectedFileTokenStore(named: "alice", directory: self.folder.url)
@@ -125,7 +125,7 @@ struct OwnedNameTests {
         #expect(try Data(contentsOf: files[1]) == Data(contentsOf: files[0]))
     }
 
-    @Test func `AC-02 a damaged token file is replaced by its own name`() async throws {
+    @Test func `AC-02 a save under the same name replaces a damaged token file`() async throws {
         defer { self.folder.remove() }
         let store = ProtectedFileTokenStore(named: "alice", directory: self.folder.url)
         try await store.save(Data("one".utf8))
@@ -140,7 +140,7 @@ struct OwnedNameTests {
         await #expect(throws: MuxStoreError.newerFormat) { try await store.load() }
     }
 
-    @Test func `AC-02 files of the previous edition are neither read nor removed`() async throws {
+    @Test func `AC-02 files of the previous format are neither read nor removed`() async throws {
         defer { self.folder.remove() }
         let tokens = self.folder.url.appending(component: "tokens")
         try FileManager.default.createDirectory(
@@ -201,7 +201,7 @@ struct OwnedNameTests {
         #expect(throws: MuxStoreError.otherName) { try folders[1].claim(files[1]) }
     }
 
-    @Test func `AC-02 folders in the home folder are not those of equal paths elsewhere`() {
+    @Test func `AC-02 a folder in the home folder and a folder elsewhere never share a place`() {
         let home = "/home/al"
         let places = [
             "/home/al", "/home/al/x", "/x", "/home/alice/x", "/ice/x", "/", "/home/al/~/x", "/home/al/home/al/x",
@@ -217,7 +217,7 @@ struct OwnedNameTests {
         )
     }
 
-    @Test func `AC-02 repositories whose folders differ share no folder of media or bodies`() {
+    @Test func `AC-02 repositories with different folders share no folder of media or bodies`() {
         let home = URL(filePath: NSHomeDirectory(), directoryHint: .isDirectory)
         let standard = MuxRepository(directory: nil)
         let repositories =
@@ -238,13 +238,13 @@ struct OwnedNameTests {
         #expect(same.folder(.media).path == folders[7])
     }
 
-    @Test func `AC-02 the folder of an app has the name of one app`() {
+    @Test func `AC-02 different apps have different folder names`() {
         let long = String(repeating: "n", count: 300)
         let texts = ["app", "a/b", "a_b", "a b", ".a", "_.a", "", "_", "\u{e9}", "e\u{301}", long, long + "n", "App"]
         var names = Set(texts.map { MuxStoreLocation.folderName(for: $0) })
         #expect(names.count == texts.count)
         #expect(names.contains("app") && names.contains("a_b"))
-        // The name of one is not the text of another.
+        // A long folder name, used as an app's name, gives another folder name.
         for name in names where name.utf8.count > 64 { names.insert(MuxStoreLocation.folderName(for: name)) }
         #expect(names.count > texts.count)
         #expect(names.allSatisfy { $0.utf8.count <= 101 })

@@ -5,13 +5,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Loads on the caller's thread: of what the system has in memory, from a store that nobody else uses at the moment.
+/// Loads on the caller's thread, if the system has the entry in memory and the store is idle.
 @Suite(.standard)
 struct PromptLoadTests {
     private let scratch = Scratch()
     private let warm = RecordingFileSystem(isWarm: true)
 
-    /// A store with entries "a" and "b", opened, for which everything is in memory.
+    /// An open store with entries "a" and "b", whose files are in the system's memory.
     private func opened() async throws -> JournalStore {
         try await self.scratch.store().save([sample("a"), sample("b", 2)], durability: .relaxed)
         let store = self.scratch.store(self.warm)
@@ -30,7 +30,7 @@ struct PromptLoadTests {
         #expect(missing != nil && missing?.entry == nil, "that there is nothing is known at once, too")
     }
 
-    @Test func `PF-03 what is not in the system's memory, or is large, is left to the queue`() async throws {
+    @Test func `PF-03 an entry that is large or not in the system's memory is left to the queue`() async throws {
         _ = try await self.opened()
         let cold = self.scratch.store(RecordingFileSystem())
         #expect(try await cold.load(name("a")) == sample("a"))
@@ -67,7 +67,7 @@ struct PromptLoadTests {
         #expect(store.loadPromptly(name("b"))?.entry == sample("b"))
     }
 
-    @Test func `PF-03 what a sibling has appended, or replaced, is seen`() async throws {
+    @Test func `PF-03 a sibling's appends and replacements are seen`() async throws {
         let store = try await self.opened()
         let sibling = self.scratch.store()
 
@@ -90,7 +90,7 @@ struct PromptLoadTests {
         #expect(store.loadPromptly(name("a"))?.sessionEpoch == 3)
     }
 
-    @Test func `PF-03 a damaged entry is missing, and counted`() async throws {
+    @Test func `PF-03 a damaged entry is a counted miss`() async throws {
         let store = try await self.opened()
         var bytes = try Data(contentsOf: self.scratch.segment)
         bytes[bytes.count - 3] ^= 1
@@ -104,7 +104,7 @@ struct PromptLoadTests {
         #expect(store.loadPromptly(name("a"))?.entry == sample("a"))
     }
 
-    @Test func `PF-03 a file system that fails is asked again by the queue, which says why`() async throws {
+    @Test func `PF-03 after a failed read the queue reads again and reports the error`() async throws {
         let fails = Locked(false)
         try await self.scratch.store().save([sample("a")], durability: .relaxed)
         let store = self.scratch.store(
@@ -120,7 +120,7 @@ struct PromptLoadTests {
         }
     }
 
-    @Test func `PF-03 the system's own prompt read gives what any read gives, or nothing`() async throws {
+    @Test func `PF-03 the system's prompt read returns the same bytes as any read, or no result`() async throws {
         try await self.scratch.store().save([sample("a")], durability: .full)
         let system = POSIXFileSystem()
         let file = try system.openFile(self.scratch.segment.path, for: .read)

@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Stores in folders that cannot be written to.
+/// Stores in read-only folders.
 @Suite(.standard)
 struct ReadOnlyFolderTests {
-    /// A file system on which every file is opened for reading only, and every change fails.
+    /// A file system on which files can be read, and locks and all changes fail.
     static func readOnly(_ isOn: Locked<Bool> = Locked(true)) -> RecordingFileSystem {
         RecordingFileSystem { _, call in
             guard isOn.withLock(\.self) else { return nil }
@@ -40,7 +40,7 @@ struct ReadOnlyFolderTests {
         #expect(try await store.load(name("0")) == sample("0", 0))
     }
 
-    @Test func `DS-12 values that come with an app are used and saves report the error`() async throws {
+    @Test func `DS-12 values that are part of an app are used, and saves report the error`() async throws {
         let scratch = Scratch()
         let first = Multiplexer<Int>(cacheKey: "A", repository: MuxRepository(store: scratch.store())) { 1 }
         #expect(try await first.request() == 1)
@@ -55,7 +55,7 @@ struct ReadOnlyFolderTests {
         #expect(value.cachedValue == 2)
     }
 
-    @Test func `DS-12 a torn record at the end is a miss and stays`() async throws {
+    @Test func `DS-12 a torn record at the end is a miss and is not removed`() async throws {
         let scratch = Scratch(isInspected: false)
         try await scratch.store().save([sample("a")], durability: .full)
         let whole = try Data(contentsOf: scratch.segment)
@@ -72,7 +72,7 @@ struct ReadOnlyFolderTests {
         #expect(try Data(contentsOf: scratch.segment) == torn)
     }
 
-    @Test func `DS-12 a folder that can be written to again is written to`() async throws {
+    @Test func `DS-12 a store writes again once its folder is writable again`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a")], durability: .full)
         let isReadOnly = Locked(true)
@@ -95,7 +95,7 @@ struct ReadOnlyFolderTests {
 
     #if compiler(>=6.3) && (os(macOS) || os(Linux))
     @Test(.ownThreads, .enabled(if: geteuid() == 0))
-    func `DS-12 another user reads a store of the superuser that it may not write to`() async throws {
+    func `DS-12 another user without write permission reads a store of the superuser`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let root = folder.url.appending(component: "store")

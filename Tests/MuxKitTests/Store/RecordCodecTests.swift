@@ -7,7 +7,7 @@ import Testing
 struct EntryFormatTests {
     private let format = RecordCodec(store: 0x0123_4567_89ab_cdef)
 
-    @Test func `DK-01 a record is two lines of JSON with the facts in the first`() throws {
+    @Test func `DK-01 a record is two lines of JSON with the fields in the first line`() throws {
         var entry = sample("a/é", 7, epoch: 3)
         entry.validator = "\"v1\""
 
@@ -30,7 +30,7 @@ struct EntryFormatTests {
         #expect(Data(lines[1]) == entry.payload)
     }
 
-    @Test func `DK-01 no key is null and the empty key is not`() throws {
+    @Test func `DK-01 a missing key is encoded as null, and an empty key as an empty string`() throws {
         let without = try self.format.record(of: sample(nil))
         let empty = try self.format.record(of: sample(""))
 
@@ -39,7 +39,7 @@ struct EntryFormatTests {
         #expect(EntryDigest(name(nil)) != EntryDigest(name("")))
     }
 
-    @Test func `DK-03 a flipped bit anywhere in a record gives nothing`() throws {
+    @Test func `DK-03 a record with any flipped bit is rejected`() throws {
         let entry = sample("alice", 42)
         let record = try self.format.record(of: entry)
         #expect(self.format.entry(in: record) == entry)
@@ -53,7 +53,7 @@ struct EntryFormatTests {
         }
     }
 
-    @Test func `DK-03 a record cut short or with more behind it gives nothing`() throws {
+    @Test func `DK-03 a truncated or extended record is rejected`() throws {
         let record = try self.format.record(of: sample("alice"))
 
         #expect(record.indices.allSatisfy { self.format.entry(in: Array(record[..<$0])) == nil })
@@ -72,7 +72,7 @@ struct EntryFormatTests {
         "\"schema\":1,\"fetched\":1,\"ttl\":1,\"validator\":\"\\u0041\"",
         "\"x\":\(String(repeating: "[", count: 9000))",
     ])
-    func `DK-03 absurd facts under a right checksum give nothing`(facts: String) {
+    func `DK-03 invalid fields with a correct checksum are rejected`(facts: String) {
         let payload = Array("null".utf8)
         let frame = RecordHeader(
             kind: .entry,
@@ -94,7 +94,7 @@ struct EntryFormatTests {
     @Test(arguments: [
         "99999999999", "9999999999", "        -1", "      0x10", "          ", "1e3       ", "      +100",
     ])
-    func `DK-03 an absurd length is refused before anything is read`(field: String) {
+    func `DK-03 an invalid length is refused before the value is read`(field: String) {
         let frame = RecordHeader(kind: .entry, store: 1, digest: .init(name("a")), epoch: 0, payloadCount: 4)
         let text = String(decoding: frame.bytes, as: UTF8.self).replacingOccurrences(
             of: "         4,",
@@ -106,7 +106,7 @@ struct EntryFormatTests {
         #expect(RecordCodec.frame(line[...]) == nil)
     }
 
-    @Test func `DK-03 arbitrary bytes neither trap nor read as something`() {
+    @Test func `DK-03 arbitrary bytes neither trap nor decode`() {
         var generator = SystemRandomNumberGenerator()
         let words = ["{\"mux\":1", ",\"check\":\"", "0123456789abcdef", "\n", "\"", ",", "{", "}", "entry", "\u{0}"]
 
@@ -143,13 +143,13 @@ struct EntryFormatTests {
         #expect(throws: MuxStoreError.timeOutOfRange) { try self.format.record(of: entry) }
     }
 
-    @Test func `DK-01 a name too long for a first line is refused`() {
+    @Test func `DK-01 a name too long for the header line is refused`() {
         let entry = sample(String(repeating: "k", count: RecordCodec.maximumHeader))
 
         #expect(throws: MuxStoreError.self) { try self.format.record(of: entry) }
     }
 
-    @Test func `DK-06 times survive to the last bit`() throws {
+    @Test func `DK-06 times are restored exactly, up to a maximum`() throws {
         for time in [0.1, 800_000_000.1, 812_345_678.987_654_3, -1e9, .leastNonzeroMagnitude, 1e300] {
             for life in [Duration.zero, .seconds(Int64.max), .nanoseconds(1), .seconds(1) / 7] {
                 var entry = sample("a")
@@ -163,7 +163,7 @@ struct EntryFormatTests {
         #expect(self.format.entry(in: try self.format.record(of: entry))?.timeToLive == .seconds(Int64.max))
     }
 
-    @Test func `DK-02 a flipped bit in the session file is noticed`() {
+    @Test func `DK-02 a flipped bit in the session file is detected`() {
         let file = SessionFile(epoch: 5, store: 7)
         #expect(SessionFile.decode(file.encoded) == .present(file))
 

@@ -4,12 +4,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The system removes folders and files of small stores while the process runs: before every call to the file system.
+/// Folders and files of small stores are removed while the process runs, before each call to the file
+/// system in turn.
 @Suite(.standard)
 struct RemovedFolderTests {
-    /// Runs `body` with something removed before call 1, 2, and so on, until that is beyond its last call.
+    /// Runs `body` repeatedly; run n removes `path` before the n-th call to the file system.
     ///
-    /// `body` gets the file system, with a folder of its own, and a closure that ends the removals.
+    /// The last run makes fewer than n calls. `body` gets a new folder, the folder's file system, n, and a
+    /// closure that ends the removals.
     private func atEveryCall(
         of path: String,
         _ body: (Scratch, RecordingFileSystem, _ number: Int, _ calm: () -> Void) async throws -> Void
@@ -41,7 +43,7 @@ struct RemovedFolderTests {
             try file.write(Data("new".utf8), durability: durability)
             calm()
 
-            // The file alone may be removed when it has its name already, before its folder is synchronized.
+            // A removal of the file alone can follow the rename and precede the folder's synchronization.
             let isLost = path.hasSuffix("token") && scratch.listing.isEmpty
             #expect(try file.read() == (isLost ? nil : Data("new".utf8)), "removed before call \(number)")
             try file.write(Data("next".utf8), durability: durability)
@@ -76,7 +78,7 @@ struct RemovedFolderTests {
             try await store.save(Data("one".utf8))
             let isDurable = (fileSystem.calls.lastIndex { $0.operation == .synchronizeFolder } ?? 0) + 1 > number
             let found = try await store.load()
-            // Durable tokens are there until they are removed.
+            // Tokens are found if their folder is synchronized after the removal, or without a removal.
             if isDurable || fileSystem.calls.count < number { #expect(found == Data("one".utf8), "\(number)") }
             #expect(found == nil || found == Data("one".utf8))
             try await store.remove()
@@ -104,7 +106,7 @@ struct RemovedFolderTests {
         }
     }
 
-    @Test func `WR-04 a lock whose file is removed while it is awaited is not used`() async throws {
+    @Test func `WR-04 a lock is not used if its file is removed during the wait`() async throws {
         let scratch = Scratch()
         let directory = scratch.folder.appending(path: "leases")
         let isFirst = Locked(true)
@@ -123,7 +125,7 @@ struct RemovedFolderTests {
 
         #expect(try await lease.take(as: "a", for: .seconds(60)).owner == "a")
 
-        // The file that was locked is the one that other processes see.
+        // The locked file is the file that other processes open.
         #expect(fileSystem.calls.filter { $0.operation == .lock }.count == 2)
         let names = try FileManager.default.contentsOfDirectory(atPath: directory.path)
         #expect(names.count == 2 && names.contains { $0.hasSuffix(".lock") })

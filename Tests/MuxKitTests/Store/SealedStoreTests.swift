@@ -32,7 +32,7 @@ struct SealedStoreTests {
         #expect(try await self.store(scratch.store()).load(name("k")) == self.secret)
     }
 
-    @Test func `DK-08 what does not open is a counted miss until it is saved again`() async throws {
+    @Test func `DK-08 an entry that does not open is a counted miss until it is saved again`() async throws {
         let base = MemoryStore()
         try await self.store(base, 1).save([self.secret], durability: .full)
         let other = self.store(base, 2)
@@ -46,7 +46,7 @@ struct SealedStoreTests {
         #expect(await other.statistics().unopened == 1)
     }
 
-    @Test func `DK-08 a sealed value put under another name does not open`() async throws {
+    @Test func `DK-08 a sealed value moved to another name does not open`() async throws {
         let base = MemoryStore()
         let store = self.store(base)
         try await store.save([self.secret], durability: .full)
@@ -58,7 +58,7 @@ struct SealedStoreTests {
         #expect(await store.statistics().unopened == 1)
     }
 
-    @Test func `DK-08 whatever stands in place of a sealed value is a miss`() async throws {
+    @Test func `DK-08 any other payload in place of a sealed value is a miss`() async throws {
         let base = MemoryStore()
         let open = SealedStore(base, seal: { $0 }, open: { $0 })
         let sealed = ["{}", "{}\n1", "{\"domain\":\"users\",\"key\":\"k\"\n1", "", "\n", "{\"domain\":[\n"].map {
@@ -73,7 +73,7 @@ struct SealedStoreTests {
         }
     }
 
-    @Test func `DK-08 CO-14 what cannot be sealed is an error and harms no other entry`() async throws {
+    @Test func `DK-08 CO-14 an entry that cannot be sealed is an error and affects no other entry`() async throws {
         let base = MemoryStore()
         let store = SealedStore(
             base,

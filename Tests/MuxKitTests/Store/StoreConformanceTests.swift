@@ -16,11 +16,11 @@ struct StoreConformanceTests {
         }
     }
 
-    @Test func `DK-08 the memory keeps the rules of a store`() async throws {
+    @Test func `DK-08 the memory store keeps the rules of a store`() async throws {
         try await MuxStoreConformance.run { MemoryStore() }
     }
 
-    @Test func `DK-08 a bounded journal with a kept index keeps the rules of a store`() async throws {
+    @Test func `DK-08 a bounded journal with an index snapshot keeps the rules of a store`() async throws {
         let folders = Locked<[Scratch]>([])
 
         try await MuxStoreConformance.run {
@@ -30,7 +30,7 @@ struct StoreConformanceTests {
         }
     }
 
-    @Test func `DK-08 a store as a user would write it keeps the rules of a store`() async throws {
+    @Test func `DK-08 a user's store in a folder of files keeps the rules of a store`() async throws {
         let folders = Locked<[Scratch]>([])
 
         try await MuxStoreConformance.run {

@@ -41,7 +41,7 @@ struct UnsynchronizedFolderTests {
         #expect(files.calls.contains { $0.operation == .synchronizeFolder })
     }
 
-    @Test func `DS-03 the calls are those of a file system that synchronizes folders`() async throws {
+    @Test func `DS-03 the calls equal the calls on a file system that synchronizes folders`() async throws {
         func calls(_ files: RecordingFileSystem) async throws -> [MuxStoreError.FileOperation] {
             let scratch = Scratch()
             let store = scratch.store(files)
@@ -78,7 +78,7 @@ struct UnsynchronizedFolderTests {
         #expect(try await ProtectedFileTokenStore(named: "session", directory: folder.url).load() == nil)
     }
 
-    @Test func `DS-03 a folder that could be synchronized and was not is an error`() async throws {
+    @Test func `DS-03 a failed synchronization of a folder is an error if the file system supports it`() async throws {
         for code in [EIO, ENOSPC, EDQUOT, EROFS] {
             let store = Scratch(isInspected: false).store(Self.failing(.synchronizeFolder, code))
             await #expect(throws: MuxStoreError.fileSystem(.synchronizeFolder, code: code)) {

@@ -4,12 +4,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Entries that no usual request uses leave the disk.
+/// Entries that no ordinary request can use are removed from disk.
 @Suite(.standard)
 struct UnusableEntryTests {
     private static let day = Duration.seconds(24 * 60 * 60)
 
-    /// How long an entry is of use, and what says so.
+    /// Limits of an entry, and the time for which they keep the entry usable.
     struct Use: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var fetched = Fetched("secret")
@@ -18,7 +18,7 @@ struct UnusableEntryTests {
             staleWhileRevalidate: .seconds(30),
             staleIfError: .seconds(120)
         )
-        /// The time from the fetch.
+        /// The usable time after the fetch; `nil` if unlimited.
         var expected: Duration?
 
         static let all: [Use] = {
@@ -70,7 +70,7 @@ struct UnusableEntryTests {
         }
     }
 
-    /// An entry that is of use until so many seconds after ``World/start``.
+    /// An entry that is usable until `seconds` after ``World/start``.
     private func entry(_ key: String, until seconds: Double?, size: Int = 700) -> MuxStoredEntry {
         var entry = sample(key)
         entry.usableUntil = seconds.map { World.start.addingTimeInterval($0) }
@@ -85,7 +85,7 @@ struct UnusableEntryTests {
     }
 
     @Test(arguments: [4, 512])
-    func `DS-09 opening drops unusable entries, also those of an index snapshot`(indexFloor: Int) async throws {
+    func `DS-09 opening drops unusable entries, also from an index snapshot`(indexFloor: Int) async throws {
         let scratch = Scratch()
         let first = self.store(scratch, at: 0, indexFloor: indexFloor)
         let entries = (0..<100).map { self.entry("\($0)", until: $0 % 2 == 0 ? 10 : $0 % 3 == 0 ? 20 : nil) }
@@ -98,7 +98,7 @@ struct UnusableEntryTests {
         }
         #expect(scratch.find("\"8-xxx").isEmpty && !scratch.find("\"9-xxx").isEmpty)
         #expect(try await second.brokenInvariants().isEmpty)
-        // A process that has it open already keeps it until the next rewrite.
+        // A process that opened the store before the rewrite finds the usable entries.
         #expect(try await first.load(entries[1].name) == entries[1])
 
         let third = self.store(scratch, at: 20, indexFloor: indexFloor)
@@ -108,7 +108,7 @@ struct UnusableEntryTests {
         #expect(try await third.brokenInvariants().isEmpty)
     }
 
-    @Test func `DS-09 a rewrite drops what has become unusable while the store was open`() async throws {
+    @Test func `DS-09 a rewrite drops entries that became unusable while the store was open`() async throws {
         let scratch = Scratch()
         let time = Locked(0.0)
         let store = scratch.store()
@@ -129,7 +129,7 @@ struct UnusableEntryTests {
     @Test func `DS-09 an entry that is unusable when it is saved counts as saved`() async throws {
         let scratch = Scratch()
         let store = self.store(scratch, at: 10)
-        // Each save replaces the entry, so that one of them rewrites the journal.
+        // Each save replaces the entry, so a later save rewrites the journal.
         while await store.statistics().compactions == 0 {
             try await store.save([self.entry("a", until: 10, size: 20_000)], durability: .relaxed)
         }
@@ -144,13 +144,13 @@ struct UnusableEntryTests {
         let second = self.store(scratch, at: 10)
         #expect(try await second.load(name("5")) == nil)
         #expect(await second.statistics().compactions == 0)
-        // It is erased like any other replaced value.
+        // A removal erases the dropped value like a replaced value.
         try await second.remove([name("5")], durability: .full)
         #expect(scratch.find("\"5-xxx").isEmpty && !scratch.find("\"6-xxx").isEmpty)
         #expect(try await second.brokenInvariants().isEmpty)
     }
 
-    @Test func `DS-09 a folder that cannot be written to keeps its entries`() async throws {
+    @Test func `DS-09 a read-only folder keeps its entries`() async throws {
         let scratch = Scratch()
         try await self.store(scratch, at: 0).save([self.entry("a", until: 10)], durability: .full)
         let files = scratch.listing
@@ -163,9 +163,9 @@ struct UnusableEntryTests {
         #expect(try Data(contentsOf: scratch.segment) == content)
     }
 
-    // Not as dates: Foundation traps when it describes one that is not a number.
+    // Arguments are numbers, not dates: Foundation traps when it describes a date that is not a number.
     @Test(arguments: [-1e300, 1e300, .nan, .infinity, -.infinity, 0, 4_294_967_294.5])
-    func `DS-09 every time of day and every limit is taken`(seconds: Double) async throws {
+    func `DS-09 every wall time and every limit is accepted`(seconds: Double) async throws {
         let date = Date(timeIntervalSince1970: seconds)
         let scratch = Scratch()
         var entry = self.entry("a", until: nil)
