@@ -15,7 +15,7 @@ actor CountedActor {
     }
 }
 
-/// A serial executor that counts.
+/// A serial executor that counts its jobs.
 private final class CountingExecutor: SerialExecutor {
     private let queue = DispatchQueue(label: "CountingExecutor")
     private let jobs = Locked(0)

@@ -1,6 +1,7 @@
 import MuxKit
 
-/// What decides about the flights of one key: the machine, or the machine with a bug planted in it.
+/// The decisions about the flights of one key, by the state machine or by the state machine with a planted
+/// bug.
 protocol FlightDecider: Hashable, Sendable {
     typealias Machine = FlightStateMachine
 
@@ -19,7 +20,7 @@ protocol FlightDecider: Hashable, Sendable {
     func violation() -> String?
 }
 
-/// Who was answered before the work of a flight began, and whether that ended the flight.
+/// The waiters that got a result before a flight's work began, and whether the flight is over.
 struct EarlyEnd: Equatable {
     var waiters: [FlightWaiter] = []
     var isOver = false
@@ -28,7 +29,7 @@ struct EarlyEnd: Equatable {
 extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
     private static let gathering = FlightGathering(first: 0, count: 1)
 
-    /// A waiter that is only compared with others.
+    /// A waiter that is only compared with other waiters.
     init(_ ticket: Ticket) { self.init(ticket, partOf: Self.gathering) }
 
     init(integerLiteral ticket: Ticket) { self.init(ticket) }
@@ -37,12 +38,12 @@ extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
 }
 
 extension FlightStateMachine: FlightDecider {
-    /// All who wait are answered, and the flight goes on.
+    /// Gives all waiters a result; the flight continues.
     mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] {
         self.answeredEarly(id, self.currentTickets, isOver: false).waiters
     }
 
-    /// All who wait are answered, or only the first; the flight is over if nobody wants more.
+    /// Gives all waiters or the first waiter a result; the flight is over if no waiter remains.
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd {
         let tickets = all ? self.currentTickets : Array(self.currentTickets.prefix(1))
         let (waiters, isOver) = self.answeredEarly(id, tickets, isOver: true)

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// A store as a user would write one: a property list per entry, named by its place in a list of names.
+/// A store as a user might write: a property list for each entry, with a number as the file's name.
 actor FolderOfFilesStore: MuxStore {
     private struct Span: Codable {
         var seconds: Int64

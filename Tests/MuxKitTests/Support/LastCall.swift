@@ -1,7 +1,7 @@
 import MuxKit
 import MuxTesting
 
-/// An object in a key, a value, an error or a closure, whose last reference makes a call, and counts it.
+/// An object in a key, a value, an error or a closure that calls a closure on its release.
 final class LastCall: Sendable {
     private let call: @Sendable () -> Void
 
@@ -10,7 +10,7 @@ final class LastCall: Sendable {
     deinit { self.call() }
 }
 
-/// A key with such an object, which has no part in equality.
+/// A key with a ``LastCall``, which does not affect equality.
 struct CallingKey: MuxKey, CustomStringConvertible {
     let number: Int
     let last: LastCall?
@@ -21,7 +21,7 @@ struct CallingKey: MuxKey, CustomStringConvertible {
     func hash(into hasher: inout Hasher) { hasher.combine(self.number) }
 }
 
-/// A value whose last reference makes ``call``; one at a time, and not within itself.
+/// A value that calls ``call`` on its release, and then counts itself in ``gone``.
 final class CallingValue: Codable, Sendable {
     static let call = Locked<@Sendable () -> Void>({})
     static let gone = Tally()
@@ -37,7 +37,7 @@ final class CallingValue: Codable, Sendable {
 }
 
 extension Locked where State: Sendable {
-    /// Replaces the state, and returns the former one, to be released outside the lock.
+    /// Replaces the state and returns the previous state, for a release outside the lock.
     @discardableResult
     func exchange(for state: State) -> State {
         self.withLock { former in

@@ -9,9 +9,7 @@ struct Later<Object: AnyObject & Sendable>: Sendable {
 
     private let reference = Locked(Reference(object: nil))
 
-    /// Sets the object.
     func set(_ object: Object) { self.reference.withLock { $0 = Reference(object: object) } }
 
-    /// The object.
     func callAsFunction() throws -> Object { try #require(self.reference.withLock { $0.object }) }
 }

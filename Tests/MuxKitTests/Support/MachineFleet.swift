@@ -2,11 +2,12 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// Several machines in the tasks of one schedule: each has a repository of its own, and all share a store and an origin.
+/// Several machines in the tasks of one schedule; each machine has a separate repository, and all machines
+/// share a store and an origin.
 ///
-/// A virtual sleep ends when nothing else can run, so that all changes have been told.
+/// A virtual sleep ends when no other job can run, so all changes are delivered by then.
 struct MachineFleet: Sendable {
-    /// What the machines fetch from: values are texts such as `a 3`, of a key and its version.
+    /// The origin of all values; a value is the text of a key and its version, such as `a 3`.
     final class Origin: Sendable {
         private struct State {
             var versions: [String: Int] = [:]
@@ -27,7 +28,7 @@ struct MachineFleet: Sendable {
         func fail(with error: (any Error)?) { self.state.withLock { $0.error = error } }
         func take(_ time: Duration) { self.state.withLock { $0.fetchTime = time } }
 
-        /// Reads the version first, so that a slow fetch brings an old one.
+        /// Reads the version first, so a slow fetch returns an old version.
         func fetch(_ key: String) async throws -> String {
             let (text, time, error) = self.state.withLock { state -> (String, Duration, (any Error)?) in
                 state.fetches[key, default: 0] += 1
@@ -39,13 +40,14 @@ struct MachineFleet: Sendable {
         }
     }
 
-    /// Calls that take effect, and throw `CancellationError` all the same if their caller has left: as over a wire.
+    /// A store whose calls take effect and still throw `CancellationError` after a cancellation, as over a
+    /// network.
     struct Impatient: MuxSharedStore {
         let base: MemorySharedStore.Connection
         let clock: VirtualClock
 
         private func answered<Answer: Sendable>(_ answer: Answer) async throws -> Answer {
-            // The way back.
+            // The time of the reply.
             try await self.clock.sleep(for: .milliseconds(100))
             return answer
         }
@@ -65,7 +67,7 @@ struct MachineFleet: Sendable {
         }
 
         func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
-            // The way there.
+            // The time of the request.
             try await self.clock.sleep(for: .milliseconds(100))
             return try await self.base.put(entry, with: ticket)
         }
@@ -133,7 +135,7 @@ struct MachineFleet: Sendable {
         return Machine(connection: connection, repository: repository, values: values, events: events)
     }
 
-    /// Waits until nothing else can run.
+    /// Waits until no other job can run.
     func settle() async throws { try await self.schedule.clock.sleep(for: .nanoseconds(1)) }
 }
 

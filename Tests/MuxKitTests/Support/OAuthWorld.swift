@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// A fake authorisation server, and what an app with one account puts around it.
+/// A fake authorisation server, and the objects of an app with one account.
 struct OAuthWorld: Sendable {
     let world: World
     let server: FakeOAuthServer
@@ -10,7 +10,7 @@ struct OAuthWorld: Sendable {
     /// The number of sign-ins and refreshes that the app has begun.
     let signIns = Locked(0)
     let refreshes = Locked(0)
-    /// Why the sign-ins were needed.
+    /// The reasons of the sign-ins.
     let reasons = Locked<[OAuthStatus.SignInReason]>([])
     /// Run before the reply to a refresh reaches the app.
     let beforeRefreshReply = Locked<@Sendable () async throws -> Void>({})
@@ -41,7 +41,7 @@ struct OAuthWorld: Sendable {
         self.tokens = tokens
     }
 
-    /// The next process of the same app, with the same server; without a clock given, with one that begins anew.
+    /// The next process of the same app, with the same server; by default with a new clock.
     func relaunched(clock: VirtualClock? = nil) -> OAuthWorld {
         let world = clock.map { World(store: self.world.store, clock: $0) } ?? self.world.relaunched()
         return OAuthWorld(world: world, server: self.server, tokens: self.tokens)
@@ -77,7 +77,7 @@ struct OAuthWorld: Sendable {
         )
     }
 
-    /// Asks for something that needs a token; returns whose it was.
+    /// Makes a call that needs a token, and returns the token's user.
     func call(_ runner: OAuthDependentRunner<String, String>) async throws -> String {
         try await runner.run { access in
             guard let user = self.server.authorize(access) else { return .badDependency }

@@ -4,8 +4,8 @@ import MuxTesting
 
 /// Runs the jobs of tasks one after another, in the order in which they were enqueued.
 ///
-/// An actor does not guarantee that order: a resumed task returns to it through the pool (Swift 6.3.1), where jobs may overtake
-/// each other.
+/// An actor does not guarantee that order: a resumed task returns to the actor through the pool (Swift
+/// 6.3.1), where jobs may overtake each other.
 final class OrderedExecutor: TaskExecutor {
     private struct State: Sendable {
         /// The number of jobs that have been enqueued and have not ended.
@@ -45,7 +45,8 @@ final class OrderedExecutor: TaskExecutor {
     /// Continues after ``pause()``.
     func resume() { self.queue.resume() }
 
-    /// Blocks the thread that enqueues the next job until ``release()``, although the job runs; not for a thread of the pool.
+    /// Blocks the thread that enqueues the next job until ``release()``, although the job runs; not for a
+    /// thread of the pool.
     func holdNext() { self.state.withLock { $0.holdsNext = true } }
 
     /// Suspends until a thread is blocked.

@@ -3,13 +3,14 @@ import MuxKit
 import MuxTestSupport
 import MuxTesting
 
-/// A folder for one test, removed when the last reference to it goes.
+/// A folder for one test, removed on the release of this object.
 final class Scratch: InspectedAtEnd {
     let folder: URL
     private let isOwner: Bool
 
     init(isInspected: Bool = true) {
-        // In memory where the system has such a place: thousands of waits for a disk would be most of the tests' time.
+        // In memory if the system has a file system there: thousands of waits for a disk would take most of
+        // the tests' time.
         let memory = URL(filePath: "/dev/shm", directoryHint: .isDirectory)
         let hasMemory = FileManager.default.isWritableFile(atPath: memory.path)
         self.folder = (hasMemory ? memory : FileManager.default.temporaryDirectory)
@@ -18,7 +19,7 @@ final class Scratch: InspectedAtEnd {
         if isInspected { Inspection.inspector?.note(self) }
     }
 
-    /// The folder of a test in another process, which removes it.
+    /// The folder of a test in another process, which removes the folder.
     init(_ path: String) {
         self.folder = URL(filePath: path, directoryHint: .isDirectory)
         self.isOwner = false
@@ -31,7 +32,7 @@ final class Scratch: InspectedAtEnd {
         try FileManager.default.copyItem(at: other.folder, to: self.folder)
     }
 
-    /// How many bytes a test that tries every byte may step on at a time: 1 for the long run.
+    /// The step of tests that try every byte: 1 in the long run.
     static let stride = ProcessInfo.processInfo.environment["MUX_FUZZ"] == nil ? 5 : 1
 
     deinit {
@@ -49,7 +50,7 @@ final class Scratch: InspectedAtEnd {
         byteLimit: Int? = nil,
         indexFloor: Int = 512
     ) -> JournalStore {
-        // On a busy machine others may take the lock many times before this one has a processor.
+        // On a busy machine other stores may take the lock many times before this store gets a processor.
         JournalStore(
             directory: self.root,
             byteLimit: byteLimit,
@@ -59,19 +60,19 @@ final class Scratch: InspectedAtEnd {
         )
     }
 
-    /// How many bytes of the journal stand before its first entry: the two lines that it begins with.
+    /// The length in bytes of the two lines before the journal's first entry.
     func beginning() throws -> Int {
         let ends = try Data(contentsOf: self.segment).indices(of: 0x0a).ranges.flatMap { $0 }
         return ends.count < 2 ? 0 : ends[1] + 1
     }
 
-    /// What is wrong with the folder, with fresh eyes.
+    /// The violated invariants of the folder, found by a new store.
     func faults() async -> [String] {
         guard FileManager.default.fileExists(atPath: self.root.path) else { return [] }
         do {
             return try await JournalStore(directory: self.root, byteLimit: nil).brokenInvariants()
         } catch MuxStoreError.newerFormat {
-            return []  // not for this version to judge
+            return []  // a later format
         } catch {
             return ["\(error)"]
         }
@@ -95,7 +96,7 @@ final class Scratch: InspectedAtEnd {
     }
 }
 
-/// An entry for tests; its value says its number.
+/// An entry for tests whose value contains `number`.
 func sample(_ key: String?, _ number: Int = 1, domain: String = "users", epoch: UInt64 = 0) -> MuxStoredEntry {
     MuxStoredEntry(
         name: MuxStoreKey(domain: domain, key: key),

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// What stands for a cipher in tests: hides nothing from anybody who tries, but notices every change.
+/// A substitute for a cipher in tests: does not protect a secret, but detects every change.
 struct ToySeal: Sendable {
     struct Refused: Error {}
 

@@ -9,7 +9,7 @@ struct UnreliableStore: MuxStore {
     let failsLoads = Locked(false)
     /// Whether a call that loads more than one entry fails.
     let failsPortions = Locked(false)
-    /// How many entries each call was to load.
+    /// The number of names in each call.
     let portions = Locked<[Int]>([])
     let failsEpochs = Locked(false)
     /// Whether calls of a cancelled task throw.

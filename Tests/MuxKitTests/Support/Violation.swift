@@ -1,4 +1,4 @@
-/// A promise that was not kept, in words.
+/// A description of a violated promise.
 struct Violation: Error, CustomStringConvertible {
     let description: String
 

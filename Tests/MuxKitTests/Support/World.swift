@@ -4,7 +4,8 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The environment of a test of multiplexers: virtual clock and wall time, a store in memory, counted events, a repository.
+/// The environment of a test of multiplexers: virtual clock and wall time, a store in memory, counted events
+/// and a repository.
 struct World: Sendable {
     let clock: VirtualClock
     let events = EventTally()

@@ -93,7 +93,7 @@ struct MuxSessionsTests {
         #expect(sessions.token(of: "alice")?.number == 1 && sessions.token(of: "carol") == nil)
     }
 
-    @Test func `FL-07 a refused token is renewed once for all that refuse it`() async throws {
+    @Test func `FL-07 a refused token is renewed once for all tasks that refuse the token`() async throws {
         let (world, backend) = (World(), Backend())
         let sessions = self.sessions(world, backend)
         let orders = sessions.makeMap { (user: String, id: Int, token: Token) in try backend.value("order \(id)", token)
@@ -111,8 +111,7 @@ struct MuxSessionsTests {
         #expect(backend.replaced.last??.number == 1, "the update did not get the refused token")
     }
 
-    @Test func `FL-07 a task that refuses the new token as well ends with an error, and the token stays`() async throws
-    {
+    @Test func `FL-07 a task that also refuses the new token ends with an error, and the token stays`() async throws {
         let (world, backend) = (World(), Backend())
         let sessions = self.sessions(world, backend)
         let error = await #expect(throws: RunnerError.self) {
@@ -123,7 +122,7 @@ struct MuxSessionsTests {
         #expect(try await sessions.run("alice") { .output($0.number) } == 2)
     }
 
-    @Test func `FL-07 a refusal while the token is being renewed takes that one`() async throws {
+    @Test func `FL-07 a refusal during a renewal uses the renewed token`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in
@@ -132,7 +131,7 @@ struct MuxSessionsTests {
         sessions.set(1, for: "alice")
         let first = Task { try await sessions.run("alice") { $0 == 1 ? .badDependency : .output($0) } }
         await gate.waitForCall(1)
-        // Of the same token, refused by then.
+        // Uses the same token, which is already refused.
         let second = Task { try await sessions.run("alice") { $0 == 1 ? .badDependency : .output($0) } }
         await self.waitForCallers(2, sessions)
         gate.open(1, returning: 2)
@@ -146,7 +145,8 @@ struct MuxSessionsTests {
         while sessions.occupancy.waiters < count, .now < end { await Task.yield() }
     }
 
-    @Test func `FL-07 a token that says when it ends is renewed behind a call, and used to its end`() async throws {
+    @Test func `FL-07 a token with an expiry is renewed in a call's background and used until it expires`() async throws
+    {
         let world = World()
         let backend = Backend(lifetime: .seconds(100), now: world.repository.wallTime)
         let sessions = self.sessions(world, backend)
@@ -164,7 +164,7 @@ struct MuxSessionsTests {
         #expect(try await number() == 3, "a token was used after its end")
     }
 
-    @Test(arguments: [-10, 0, 1, 2]) func `FL-07 a token that lives no longer breaks no session`(seconds: Int)
+    @Test(arguments: [-10, 0, 1, 2]) func `FL-07 a token with a very short lifetime breaks no session`(seconds: Int)
         async throws
     {
         let world = World()
@@ -175,7 +175,7 @@ struct MuxSessionsTests {
     }
 
     @Test
-    func `FL-07 a refused update is not asked for again at once, unless a token is set or the user is signed out`()
+    func `FL-07 a refused update is not repeated at once, unless a token is set or the user signs out`()
         async throws
     {
         let world = World()
@@ -216,7 +216,7 @@ struct MuxSessionsTests {
         #expect(try await sessions.run("alice") { .output($0) } == 2)
     }
 
-    @Test func `FL-07 a token that replaced a refused one is not replaced for a refusal before a task has accepted it`()
+    @Test func `FL-07 a renewed token is not replaced after a refusal until a task accepts it`()
         async throws
     {
         let world = World()
@@ -236,7 +236,7 @@ struct MuxSessionsTests {
         #expect(asked.withLock { $0 } == 4)
     }
 
-    @Test func `FL-07 a token that is set is not used past its end, and one that has ended is renewed first`()
+    @Test func `FL-07 a set token is not used past its expiry, and an expired set token is renewed first`()
         async throws
     {
         let world = World()
@@ -249,7 +249,7 @@ struct MuxSessionsTests {
         func token(_ rest: Double) -> Token {
             Token(user: "alice", number: 100, expiry: world.repository.wallTime().addingTimeInterval(rest))
         }
-        // In its last half minute: used while it is renewed.
+        // A token in its last 30 seconds is used during its renewal.
         sessions.set(token(10), for: "alice")
         #expect(try await sessions.run("alice") { .output($0.number) } == 100)
         await gate.waitForCall(1)
@@ -258,7 +258,7 @@ struct MuxSessionsTests {
         await self.waitForCallers(1, sessions)
         gate.open(1)
         #expect(try await late.value == 1, "a token was used after its end")
-        // Ended, by the time of day.
+        // Expired by the wall clock.
         sessions.set(token(-5), for: "alice")
         let first = Task { try await sessions.run("alice") { .output($0.number) } }
         await gate.waitForCall(2)
@@ -266,7 +266,7 @@ struct MuxSessionsTests {
         #expect(try await first.value == 2)
     }
 
-    @Test func `FL-07 a token that has ended by the time of day is used if its renewal fails, unless that is refused`()
+    @Test func `FL-07 a token expired by the wall clock is used if its renewal fails but is not refused`()
         async throws
     {
         let world = World()
@@ -281,7 +281,7 @@ struct MuxSessionsTests {
         func number() async throws -> Int { try await sessions.run("alice") { .output($0.number) } }
         sessions.set(token(-5), for: "alice")
         for _ in 0..<3 { #expect(try await number() == 100) }
-        // Not after an end that was seen to pass.
+        // The token is not used after an expiry that passed on the virtual clock.
         sessions.set(token(10), for: "alice")
         world.clock.advance(by: .seconds(11))
         await #expect(throws: FetchFailed.self) { try await number() }
@@ -291,7 +291,7 @@ struct MuxSessionsTests {
     }
 
     @Test(arguments: [(-5, false), (5, false), (500, false), (5, true), (500, true)])
-    func `FL-07 a token that is set is used by calls that wait for an update that fails, however long it has left`(
+    func `FL-07 calls that wait for a failing update use a newly set token of any remaining lifetime`(
         seconds: Int,
         isRefused: Bool
     ) async throws {
@@ -311,7 +311,7 @@ struct MuxSessionsTests {
     }
 
     @Test(arguments: [Duration.zero, .seconds(60)])
-    func `FL-07 a token that does not say when it ends is not used after the time to live`(timeToLive: Duration)
+    func `FL-07 a token without an expiry is not used after the time to live`(timeToLive: Duration)
         async throws
     {
         let world = World()
@@ -334,7 +334,7 @@ struct MuxSessionsTests {
         #expect(try await number() == 3)
     }
 
-    @Test func `FL-07 without renewal ahead of time a token is used to its end, and not beyond`() async throws {
+    @Test func `FL-07 without early renewal a token is used until it expires, and not later`() async throws {
         let world = World()
         let backend = Backend(lifetime: .seconds(100), now: world.repository.wallTime)
         var policy = MuxPolicy.tokens
@@ -349,7 +349,7 @@ struct MuxSessionsTests {
     }
 
     @Test(arguments: [0, 100])
-    func `FL-07 a task that refuses every token ends though it takes long, also if none is kept`(maximumCount: Int)
+    func `FL-07 a slow task that refuses every token ends, also if no token is kept`(maximumCount: Int)
         async throws
     {
         let world = World()
@@ -387,7 +387,7 @@ struct MuxSessionsTests {
         #expect(sessions.count == 2)
     }
 
-    @Test func `FL-07 an update that throws is tried again by the next call`() async throws {
+    @Test func `FL-07 the next call repeats an update that threw`() async throws {
         let world = World()
         let update = ScriptedFetch<Int>([.failure(FetchFailed()), .value(1)])
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in
@@ -406,7 +406,7 @@ struct MuxSessionsTests {
         }
         let expiry = world.repository.wallTime().addingTimeInterval(20)
         sessions.set(Token(user: "alice", number: 1, expiry: expiry), for: "alice")
-        // Its renewal is refused behind this call.
+        // The renewal in the background of this call is refused.
         #expect(try await sessions.run("alice") { .output($0.number) } == 1)
         await world.events.wait(for: .fetchFailed, count: 1)
         let error = await #expect(throws: RunnerError.self) {
@@ -416,7 +416,7 @@ struct MuxSessionsTests {
         #expect(asked.withLock { $0 } == 1, "a refused update was asked for again")
     }
 
-    @Test func `FL-07 a cancelled task does not run, though there is a good token`() async throws {
+    @Test func `FL-07 a cancelled task does not run, although a valid token exists`() async throws {
         let sessions = MuxSessions<String, Int>(repository: World().repository) { _, _ in .updatedDependency(1) }
         sessions.set(1, for: "alice")
         let call = Task {
@@ -426,7 +426,7 @@ struct MuxSessionsTests {
         await #expect(throws: CancellationError.self) { try await call.value }
     }
 
-    @Test func `FL-07 a token that is set is not overwritten by an update that runs`() async throws {
+    @Test func `FL-07 a running update does not overwrite a set token`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in
@@ -442,7 +442,7 @@ struct MuxSessionsTests {
 
     // MARK: - Sign-outs
 
-    @Test func `FL-07 the sign-out of a user ends that user's flights in every map, and no other`() async throws {
+    @Test func `FL-07 a user's sign-out ends only that user's flights, in every map`() async throws {
         let world = World()
         let (gate, tokens) = (Gate<String>(), Gate<Int>())
         let sessions = MuxSessions<String, Int>(repository: world.repository) { user, _ in
@@ -467,7 +467,7 @@ struct MuxSessionsTests {
         for task in others { #expect(try await task.value == "new") }
         #expect(profiles.cachedValue(key: "alice") == nil && orders.cachedValue(key: .init("alice", 1)) == nil)
 
-        // Those that wait for a token, too.
+        // Calls that wait for a token end, too.
         let waiting = [
             Task { try await profiles.request(key: "dora") },
             Task { try await sessions.run("dora") { .output("\($0)") } },
@@ -479,8 +479,7 @@ struct MuxSessionsTests {
         #expect(sessions.token(of: "dora") == nil)
     }
 
-    @Test func `FL-07 after the sign-out of a user nothing of the session is left, and that of others is`() async throws
-    {
+    @Test func `FL-07 a user's sign-out removes all data of the user's session and no data of others`() async throws {
         let (world, backend) = (World(), Backend())
         let sessions = self.sessions(world, backend)
         let policy = MuxPolicy(remembersFailure: { $0 is FetchFailed ? .seconds(60) : nil })
@@ -515,7 +514,7 @@ struct MuxSessionsTests {
         #expect(backend.replaced.allSatisfy { $0 == nil }, "an update got a token of a session that has ended")
     }
 
-    /// A call whose task refuses its first token when the gate opens, and takes the next one.
+    /// A call whose task refuses its first token when the gate opens, and accepts the next token.
     private func refusing(_ gate: Gate<Void>, _ sessions: MuxSessions<String, Int>) -> Task<Int, any Error> {
         let isFirst = Locked(true)
         return Task {
@@ -537,7 +536,7 @@ struct MuxSessionsTests {
     }
 
     @Test(arguments: Loss.allCases)
-    func `FL-07 a task that refuses its token after the sign-out ends, and makes no update`(loss: Loss) async throws {
+    func `FL-07 a task that refuses its token after the sign-out ends, and causes no update`(loss: Loss) async throws {
         let world = World()
         let (asked, gate) = (Locked(0), Gate<Void>())
         var policy = MuxPolicy.tokens
@@ -547,7 +546,7 @@ struct MuxSessionsTests {
         }
         let call = self.refusing(gate, sessions)
         await gate.waitForCall(1)
-        // The token of the call is not the user's present one any more.
+        // Replaces or removes the user's token in some cases; the call keeps the old token.
         switch loss {
         case .none, .notKept, .followed: break
         case .renewed: #expect(try await sessions.run("alice") { $0 == 1 ? .badDependency : .output($0) } == 2)
@@ -566,7 +565,7 @@ struct MuxSessionsTests {
         #expect(sessions.callingUserCount == 0)
     }
 
-    @Test func `FL-07 a task that refuses the second token after the sign-out learns of that`() async throws {
+    @Test func `FL-07 a task that refuses its second token after the sign-out ends with sessionEnded`() async throws {
         let world = World()
         let (asked, refusals, gate) = (Locked(0), Locked(0), Gate<Void>())
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in .updatedDependency(asked.next())
@@ -583,7 +582,7 @@ struct MuxSessionsTests {
         await #expect(throws: MuxError.sessionEnded) { try await call.value }
     }
 
-    @Test func `FL-07 a task that refuses its token after the sign-out of all ends`() async throws {
+    @Test func `FL-07 a task that refuses its token after the sign-out of all users ends`() async throws {
         let world = World()
         let (asked, gate) = (Locked(0), Gate<Void>())
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in .updatedDependency(asked.next())
@@ -596,7 +595,7 @@ struct MuxSessionsTests {
         #expect(asked.withLock { $0 } == 1)
     }
 
-    @Test func `FL-07 the end of a session is not remembered as a failure, by no multiplexer`() async throws {
+    @Test func `FL-07 no multiplexer remembers the end of a session as a failure`() async throws {
         let gate = Gate<String>()
         let (world, backend) = (World(), Backend())
         let sessions = self.sessions(world, backend)
@@ -617,7 +616,7 @@ struct MuxSessionsTests {
         #expect(names.failureCount == 0)
     }
 
-    @Test func `FL-07 a sign-in of a caller that was told of the sign-out of all keeps its token`() async throws {
+    @Test func `FL-07 a caller that learns of a sign-out of all users can sign in and keep the token`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in
@@ -636,7 +635,7 @@ struct MuxSessionsTests {
         withExtendedLifetime(bystander) {}
     }
 
-    /// Keeps a sign-out from ending before a task has.
+    /// Delays the end of a sign-out until a task has ended.
     private final class Bystander: SessionParticipant {
         private let task: Task<Void, Never>
 
@@ -646,7 +645,7 @@ struct MuxSessionsTests {
         func removeTraces() async throws { await self.task.value }
     }
 
-    @Test func `FL-07 a map that is made in the midst of a sign-out keeps nothing of before either`() async throws {
+    @Test func `FL-07 a map that is created during a sign-out keeps no earlier value`() async throws {
         let world = World()
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in .updatedDependency(1) }
         let made = Locked(MultiplexerMap<String, Int>?.none)
@@ -662,7 +661,7 @@ struct MuxSessionsTests {
         withExtendedLifetime(latecomer) {}
     }
 
-    /// Does something when a user's session ends.
+    /// Runs a closure when a user's session ends.
     private final class Latecomer: SessionParticipant {
         private let acts: @Sendable () -> Void
 
@@ -676,7 +675,7 @@ struct MuxSessionsTests {
         }
     }
 
-    @Test func `FL-07 a sign-out of all ends the sessions of all users`() async throws {
+    @Test func `FL-07 a sign-out of the repository ends the sessions of all users`() async throws {
         let (world, backend) = (World(), Backend())
         let sessions = self.sessions(world, backend)
         let profiles = sessions.makeMap { user, token in try backend.value("profile", token) }
@@ -686,10 +685,10 @@ struct MuxSessionsTests {
         #expect(try await profiles.request(key: "alice") == "profile of alice 2")
     }
 
-    @Test func `FL-07 in no order of events is a value of before a sign-out that has ended served`() async throws {
+    @Test func `FL-07 no order of events serves a value from before a completed sign-out`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
-            // How many sign-outs of a user have begun, and how many have ended.
+            // The numbers of begun and of completed sign-outs of each user.
             let begun = Locked(["alice": 0, "bob": 0])
             let ended = Locked(["alice": 0, "bob": 0])
             @Sendable func signOuts(_ user: String) -> Int { begun.withLock { $0[user] ?? 0 } }
@@ -731,7 +730,7 @@ struct MuxSessionsTests {
                 }
                 try await group.waitForAll()
             }
-            // Nothing of a session that has ended is kept either.
+            // No data of an ended session is kept.
             for user in ["alice", "bob"] {
                 for id in 0..<2 {
                     if let session = orders.cachedValue(key: .init(user, id)) { try expect(session == 3, "\(session)") }
@@ -744,7 +743,7 @@ struct MuxSessionsTests {
         }
     }
 
-    @Test func `FL-07 on all processors, values of before a sign-out that has ended are not served`() async throws {
+    @Test func `FL-07 on all processors, values from before a completed sign-out are not served`() async throws {
         let repository = MuxRepository(store: .none)
         let (begun, ended) = (Locked(0), Locked(0))
         let sessions = MuxSessions<String, Int>(repository: repository) { _, _ in
@@ -781,7 +780,7 @@ struct MuxSessionsTests {
 
     // MARK: - Memory
 
-    @Test func `FL-07 idle users are let go of`() async throws {
+    @Test func `FL-07 idle users are evicted`() async throws {
         let (world, backend) = (World(), Backend())
         var policy = MuxPolicy.tokens
         policy.maximumCount = 100
@@ -799,11 +798,11 @@ struct MuxSessionsTests {
         #expect(try await orders.request(key: .init("1", 1)) == "order 1 of 1 2")
     }
 
-    /// Collects what can be checked.
+    /// Collects inspectable objects.
     private final class Collector: Inspector {
         private let objects = Locked<[any Inspectable]>([])
 
-        /// A clock has timers until the end of the test.
+        /// Ignores clocks, which have timers until the end of the test.
         func note(_ object: any Inspectable) {
             if !(object is VirtualClock) { self.objects.withLock { $0.append(object) } }
         }
@@ -819,7 +818,7 @@ struct MuxSessionsTests {
         }
     }
 
-    @Test func `FL-07 whatever happens to a map, each user's values are found by the user`() async throws {
+    @Test func `FL-07 after any operations on a map, each user's values are found by the user`() async throws {
         for seed in 0..<repetitions(40) {
             let collector = Collector()
             try await Inspection.$inspector.withValue(collector) { try await self.doesAnything(seed, collector) }
@@ -861,13 +860,13 @@ struct MuxSessionsTests {
         }
     }
 
-    @Test func `FL-07 keys of a user and a key are as different as their texts`() {
+    @Test func `FL-07 user keys are as distinct as the texts of their users and keys`() {
         let pairs = [("a", "b:c"), ("a:b", "c"), ("", "1:a"), ("1:a", ""), ("a", "1"), ("a1", ""), ("", "a1")]
         let keys = pairs.map { UserKey($0.0, $0.1) }
         #expect(Set(keys.map(\.keyText)).count == keys.count)
         #expect(Set(keys).count == keys.count)
         #expect(keys[0].user == "a" && keys[0].key == "b:c" && "\(keys[0])" == "a, b:c")
-        // Equal to Swift, and different to a server.
+        // The texts are equal as Swift strings, and different for a server.
         #expect(UserKey("\u{e9}", 1) != UserKey("e\u{301}", 1))
         #expect(UserKey("a", "\u{e9}") != UserKey("a", "e\u{301}"))
     }

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Sessions on several machines with one store.
+/// Sessions on several machines with a shared store.
 @Suite(.standard)
 struct SharedSessionsTests {
     private struct Machine: Sendable {
@@ -14,7 +14,7 @@ struct SharedSessionsTests {
         let profiles: MultiplexerMap<String, String>
     }
 
-    /// A user whose text is not the description of the identifier.
+    /// A user whose key text differs from the description.
     private struct Member: MuxKey, CustomStringConvertible {
         var number: Int
         var keyText: String { "member \(self.number)" }
@@ -32,7 +32,7 @@ struct SharedSessionsTests {
         .machine(schedule, sharing: connection)
     }
 
-    /// A machine whose tokens and values carry the number of the sign-outs that had begun when their fetch did.
+    /// A machine whose tokens and values contain the number of sign-outs that began before their fetch.
     private func machine(
         _ schedule: SeededExecutor,
         _ store: MemorySharedStore,
@@ -74,8 +74,7 @@ struct SharedSessionsTests {
     }
 
     @Test(arguments: [1, 1_000])
-    func `FL-07 the sign-out of a user is one call of the store, however many values there are`(count: Int) async throws
-    {
+    func `FL-07 a user's sign-out is one call of the store for any number of values`(count: Int) async throws {
         try await SeededExecutor.explore(2) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machine = self.machine(schedule, store, Locked(0))
@@ -90,7 +89,7 @@ struct SharedSessionsTests {
         }
     }
 
-    @Test func `FL-07 the sign-out of a user on one machine is one on all`() async throws {
+    @Test func `FL-07 a user's sign-out on one machine takes effect on all machines`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let (store, signOuts) = (MemorySharedStore(clock: schedule.clock), Locked(0))
             let machines = (0..<2).map { _ in self.machine(schedule, store, signOuts) }
@@ -125,14 +124,14 @@ struct SharedSessionsTests {
                     try expect(order == "\(id) of alice in 1", order)
                 }
             }
-            // So does a sign-out of all.
+            // A sign-out of all users also takes effect on all machines.
             await machines[0].repository.clearAll()
             try await schedule.clock.sleep(for: .seconds(1))
             for machine in machines { try expect(machine.sessions.count == 0) }
         }
     }
 
-    @Test func `FL-07 another machine finds a user whose identifier has a text of its own`() async throws {
+    @Test func `FL-07 another machine finds a user with a custom key text`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machines = (0..<2).map { _ in
@@ -146,7 +145,7 @@ struct SharedSessionsTests {
         }
     }
 
-    @Test func `FL-07 another machine finds a user of whom it has nothing but values`() async throws {
+    @Test func `FL-07 another machine finds a user of whom it only has values`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             var policy = MuxPolicy.tokens
@@ -172,7 +171,7 @@ struct SharedSessionsTests {
         }
     }
 
-    @Test func `FL-07 sessions of another name, or of a user of another text, are not ended`() async throws {
+    @Test func `FL-07 a sign-out does not end sessions with another name or another user's text`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             func sessions(_ name: String) -> MuxSessions<String, Int> {
@@ -195,7 +194,7 @@ struct SharedSessionsTests {
     }
 
     @Test(arguments: Missed.allCases)
-    func `FL-07 a sign-out elsewhere concerns values that are one machine's alone, too`(missed: Missed) async throws {
+    func `FL-07 a sign-out on another machine also removes values that are not shared`(missed: Missed) async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let fetches = Locked(0)
@@ -220,7 +219,7 @@ struct SharedSessionsTests {
         }
     }
 
-    @Test func `FL-07 a value of before a sign-out is not put into a store that has lost everything`() async throws {
+    @Test func `FL-07 a value from before a sign-out is not put into a store that lost all entries`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let fetches = Locked(0)
@@ -242,7 +241,7 @@ struct SharedSessionsTests {
         }
     }
 
-    @Test func `FL-07 users of any type are found, or are not there`() async throws {
+    @Test func `FL-07 a sign-out by text finds users of any type, or finds no user`() async throws {
         try await SeededExecutor.explore(2) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             var policy = MuxPolicy.tokens
@@ -261,7 +260,7 @@ struct SharedSessionsTests {
         }
     }
 
-    @Test func `FL-07 a fetch that a sign-out of all elsewhere outruns brings its callers nothing`() async throws {
+    @Test func `FL-07 a fetch overtaken by a sign-out of all on another machine returns no value`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machines = (0..<2).map { _ in self.machine(schedule, store, Locked(0)) }
@@ -305,7 +304,7 @@ struct SharedSessionsTests {
 
     private struct Away: Error {}
 
-    @Test func `FL-07 in no order of events do machines serve a value of before a sign-out that has ended`()
+    @Test func `FL-07 no order of events on machines serves a value from before a completed sign-out`()
         async throws
     {
         try await SeededExecutor.explore(50) { schedule in
@@ -334,7 +333,7 @@ struct SharedSessionsTests {
                         try await schedule.clock.sleep(for: .milliseconds(schedule.draw(0..<300)))
                         _ = begun.next()
                         await machines[schedule.draw(0..<3)].sessions.signOut("alice")
-                        // Until all have been told.
+                        // Until all machines have received the sign-out.
                         try await schedule.clock.sleep(for: .milliseconds(1))
                         _ = ended.next()
                     }

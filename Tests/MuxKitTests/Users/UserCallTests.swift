@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The calls of a user around sign-outs, and users that are hard to tell apart.
+/// The calls of a user around sign-outs, and users with equal hashes or similar texts.
 @Suite(.standard)
 struct UserCallTests {
-    /// A user whose hash is that of all others.
+    /// A user with the same hash as all other users.
     private struct Twin: MuxKey {
         var name: String
         var keyText: String { self.name }
@@ -26,7 +26,7 @@ struct UserCallTests {
         }
     }
 
-    @Test func `PT-01 the end of a call of an ended session leaves the calls of the next session alone`() async throws {
+    @Test func `PT-01 the end of a call of an ended session does not affect calls of the next session`() async throws {
         let world = World()
         let (old, new) = (Gate<Void>(), Gate<Void>())
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in .updatedDependency(1) }
@@ -46,7 +46,7 @@ struct UserCallTests {
         #expect(sessions.callingUserCount == 0)
     }
 
-    @Test func `PT-01 a sign-out of all ends each call once, and none of the next session`() async throws {
+    @Test func `PT-01 a sign-out of all ends each call once, and no call of the next session`() async throws {
         let world = World()
         let (old, new) = (Gate<Void>(), Gate<Void>())
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in .updatedDependency(1) }
@@ -62,7 +62,7 @@ struct UserCallTests {
         #expect(sessions.callingUserCount == 0)
     }
 
-    @Test func `PT-01 a user is signed out alone, also if the hash of another user is the same`() async throws {
+    @Test func `PT-01 a sign-out affects one user, also if another user has the same hash`() async throws {
         let world = World()
         let gate = Gate<String>()
         let sessions = MuxSessions<Twin, Int>(repository: world.repository) { _, _ in .updatedDependency(1) }
@@ -85,13 +85,13 @@ struct UserCallTests {
         #expect(try await waiting.value == "0 of bob")
     }
 
-    @Test func `PT-01 a key that goes takes no other key of the user out of the next sign-out`() async throws {
+    @Test func `PT-01 after the removal of a key the next sign-out still finds the user's other keys`() async throws {
         let world = World()
         let sessions = MuxSessions<String, Int>(repository: world.repository) { _, _ in .updatedDependency(1) }
         let orders = sessions.makeMap { (user: String, id: Int, _) in "\(id) of \(user)" }
         for present in 1...40 {
             for id in 0..<present { _ = try await orders.request(key: .init("alice", id)) }
-            // One that has no value, and all but the last.
+            // A key without a value, and all keys except the last key.
             await orders.clear(key: .init("alice", 99))
             for id in 0..<(present - 1) { await orders.clear(key: .init("alice", id)) }
             await orders.clear(key: .init("alice", 99))
@@ -101,7 +101,7 @@ struct UserCallTests {
         }
     }
 
-    @Test func `PT-01 names and users whose texts run together are told apart on other machines`() async throws {
+    @Test func `PT-01 names and users whose joined texts are equal are distinct on other machines`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let machines = (0..<2).map { _ in MuxRepository.machine(schedule, sharing: store.connection()) }
@@ -125,7 +125,7 @@ struct UserCallTests {
         }
     }
 
-    @Test func `PT-01 values of users keep the tags that their names have`() async throws {
+    @Test func `PT-01 values of users keep the tags of their names`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let repository = MuxRepository.machine(schedule, sharing: store.connection())
