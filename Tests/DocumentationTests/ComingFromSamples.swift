@@ -9,7 +9,8 @@ import Testing
 import FoundationNetworking
 #endif
 
-// The articles for those who come from NSCache and URLCache, from a typed HTTP layer, and from retrying operations.
+// The articles for those who come from NSCache and URLCache, from a typed HTTP layer, and from retrying
+// operations.
 
 // MARK: - NSCache and URLCache
 

@@ -16,7 +16,8 @@ struct ReleaseTests {
     // MARK: - A dependency by version
 
     @Test func `RC-02 no target of a product has unsafe flags or a package dependency`() throws {
-        // Older versions of SwiftPM refuse unsafe flags in products of a dependency by version; SwiftPM 6.3.1 does not.
+        // Older versions of SwiftPM refuse unsafe flags in products of a dependency by version; SwiftPM 6.3.1
+        // does not.
         let manifest = try Repository.text("Package.swift")
         #expect(!manifest.contains(".package("))
         let parts = manifest.components(separatedBy: ".unsafeFlags(")

@@ -8,7 +8,8 @@ import Testing
 /// The script ends processes, hence the name: sanitizers leave it out.
 @Suite(.standard(endsAtRest: false))
 struct RepeatKillsTests {
-    /// Runs the script in a folder of its own; `runs` are the logs of runs that fail, and empty texts for those that pass.
+    /// Runs the script in a folder of its own; `runs` are the logs of runs that fail, and empty texts for
+    /// those that pass.
     private func play(_ runs: [String], _ arguments: [String] = []) async throws -> (status: Int32, output: String) {
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-repeat-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: folder) }
@@ -38,7 +39,8 @@ struct RepeatKillsTests {
         let process = Process()
         process.executableURL = URL(filePath: "/bin/bash")
         process.currentDirectoryURL = folder
-        // A program that this process writes might still be open in a child that another test starts at this moment: "Text file busy".
+        // A program that this process writes might still be open in a child that another test starts at this
+        // moment: "Text file busy".
         let line = #"install -m 755 swift.text swift && exec bash .ci/repeat "$@""#
         process.arguments = ["-c", line, "repeat", "\(runs.count)"] + arguments
         let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"

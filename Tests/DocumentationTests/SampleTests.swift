@@ -2,8 +2,8 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler reads; and whatever else
-/// the documentation names is there.
+/// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler
+/// reads; and whatever else the documentation names is there.
 @Suite(.standard(endsAtRest: false))
 struct SampleTests {
     /// The lines of a text that say something, without the blanks that line them up.

@@ -47,7 +47,7 @@ struct ConformanceTests {
     }
 
     @Test(arguments: FaultyStore.Fault.allCases)
-    func `CO-41 a store that is nearly right breaks the rule that forbids it`(fault: FaultyStore.Fault) async throws {
+    func `CO-41 a store with one fault breaks the rule that forbids the fault`(fault: FaultyStore.Fault) async throws {
         let error = await #expect(throws: ConformanceFailure.self) {
             try await MuxStoreConformance.run(within: .seconds(20)) { FaultyStore(fault) }
         }
@@ -79,7 +79,7 @@ struct ConformanceTests {
     }
 
     @Test(arguments: FaultyLease.Fault.allCases)
-    func `CO-41 a lease that is nearly right breaks the rule that forbids it`(fault: FaultyLease.Fault) async throws {
+    func `CO-41 a lease with one fault breaks the rule that forbids the fault`(fault: FaultyLease.Fault) async throws {
         let clock = VirtualClock()
         let error = await #expect(throws: ConformanceFailure.self) {
             try await MuxLeaseConformance.run(
@@ -92,7 +92,7 @@ struct ConformanceTests {
         #expect(error?.rule == Self.rule(against: fault), "\(error?.detail ?? "")")
     }
 
-    @Test func `CO-41 what throws or hangs is told by the name of the rule`() async throws {
+    @Test func `CO-41 a call that throws or hangs is reported with the name of the rule`() async throws {
         for fault in [FaultyStore.Fault.throwsOnMiss, .hangsOnMiss] {
             let error = await #expect(throws: ConformanceFailure.self) {
                 try await MuxStoreConformance.run(within: .seconds(20)) { FaultyStore(fault) }

@@ -13,7 +13,7 @@ struct FakeOAuthServerTests {
         return FakeOAuthServer(users: ["alice": "a", "bob": "b"], configuration: configuration, clock: self.clock)
     }
 
-    @Test func `P-04 the fake OAuth server knows whose token it is`() async throws {
+    @Test func `P-04 the fake OAuth server identifies the user of a token`() async throws {
         let server = self.server()
         let alice = try await server.signIn(user: "alice", password: "a")
         let bob = try await server.signIn(user: "bob", password: "b")
@@ -38,7 +38,7 @@ struct FakeOAuthServerTests {
         #expect(server.authorize(tokens.access) == nil)
     }
 
-    @Test func `P-04 refresh tokens rotate and a reuse revokes the whole family but no other`() async throws {
+    @Test func `P-04 refresh tokens rotate, and a reuse revokes the entire family and no other family`() async throws {
         let server = self.server()
         let first = try await server.signIn(user: "alice", password: "a")
         let other = try await server.signIn(user: "alice", password: "a")
@@ -56,7 +56,7 @@ struct FakeOAuthServerTests {
         #expect(server.statistics.refreshRequests == 4 && server.statistics.refreshes == 2)
     }
 
-    @Test func `P-04 a new access token kills the previous one where the rules say so`() async throws {
+    @Test func `P-04 a new access token ends the previous access token if the option is set`() async throws {
         let server = self.server { $0.newAccessTokenKillsPrevious = true }
         let first = try await server.signIn(user: "alice", password: "a")
         let bob = try await server.signIn(user: "bob", password: "b")
@@ -68,7 +68,7 @@ struct FakeOAuthServerTests {
         #expect(server.authorize(bob.access) == "bob")
     }
 
-    @Test func `P-04 refresh tokens can live for a while and can stay the same`() async throws {
+    @Test func `P-04 refresh tokens can have a lifetime and can remain the same`() async throws {
         let server = self.server { configuration in
             configuration.rotatesRefreshTokens = false
             configuration.refreshLifetime = .seconds(100)
@@ -82,7 +82,7 @@ struct FakeOAuthServerTests {
         #expect(server.statistics.reusesDetected == 0)
     }
 
-    @Test func `P-04 tokens can be expired or revoked and refreshes made to fail`() async throws {
+    @Test func `P-04 a test can expire or revoke tokens and can make refreshes fail`() async throws {
         let server = self.server()
         let first = try await server.signIn(user: "alice", password: "a")
         server.failNextRefreshes(2, with: .unavailable)
@@ -101,7 +101,7 @@ struct FakeOAuthServerTests {
         #expect(server.statistics.revocations == 1 && server.statistics.reusesDetected == 0)
     }
 
-    @Test func `P-04 a caller cancelled on the way back has lost its tokens`() async throws {
+    @Test func `P-04 a caller cancelled before the reply arrives loses its tokens`() async throws {
         let clock = self.clock
         let server = self.server { $0.replyLatency = .seconds(1) }
         let signIn = Task { try await server.signIn(user: "alice", password: "a") }

@@ -96,7 +96,7 @@ struct FaultyLease: MuxLease {
                 if self.fault == .hangsWhenHeld { try await self.gate.pass(ignoringCancellation: true) }
             }
             var remaining = self.deadline - now
-            // Extends the term after the answer, as a cache extends what is read.
+            // Extends the term after the reply, as some caches extend an entry on each read.
             if self.fault == .askingProlongs, self.owner != owner { self.deadline = now + duration }
             if self.fault == .remainingIsWhatWasAsked { remaining = duration }
             if self.fault == .remainingInMilliseconds { remaining = remaining / 1_000 }

@@ -14,20 +14,20 @@ struct FaultySharedStore: MuxSharedStore {
         case tellsNothing, tellsNoRelease, tellsOwn, grantsTwo, readsOtherTags
     }
 
-    /// What two machines share beside the store.
+    /// State that two machines share in addition to the store.
     final class Memory: Sendable {
         let claims = Locked<[MuxStoreKey: Int]>([:])
         let tickets = Locked<[MuxStoreKey: MuxShared.Ticket]>([:])
-        /// Tickets that were used.
+        /// The nonces of used tickets.
         let used = Locked<Set<String>>([])
-        /// Claims that go on after an invalidation, by the nonce of before.
+        /// Claims that continue after an invalidation, by their nonce before the invalidation.
         let revived = Locked<[String: MuxShared.Ticket]>([:])
     }
 
     private let fault: Fault?
     private let base: MemorySharedStore.Connection
     private let memory: Memory
-    /// Hears what both machines do.
+    /// Receives the changes of both machines.
     private let third: MemorySharedStore.Connection
 
     static func pair(_ fault: Fault?, _ clock: VirtualClock) -> (any MuxSharedStore, any MuxSharedStore) {
@@ -126,7 +126,7 @@ struct FaultySharedStore: MuxSharedStore {
             entry.payload = held?.payload
         }
         var own = MuxShared.Ticket(self.name(ticket.name), nonce: ticket.nonce)
-        // The claim that stood before an invalidation goes on.
+        // A claim from before an invalidation continues.
         if let other = self.memory.revived.withLock({ $0[ticket.nonce] }) { own = other }
         let isStored = try await self.base.put(entry, with: own)
         if isStored {
@@ -140,14 +140,14 @@ struct FaultySharedStore: MuxSharedStore {
             self.fault == .storesLate
             || self.fault == .storesTwice && self.memory.used.withLock { $0.contains(ticket.nonce) }
         guard isTold else { return false }
-        // Whoever has the claim now loses it.
+        // The present holder loses the claim.
         if self.fault == .storesLate { try await self.base.invalidate([.entry(own.name.key)]) }
         let claim = try await self.base.claim(own.name, maximumAge: .zero, digest: nil, for: .seconds(1))
         guard case .granted(let other, _) = claim else { return false }
         return try await self.base.put(entry, with: other)
     }
 
-    /// The tickets of claims that stand.
+    /// The tickets of valid claims.
     private func standing() async throws -> [MuxShared.Ticket] {
         var standing: [MuxShared.Ticket] = []
         for ticket in self.memory.tickets.withLock({ $0.values }) {

@@ -117,7 +117,7 @@ actor FaultyStore: MuxStore {
         if self.fault == .savingNothingRemovesAll, entries.isEmpty { self.entries = [:] }
         let before = self.entries
         if self.fault == .mixesCalls {
-            // Reads all, waits, and writes all.
+            // Reads all entries, waits, and writes all entries.
             await Task.yield()
             self.entries = before
         }

@@ -111,7 +111,7 @@ final class FaultyTransport: HTTPTransport {
         return call
     }
 
-    // MARK: - Answers
+    // MARK: - Responses
 
     private func changed(_ reply: HTTPReply, _ call: HTTPCall) -> HTTPReply {
         var changed = reply
@@ -142,7 +142,7 @@ final class FaultyTransport: HTTPTransport {
 
     // MARK: - Failures
 
-    /// Runs an exchange, and does with its error what the fault says.
+    /// Runs an exchange and applies the fault to its error.
     private func failing(_ sink: FaultySink? = nil, _ body: @escaping Body) async throws -> HTTPReply {
         switch self.fault {
         case .ignoresCancellation: return try await Task { try await body() }.value
@@ -200,7 +200,8 @@ private struct ChangedPieces: AsyncSequence, Sendable {
 }
 
 extension HTTPCall.Body {
-    /// A stream whose pieces are collected and changed before the first one is sent; other bodies as they are.
+    /// A stream whose pieces are collected and changed before the first piece is sent; other bodies
+    /// unchanged.
     fileprivate func changed(_ change: @escaping @Sendable ([Data]) -> [Data]) -> Self {
         guard case .stream(let stream) = self else { return self }
         return .stream(
@@ -214,7 +215,7 @@ extension HTTPCall.Body {
         )
     }
 
-    /// A stream of what another one has before its error, with any length.
+    /// A stream of the pieces before the stream's error, without a length.
     fileprivate var forgiving: Self {
         guard case .stream(let stream) = self else { return self }
         return .stream(
@@ -248,7 +249,7 @@ extension HTTPCall.Body {
     }
 }
 
-/// Passes on what a ``FaultyTransport`` changes.
+/// Passes the changed response of a ``FaultyTransport`` to a sink.
 private final class FaultySink: HTTPSink {
     private struct Wrapper: Error {
         var cause: any Error

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// How often machines fetch, by what they share: the policy's early expiry against what is known of it.
+/// The fetch rate of machines for each kind of sharing, compared with the expected rates of early expiry.
 @Suite(.standard)
 struct FleetSimulationTests {
     /// Origin calls in each time to live, of 8, 64 and 256 machines; 256 machines take long.
@@ -12,7 +12,7 @@ struct FleetSimulationTests {
         (.claims, [1, 1, 1]),
     ]
 
-    @Test func `FL-08 with early expiry a fleet fetches as seldom as is known of it`() {
+    @Test func `FL-08 with early expiry a fleet fetches as rarely as expected`() {
         for (sharing, expected) in Self.table {
             for (machines, expected) in zip([8, 64, 256].prefix(repetitionStep == 1 ? 3 : 2), expected) {
                 let simulation = FleetSimulation(machines: machines, sharing: sharing)

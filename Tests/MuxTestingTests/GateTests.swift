@@ -9,7 +9,7 @@ struct GateTests {
 
     let gate = Gate<Int>()
 
-    @Test func `P-04 a gate holds calls until they are answered by number`() async throws {
+    @Test func `P-04 a gate holds each call until a result with its number`() async throws {
         let gate = self.gate
         let first = Task { try await gate.pass() }
         await gate.waitForCall(1)
@@ -26,7 +26,7 @@ struct GateTests {
         #expect(gate.callCount == 2 && gate.heldCount == 0)
     }
 
-    @Test func `P-04 answers without a number go to the calls in order of arrival`() async throws {
+    @Test func `P-04 results without a number go to the calls in order of arrival`() async throws {
         let gate = self.gate
         let first = Task { try await gate.pass() }
         await gate.waitForCall(1)
@@ -38,7 +38,7 @@ struct GateTests {
         for value in [2, 3, 4] { #expect(try await gate.pass() == value) }
     }
 
-    @Test func `P-04 a cancelled call leaves a gate at once and its answer goes to the next`() async throws {
+    @Test func `P-04 a cancelled call leaves a gate at once, and its result goes to the next call`() async throws {
         let gate = self.gate
         let first = Task { try await gate.pass() }
         await gate.waitForCall(1)
@@ -63,7 +63,7 @@ struct GateTests {
         #expect(try await call.value == 1)
     }
 
-    @Test func `P-04 a gate opened for good lets everybody pass`() async throws {
+    @Test func `P-04 a permanently opened gate lets all calls pass`() async throws {
         let gate = self.gate
         let held = Task { try await gate.pass() }
         await gate.waitForCall(1)
@@ -76,7 +76,7 @@ struct GateTests {
         #expect(try await gate.pass() == 7)
     }
 
-    @Test func `P-04 cancelling and opening at the same time answers every call once`() async {
+    @Test func `P-04 a simultaneous cancellation and opening ends every call once`() async {
         let gate = self.gate
         let outcomes = await withTaskGroup(of: Int.self) { group in
             for _ in 0..<500 {

@@ -74,7 +74,7 @@ struct LoopbackBackendTests {
         await backend.goOffline()
     }
 
-    @Test func `P-04 the backend refuses a bad token in a way that names the dependency`() async throws {
+    @Test func `P-04 the backend refuses a bad token with an error that counts as a bad dependency`() async throws {
         let backend = try self.backend()
         let url = try backend.goOnline()
 
@@ -88,7 +88,7 @@ struct LoopbackBackendTests {
         await backend.goOffline()
     }
 
-    @Test func `P-04 the backend refreshes as RFC 6749 says with JSON and with a form`() async throws {
+    @Test func `P-04 the backend refreshes tokens as RFC 6749 requires, with JSON and with a form`() async throws {
         let backend = try self.backend()
         let transport = SystemTransport()
         let url = try backend.goOnline()
@@ -113,7 +113,7 @@ struct LoopbackBackendTests {
         await backend.goOffline()
     }
 
-    @Test func `P-04 the backend goes offline and comes back at the same place`() async throws {
+    @Test func `P-04 the backend goes offline and returns at the same URL`() async throws {
         let backend = try self.backend()
         let url = try backend.goOnline()
         let ask = { try await self.client.output(of: try Ask(url, "/me", as: Profile.self)) }

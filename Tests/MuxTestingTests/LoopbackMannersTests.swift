@@ -9,7 +9,7 @@ import Testing
 struct LoopbackMannersTests {
     private struct Place: Codable, Identifiable, Sendable { var id: String }
 
-    /// Runs `body` with a server, and stops it.
+    /// Runs `body` with a server, and stops the server.
     private func serving(
         port: UInt16? = nil,
         _ handler: @escaping LoopbackServer.Handler = { .text("Hello from \($0.path)") },
@@ -28,7 +28,7 @@ struct LoopbackMannersTests {
         ("GET / HTTP/1.0\r\n\r\n", true),
         ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", false),
     ])
-    func `CO-42 a client that is done after one answer sees the connection end`(
+    func `CO-42 the server closes the connection of a client that wants one response`(
         request: String,
         isEnded: Bool
     ) async throws {
@@ -43,7 +43,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 what follows the last request is not answered`() async throws {
+    @Test func `CO-42 data after the last request gets no response`() async throws {
         try await self.serving { server, url in
             let requests = "GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\nConnection: close\r\n\r\nGET /3 HTTP/1.1\r\n\r\n"
             let answer = try await RawClient.exchange(requests, with: url)
@@ -53,7 +53,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 an answer that says close closes`() async throws {
+    @Test func `CO-42 a response with Connection, close closes the connection`() async throws {
         let handler: LoopbackServer.Handler = { _ in
             LoopbackServer.Response(headers: ["Connection": "close"], body: Data("x".utf8))
         }
@@ -64,7 +64,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 a half-closed client gets its answer however long it takes`() async throws {
+    @Test func `CO-42 a half-closed client gets its response after any delay`() async throws {
         let gate = Gate<Void>()
         let handler: LoopbackServer.Handler = { _ in
             do { try await gate.pass() } catch { return .text("cancelled") }
@@ -78,7 +78,7 @@ struct LoopbackMannersTests {
             clients[1].send("GET / HTTP/1.0\r\n\r\n")
             clients[1].endSending()
             await gate.waitForCall(2)
-            // Both ends have come by the time that another client has been answered over and over.
+            // The server has received both ends by the time of 50 responses to another client.
             for _ in 0..<50 { _ = try await RawClient.exchange("GET x HTTP/1.1\r\n\r\n", with: url) }
             gate.openForGood(returning: ())
 
@@ -89,7 +89,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 requests sent ahead of the end of sending are all answered`() async throws {
+    @Test func `CO-42 all requests before the end of sending get a response`() async throws {
         try await self.serving { _, url in
             let client = try RawClient(url)
             client.send("GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\nGET /3 HTTP/1.1\r\n\r\n")
@@ -108,7 +108,7 @@ struct LoopbackMannersTests {
     }
 
     @Test(arguments: HangUp.allCases)
-    func `CO-42 a hang-up cancels its handler`(hangUp: HangUp) async throws {
+    func `CO-42 a client's disconnection cancels its handler`(hangUp: HangUp) async throws {
         let gate = Gate<Void>()
         let cancelled = Tally()
         let handler: LoopbackServer.Handler = { _ in
@@ -133,7 +133,8 @@ struct LoopbackMannersTests {
     }
 
     @Test(arguments: ["HEAD", "GET"], [200, 204, 304])
-    func `CO-42 an answer has a body only where there can be one`(method: String, status: Int) async throws {
+    func `CO-42 a response has a body only if method and status permit a body`(method: String, status: Int) async throws
+    {
         let responses = [
             LoopbackServer.Response(status: status, body: Data("body".utf8)),
             .text("body", status: status),
@@ -153,7 +154,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 a file and a stream are asked about without being sent`() async throws {
+    @Test func `CO-42 a HEAD request sends neither a file nor a stream`() async throws {
         let file = LoopbackServer.File(size: 1_000_000)
         let waits = Locked(0)
         let handler: LoopbackServer.Handler = { request in
@@ -179,7 +180,6 @@ struct LoopbackMannersTests {
         let handler: LoopbackServer.Handler = { request in
             if request.path == "/block" {
                 began.add()
-                // A handler that blocks its thread.
                 Self.wait(for: block)
             }
             return .text("free")
@@ -202,7 +202,7 @@ struct LoopbackMannersTests {
 
     private static func wait(for semaphore: DispatchSemaphore) { _ = semaphore.wait(timeout: .now() + 20) }
 
-    @Test func `CO-42 port zero is a free port and the server says which`() async throws {
+    @Test func `CO-42 port zero selects a free port, and the server reports the port`() async throws {
         try await self.serving(port: 0) { server, url in
             #expect((url.port ?? 0) > 0 && server.url == url)
             let answer = try await RawClient.exchange("GET /port HTTP/1.0\r\n\r\n", with: url)
@@ -212,7 +212,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 all who stop a server wait until it has stopped`() async throws {
+    @Test func `CO-42 all callers of stop wait until the server has stopped`() async throws {
         for _ in 0..<20 {
             let server = LoopbackServer { _ in .text("") }
             let url = try server.start()
@@ -250,7 +250,7 @@ struct LoopbackMannersTests {
         ("bytes=-0", 416, "bytes */100"),
         ("bytes=10-5", 200, ""), ("bytes=1-x", 200, ""), ("bytes=", 200, ""), ("bytes=1-2-3", 200, ""),
     ])
-    func `CO-42 a range may be as large as it likes`(range: String, status: Int, content: String) async throws {
+    func `CO-42 a range may be arbitrarily large`(range: String, status: Int, content: String) async throws {
         let file = LoopbackServer.File(size: 100)
         let empty = LoopbackServer.File(size: 0)
         let handler: LoopbackServer.Handler = { request in
@@ -268,7 +268,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 a client that sends too much hears why`() async throws {
+    @Test func `CO-42 a client that sends too much gets a response with the reason`() async throws {
         try await self.serving { _, url in
             let body = String(repeating: "x", count: 6_000_000)
             let client = try RawClient(url)
@@ -284,7 +284,7 @@ struct LoopbackMannersTests {
         ("grant_type=refresh_token", 400, "invalid_request"),
         ("grant_type=refresh_token&refresh_token=x", 400, "invalid_grant"),
     ])
-    func `CO-42 the token endpoint names what is wrong as RFC 6749 does`(
+    func `CO-42 the token endpoint returns the error codes of RFC 6749`(
         form: String,
         status: Int,
         code: String
@@ -302,7 +302,8 @@ struct LoopbackMannersTests {
     }
 
     @Test(arguments: [("", false), ("Authorization: Bearer bad\r\n", true), ("Authorization: Basic YTpi\r\n", false)])
-    func `CO-42 a refusal names a bad token only where there was one`(field: String, isNamed: Bool) async throws {
+    func `CO-42 a refusal names a bad token only if the request has a token`(field: String, isNamed: Bool) async throws
+    {
         let backend = try LoopbackBackend(oauth: FakeOAuthServer(users: [:]), places: [Place]())
         let url = try backend.goOnline()
 

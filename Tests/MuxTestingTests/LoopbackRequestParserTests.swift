@@ -17,7 +17,7 @@ struct LoopbackRequestParserTests {
         return status
     }
 
-    @Test func `P-04 requests are found however their bytes are cut`() {
+    @Test func `P-04 requests are parsed from pieces of any size`() {
         let text = "POST /a/b%2Fc?d=1 HTTP/1.1\r\nX-A:  b \r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n"
         for size in 1...text.utf8.count {
             var parser = self.parser()
@@ -50,11 +50,11 @@ struct LoopbackRequestParserTests {
         ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
         ("GET / HTTP/1.1\r\nX: " + String(repeating: "x", count: 200), 431), ("\r\n\r\n", 400),
     ])
-    func `P-04 what is no request is refused with a status`(text: String, status: Int) {
+    func `P-04 an invalid request is refused with a status`(text: String, status: Int) {
         #expect(self.refusal(text) == status)
     }
 
-    @Test func `P-04 a client that waits for leave to send its body gets it`() {
+    @Test func `P-04 a client that expects 100 Continue before its body gets that status`() {
         var parser = self.parser("POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         guard case .sendContinue = parser.next() else {
             Issue.record("no leave")

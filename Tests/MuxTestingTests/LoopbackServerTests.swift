@@ -10,11 +10,13 @@ struct LoopbackServerTests {
     let transport = SystemTransport()
 
     @Test(arguments: [("X-Large", String(repeating: "x", count: 20_000), 431), ("Content-Length", "x", 400)])
-    func `P-04 the server refuses what it does not take`(name: String, value: String, status: Int) async throws {
+    func `P-04 the server refuses requests with too large or invalid fields`(name: String, value: String, status: Int)
+        async throws
+    {
         let server = LoopbackServer { _ in .text("") }
         let url = try server.start()
 
-        // Sent as it is: the library's own transports refuse a length of the caller's.
+        // Raw bytes: the library's transports refuse a Content-Length from the caller.
         let answer = try await RawClient.exchange("GET / HTTP/1.1\r\nHost: x\r\n\(name): \(value)\r\n\r\n", with: url)
 
         #expect(answer.text.hasPrefix("HTTP/1.1 \(status) "))
@@ -36,7 +38,7 @@ struct LoopbackServerTests {
         #expect(server.openConnectionCount == 0)
     }
 
-    @Test func `P-04 stopping breaks off what is held and starting again serves on the same port`() async throws {
+    @Test func `P-04 a stop ends held requests, and a restart serves on the same port`() async throws {
         let gate = Gate<Void>()
         let server = LoopbackServer { _ in
             try? await gate.pass()
@@ -57,7 +59,7 @@ struct LoopbackServerTests {
         }
     }
 
-    @Test func `P-04 stopping a handler that does not listen to cancellation does not wait for it`() async throws {
+    @Test func `P-04 a stop does not wait for a handler that ignores cancellation`() async throws {
         let gate = Gate<Void>()
         let server = LoopbackServer { _ in
             try? await gate.pass(ignoringCancellation: true)
@@ -74,7 +76,7 @@ struct LoopbackServerTests {
         gate.open()
     }
 
-    /// Lets a test wait for the pieces of an answer.
+    /// Lets a test wait for the pieces of a response.
     private final class PieceSink: HTTPSink {
         let pieces = Locked<[String]>([])
         let tally = Tally()
@@ -87,7 +89,7 @@ struct LoopbackServerTests {
         }
     }
 
-    @Test func `P-04 an answer can be written bit by bit, each as soon as it is there`() async throws {
+    @Test func `P-04 a response can be written in pieces, each as soon as it is available`() async throws {
         let gate = Gate<Data?>()
         let server = LoopbackServer { _ in
             .streamed(contentType: "text/event-stream") { (try? await gate.pass()) ?? nil }
@@ -110,7 +112,8 @@ struct LoopbackServerTests {
         await server.stop()
     }
 
-    @Test func `P-04 what a streamed answer waits for is cancelled when the client hangs up`() async throws {
+    @Test func `P-04 a client's disconnection cancels the wait for the next piece of a streamed response`() async throws
+    {
         let gate = Gate<Data?>()
         let server = LoopbackServer { _ in
             .streamed(contentType: "text/plain") { (try? await gate.pass()) ?? nil }
@@ -127,7 +130,7 @@ struct LoopbackServerTests {
         await server.stop()
     }
 
-    @Test func `P-04 a server listens on the port that it is told, or says that it cannot`() async throws {
+    @Test func `P-04 a server listens on the given port or reports an error`() async throws {
         let free = LoopbackServer { _ in .text("free") }
         let url = try free.start()
         let port = try #require(url.port.flatMap { UInt16(exactly: $0) })

@@ -1,12 +1,12 @@
 import Foundation
 import MuxTesting
 
-/// A client that sends bytes as they are and collects all that the server sends.
+/// A client that sends raw bytes and collects all bytes from the server.
 struct RawClient: Sendable {
-    /// What the server sent.
+    /// The response of the server.
     struct Answer: Sendable {
         var text = ""
-        /// Whether the server ended the connection, rather than kept it open for two seconds after its last byte.
+        /// Whether the server ended the connection within two seconds after its last byte.
         var isEnded = false
 
         var body: String? { self.text.components(separatedBy: "\r\n\r\n").dropFirst().first }
@@ -35,8 +35,8 @@ struct RawClient: Sendable {
 
     func close() { Socket.close(self.descriptor) }
 
-    /// All that the server sends until it ends the connection or is silent, for two seconds after its first byte; closes the
-    /// connection then.
+    /// All bytes until the server ends the connection or, after its first byte, is silent for two seconds;
+    /// closes the connection then.
     func answer() async -> Answer {
         await withCheckedContinuation { continuation in
             // `recv` blocks.
@@ -57,7 +57,7 @@ struct RawClient: Sendable {
         }
     }
 
-    /// Sends a request on a new connection and returns the answer.
+    /// Sends a request on a new connection and returns the response.
     static func exchange(_ text: String, with url: URL) async throws -> Answer {
         let client = try RawClient(url)
         client.send(text)

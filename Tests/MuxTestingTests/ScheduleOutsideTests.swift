@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Schedules of code that depends on work outside of them.
+/// Schedules of code that depends on work outside the schedule.
 @Suite(.standard(.waiting))
 struct ScheduleOutsideTests {
     @MainActor private final class Screen {
@@ -67,11 +67,11 @@ struct ScheduleOutsideTests {
     }
 
     @Test(arguments: Dependency.allCases)
-    func `CO-40 time waits for work that is outside the schedule`(dependency: Dependency) async throws {
+    func `CO-40 virtual time waits for work outside the schedule`(dependency: Dependency) async throws {
         let ends = Locked<[UInt64: Duration]>([:])
         try await SeededExecutor.explore(50) { schedule in
             try await Self.example(schedule) { await dependency.name() }
-            // An order in which something waited in vain is tried again: the last time counts.
+            // An order with a wait in vain is repeated: the last run counts.
             ends.withLock { $0[schedule.seed] = schedule.clock.now.offset }
         }
         #expect(Set(ends.withLock { $0.values }) == [.zero])
@@ -84,7 +84,7 @@ struct ScheduleOutsideTests {
     }
 
     @Test(arguments: Dependency.allCases)
-    func `CO-40 virtual sleep and work outside go together`(dependency: Dependency) async throws {
+    func `CO-40 a virtual sleep and work outside the schedule can be combined`(dependency: Dependency) async throws {
         try await SeededExecutor.explore(10) { schedule in
             try await Self.example(schedule) {
                 try await schedule.clock.sleep(for: .seconds(5))
@@ -96,7 +96,7 @@ struct ScheduleOutsideTests {
     }
 
     #if os(macOS) || os(Linux)
-    @Test(.ownThreads) func `CO-40 time waits for work that waits for a thread`() async {
+    @Test(.ownThreads) func `CO-40 virtual time waits for work that waits for a thread`() async {
         await #expect(processExitsWith: .success) {
             let processors = ProcessInfo.processInfo.activeProcessorCount
             let blocker = DispatchSemaphore(value: 0)
@@ -107,13 +107,13 @@ struct ScheduleOutsideTests {
             }
             #expect(schedule.clock.now.offset == .zero)
 
-            // The same without anything that sleeps in virtual time.
+            // The same without a sleep in virtual time.
             for _ in 0..<processors { Task.detached { Self.block(blocker) } }
             #expect(try await SeededExecutor(seed: 1).run { await Task.detached { "new" }.value } == "new")
         }
     }
 
-    /// Holds a thread of the pool for longer than a schedule waits for what it does not know.
+    /// Holds a thread of the pool for longer than a schedule waits for unobservable work.
     private static func block(_ semaphore: DispatchSemaphore) { _ = semaphore.wait(timeout: .now() + 3) }
     #endif
 
@@ -124,7 +124,7 @@ struct ScheduleOutsideTests {
     }
 
     @Test(arguments: Unseen.allCases)
-    func `CO-40 what a schedule cannot see is named`(unseen: Unseen) async throws {
+    func `CO-40 an error names the waits that a schedule cannot observe`(unseen: Unseen) async throws {
         let gate = Gate<Void>()
         let server = LoopbackServer { _ in
             try? await gate.pass()
@@ -160,8 +160,8 @@ struct ScheduleOutsideTests {
         await server.stop()
     }
 
-    @Test func `CO-40 what nothing wakes is told within two seconds`() async throws {
-        // The least of some, for a machine may be busy.
+    @Test func `CO-40 a wait that never ends is reported within two seconds`() async throws {
+        // The minimum of several runs, because a machine may be busy.
         var least = Duration.busyMachine
         for _ in 0..<20 where least > .seconds(2) {
             let gate = Gate<Int>()
@@ -179,7 +179,7 @@ struct ScheduleOutsideTests {
         #expect(least <= .seconds(2))
     }
 
-    @Test func `CO-40 a genuine failure stays what it is though time passed`() async throws {
+    @Test func `CO-40 a genuine failure is reported unchanged although virtual time passed`() async throws {
         let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
             try await SeededExecutor.explore(50) { schedule in
                 try await Self.example(schedule) {
@@ -195,7 +195,7 @@ struct ScheduleOutsideTests {
         #expect(underlying is SawOldName)
     }
 
-    @Test func `CO-40 jobs that arrive after a run are run`() async throws {
+    @Test func `CO-40 jobs that arrive after a run are executed`() async throws {
         let schedule = SeededExecutor(seed: 1)
         let gate = Gate<Void>()
         let steps = Tally()
@@ -219,7 +219,7 @@ struct ScheduleOutsideTests {
         #expect(steps.value == 12)
     }
 
-    @Test func `CO-40 one schedule can run one thing after another`() async throws {
+    @Test func `CO-40 one schedule can run several operations`() async throws {
         let schedule = SeededExecutor(seed: 1)
         let clock = schedule.clock
         for number in 1...3 {
@@ -268,7 +268,7 @@ struct ScheduleOutsideTests {
         ["MUX_SEED": "seven"], ["MUX_SEED": ""], ["MUX_SEED": "-1"], ["MUX_SEED": "7 "], ["MUX_SCHEDULES": "many"],
         ["MUX_SCHEDULES": "-1"], ["MUX_SEED": "1", "MUX_SCHEDULES": "0x10"],
     ])
-    func `CO-40 a number in the environment that is none is an error`(environment: [String: String]) async {
+    func `CO-40 an invalid number in the environment is an error`(environment: [String: String]) async {
         let runs = Tally()
         let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
             try await SeededExecutor.explore(3, in: environment) { _ in _ = runs.add() }
@@ -282,7 +282,7 @@ struct ScheduleOutsideTests {
         #expect(runs.value == 0)
     }
 
-    @Test func `CO-40 the environment says which orders are run`() async throws {
+    @Test func `CO-40 the environment selects the orders of a run`() async throws {
         let seeds = Locked<[UInt64]>([])
         let body: @Sendable (SeededExecutor) async throws -> Void = { schedule in
             seeds.withLock { $0.append(schedule.seed) }

@@ -8,7 +8,7 @@ import Testing
 struct ScriptedFetchTests {
     private struct Offline: Error {}
 
-    @Test func `P-04 a scripted fetch plays its script in order and then says so`() async throws {
+    @Test func `P-04 a scripted fetch plays its script in order and then throws ScriptEnded`() async throws {
         let fetch = ScriptedFetch<Int>([.value(1), .failure(Offline()), .computed { $0 * 10 }])
 
         #expect(try await fetch() == 1)
@@ -19,7 +19,7 @@ struct ScriptedFetchTests {
         #expect(fetch.callCount == 4 && fetch.endedCount == 4 && fetch.maximumConcurrency == 1)
     }
 
-    @Test func `P-04 a scripted fetch counts what runs at the same time`() async throws {
+    @Test func `P-04 a scripted fetch counts the calls that run at the same time`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
         let tasks = (0..<3).map { _ in Task { try await fetch() } }

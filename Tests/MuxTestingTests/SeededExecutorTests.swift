@@ -30,7 +30,7 @@ struct SeededExecutorTests {
         return (visitors.names.withLock { $0 }, schedule.fingerprint)
     }
 
-    @Test func `Q-04 the same seed gives the same order and most seeds another one`() async throws {
+    @Test func `Q-04 the same seed gives the same order, and most seeds give different orders`() async throws {
         var orders: Set<[Int]> = []
         for seed in UInt64(0)..<100 {
             let (names, fingerprint) = try await self.order(seed)
@@ -54,7 +54,7 @@ struct SeededExecutorTests {
 
     private struct Lost: Error {}
 
-    @Test func `P-04 an order in which something goes wrong is found named and found again`() async throws {
+    @Test func `P-04 an order with a failure is found, named and found again`() async throws {
         let body: @Sendable (SeededExecutor) async throws -> Void = { schedule in
             let counter = CarelessCounter()
             async let one: Void = counter.add(schedule)
@@ -75,7 +75,7 @@ struct SeededExecutorTests {
     }
 
     @Test(arguments: [false, true])
-    func `P-04 what waits for ever is told and not waited for`(ignoringCancellation: Bool) async {
+    func `P-04 an endless wait is reported and does not delay the run`(ignoringCancellation: Bool) async {
         let schedule = SeededExecutor(seed: 7)
         let gate = Gate<Int>()
 
@@ -89,7 +89,7 @@ struct SeededExecutorTests {
         gate.openForGood(returning: 1)
     }
 
-    @Test func `P-04 time passes when nothing else can go on`() async throws {
+    @Test func `P-04 virtual time passes when no job can run`() async throws {
         let schedule = SeededExecutor(seed: 1)
         let clock = schedule.clock
 
@@ -119,7 +119,7 @@ struct SeededExecutorTests {
         await #expect(throws: CancellationError.self) { try await sleeper.value }
     }
 
-    @Test func `P-04 the library follows and so do its repositories`() async throws {
+    @Test func `P-04 the library and its repositories follow the schedule`() async throws {
         let count = try await SeededExecutor.explore(50) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
             let fetches = Locked(0)

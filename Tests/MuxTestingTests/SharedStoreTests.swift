@@ -34,7 +34,7 @@ struct SharedStoreTests {
         )
     }
 
-    @Test func `FL-01 a store that is nearly right breaks a rule, and no rule is there in vain`() async throws {
+    @Test func `FL-01 a store with one fault breaks a rule, and each rule detects a fault`() async throws {
         let clock = self.clock
         var found: [String: [String]] = [:]
         for fault in FaultySharedStore.Fault.allCases {
@@ -53,7 +53,7 @@ struct SharedStoreTests {
     }
 
     @Test func `FL-02 machines whose clocks differ by hours agree on freshness`() async throws {
-        // A machine has no part in it: it gives durations, and gets them.
+        // Machines only send and receive durations.
         let store = MemorySharedStore(clock: self.clock)
         let (first, second) = (store.connection(), store.connection())
         guard case .granted(let ticket, _) = try await self.claim(first) else { throw Unexpected() }
@@ -68,7 +68,7 @@ struct SharedStoreTests {
 
     private struct Unexpected: Error {}
 
-    @Test func `FL-03 a miss is one trip, and who waits is told`() async throws {
+    @Test func `FL-03 a miss is one round trip, and waiting machines are notified`() async throws {
         let store = MemorySharedStore(clock: self.clock)
         let (first, second) = (store.connection(), store.connection())
         var changes = second.changes().makeAsyncIterator()
@@ -81,7 +81,7 @@ struct SharedStoreTests {
         guard case .entry = try await self.claim(second) else { throw Unexpected() }
         #expect(store.callCount == 4)
 
-        // The holder is dead: the claim ends, and who waits takes over.
+        // The holder is dead: the claim ends, and a waiting machine takes over.
         try await first.invalidate([.entry(self.name.key)])
         _ = try await self.claim(first)
         guard case .taken(let time, nil) = try await self.claim(second) else { throw Unexpected() }
@@ -89,7 +89,7 @@ struct SharedStoreTests {
         guard case .granted = try await self.claim(second) else { throw Unexpected() }
     }
 
-    @Test func `FL-05 a store that is down, cut off or empty again says so, and then that changes are unknown`()
+    @Test func `FL-05 a store reports an outage, and afterwards unknown changes or the loss of all entries`()
         async throws
     {
         let store = MemorySharedStore(clock: self.clock)
@@ -131,7 +131,7 @@ struct SharedStoreTests {
         #expect(await changes.next() == .unknown)
     }
 
-    @Test func `FL-05 what a call should have done may have happened though it threw`() async throws {
+    @Test func `FL-05 a call that throws may have taken effect`() async throws {
         let store = MemorySharedStore(clock: self.clock)
         let (first, second) = (store.connection(), store.connection())
         guard case .granted(let ticket, _) = try await self.claim(first) else { throw Unexpected() }
@@ -145,7 +145,7 @@ struct SharedStoreTests {
         guard case .taken = try await self.claim(second) else { throw Unexpected() }
     }
 
-    @Test func `FL-05 a slow store takes its time, and a caller that leaves does not wait for it`() async throws {
+    @Test func `FL-05 a slow store delays its callers, and a cancelled caller does not wait`() async throws {
         let store = MemorySharedStore(clock: self.clock)
         store.delay = .seconds(2)
         #expect(store.delay == .seconds(2))

@@ -10,7 +10,7 @@ import Testing
 struct TransportConformanceTests {
     typealias Rule = HTTPTransportConformance.Rule
 
-    /// All rules but these.
+    /// All rules except `rules`.
     private static func others(_ rules: Set<Rule>) -> Set<Rule> { Set(Rule.allCases).subtracting(rules) }
 
     // MARK: - The transports of this library
@@ -20,7 +20,7 @@ struct TransportConformanceTests {
         try await HTTPTransportConformance.run(within: .busyMachine * 4) { options in SystemTransport(options) }
     }
     #else
-    /// What `URLSession` cannot do on Apple platforms, from its documentation: it was not tried.
+    /// Rules that `URLSession` cannot keep on Apple platforms according to its documentation; not tested.
     private static let impossible: Set<Rule> = [
         .requestFields, .emptyFields, .bodiesInPieces, .slowServers, .brokenBodies, .repeatedFields, .trailers,
         .unknownCodings, .cutContent, .interimResponses, .unusableLocations, .simultaneousBodies, .earlyResponses,
@@ -35,11 +35,12 @@ struct TransportConformanceTests {
     #endif
 
     #if os(Linux)
-    @Test(.ownThreads) func `CO-29 the rule of the deadline holds while all threads of the pool are taken`() async {
+    @Test(.ownThreads) func `CO-29 the rule of the deadline holds while all threads of the pool are busy`() async {
         await #expect(processExitsWith: .success) {
             let others = Set(Rule.allCases).subtracting([.slowResponses])
             try await HTTPTransportConformance.run(within: .busyMachine, excluding: others) { options in
-                // As tests do that compute for long: from before the deadline until an answer of 1.25 seconds would be complete.
+                // Simulates tests with long computations: from before the deadline until a response of 1.25
+                // seconds would be complete.
                 Thread.detachNewThread {
                     Self.holdThread(milliseconds: 100)
                     for _ in 0..<2 * ProcessInfo.processInfo.activeProcessorCount {
@@ -106,7 +107,7 @@ struct TransportConformanceTests {
     }
 
     @Test(arguments: FaultyTransport.Fault.allCases)
-    func `TR-01 a transport that is nearly right breaks the rule that forbids it`(
+    func `TR-01 a transport with one fault breaks the rule that forbids the fault`(
         fault: FaultyTransport.Fault
     ) async throws {
         for rule in Self.rules(against: fault).sorted(by: { $0.rawValue < $1.rawValue }) {
@@ -119,7 +120,7 @@ struct TransportConformanceTests {
         }
     }
 
-    @Test(.onlyInWholeRuns) func `TR-01 a transport that only passes calls on keeps every rule that its base keeps`()
+    @Test(.onlyInWholeRuns) func `TR-01 a transport that only forwards calls keeps every rule that its base keeps`()
         async throws
     {
         #if os(Linux)
@@ -132,7 +133,7 @@ struct TransportConformanceTests {
         }
     }
 
-    @Test func `TR-01 a transport in memory that answers everything alike breaks the first rule`() async {
+    @Test func `TR-01 a transport in memory with the same response to all requests breaks the first rule`() async {
         let error = await #expect(throws: ConformanceFailure.self) {
             try await HTTPTransportConformance.run { _ in ScriptedTransport([], thereafter: HTTPReply(status: 200)) }
         }
@@ -141,7 +142,7 @@ struct TransportConformanceTests {
         #expect(error?.detail.contains("GET") == true)
     }
 
-    @Test func `TR-01 a transport that answers nothing breaks a rule in time`() async {
+    @Test func `TR-01 a transport without responses breaks a rule within the limit`() async {
         let gate = Gate<HTTPReply>()
         let error = await #expect(throws: ConformanceFailure.self) {
             try await HTTPTransportConformance.run(within: .milliseconds(200)) { _ in
@@ -152,7 +153,7 @@ struct TransportConformanceTests {
         #expect(error?.detail.contains("did not end within") == true)
     }
 
-    @Test func `TR-01 an error of the closure that makes a transport is thrown as it is`() async {
+    @Test func `TR-01 an error of the closure that creates a transport is thrown unchanged`() async {
         struct NoTransport: Error {}
         await #expect(throws: NoTransport.self) {
             try await HTTPTransportConformance.run { _ in throw NoTransport() }

@@ -7,12 +7,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// `URLSession` on Linux, in processes of their own, which some answers end.
+/// `URLSession` on Linux, in separate processes, because some responses end the process.
 @Suite(.standard(.waiting), .serialized)
 struct URLSessionCrashTests {
     typealias Rule = HTTPTransportConformance.Rule
 
-    /// What `URLSession` cannot do on Linux (Swift 6.3.1), and why.
+    /// The rules that `URLSession` cannot keep on Linux (Swift 6.3.1), and the reasons.
     static let impossible: [Rule: String] = [
         .requestFields: "it takes a dictionary of fields",
         .emptyFields: "it leaves out a field whose value is a blank",
@@ -35,7 +35,7 @@ struct URLSessionCrashTests {
     /// Rules whose servers end the process: swift-corelibs-foundation#5285.
     static let fatal: Set<Rule> = [.trailers, .halfHeads]
 
-    /// In a process of its own, which an answer may end.
+    /// In a separate process, because a response may end the process.
     @Test(.ownThreads, .onlyInWholeRuns) func `TR-01 URLSession keeps the rules that it is documented to keep`() async {
         await #expect(processExitsWith: .success) {
             let excluded = URLSessionCrashTests.fatal.union(URLSessionCrashTests.impossible.keys)
@@ -46,7 +46,7 @@ struct URLSessionCrashTests {
     }
 
     @Test(.ownThreads, .onlyInWholeRuns)
-    func `TR-01 what URLSession cannot do on Linux breaks its rule`() async {
+    func `TR-01 each known limitation of URLSession on Linux breaks its rule`() async {
         await #expect(processExitsWith: .success) {
             for (rule, reason) in URLSessionCrashTests.impossible {
                 let others = Set(Rule.allCases).subtracting([rule])

@@ -11,7 +11,7 @@ public struct Dependency<Value> {
 extension Dependency: Sendable where Value: Sendable {}
 
 extension Task where Success == Never, Failure == Never {
-    /// A helper that many apps and packages declare.
+    /// A helper as in many apps and packages.
     ///
     /// - Returns: The output of the first successful attempt.
     /// - Throws: The error of the last attempt.

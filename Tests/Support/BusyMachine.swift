@@ -1,6 +1,7 @@
 extension Duration {
-    /// More real time than a busy machine takes for what should take none.
+    /// A limit in real time, above the time of a busy machine for an operation that should take no time.
     ///
-    /// For tests of what a caller must not wait for, whose other limits are longer. That something is quick is shown by the benchmarks.
+    /// For tests that a caller does not wait for an operation with a longer limit. The benchmarks measure
+    /// speed.
     package static let busyMachine = Duration.seconds(45)
 }

@@ -8,10 +8,10 @@ package final class CancellingClock: Clock, Sendable {
 
     package init() {}
 
-    /// Cancels the task whose reading is the `reads`-th from now on.
+    /// Cancels the task that makes the `reads`-th reading from now on.
     package func arm(atRead reads: Int = 1) { self.readsLeft.withLock { $0 = reads } }
 
-    /// Whether it was never armed, or has cancelled a task since.
+    /// Whether the clock was never armed, or has cancelled a task since.
     package var hasFired: Bool { self.readsLeft.withLock { $0 <= 0 } }
 
     package var now: Instant {

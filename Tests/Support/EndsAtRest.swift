@@ -1,14 +1,15 @@
 package import MuxKit
 import Testing
 
-/// An object that its test's end inspects, also after its last use.
+/// An object that is kept alive and inspected at the end of its test.
 package protocol InspectedAtEnd: Inspectable {}
 
 /// Counts the resources of all objects of a test at its end (Q-11, PT-02).
 ///
-/// Multiplexers, maps, runners, caches, downloads, batches, repositories, transports and virtual clocks are inspected on their release or at
-/// the end of the test: no caller, flight, timer, listener or idle key is left; tables and state machines are consistent. A folder of a
-/// journal contains no temporary file, and its index equals the result of a rescan.
+/// Multiplexers, maps, runners, caches, downloads, batches, repositories, transports and virtual clocks are
+/// inspected on their release or at the end of the test: no caller, flight, timer, listener or idle key is
+/// left; tables and state machines are consistent. A folder of a journal contains no temporary file, and the
+/// folder's index equals the result of a rescan.
 enum EndsAtRest {
     /// The objects of a test.
     private final class Book: Inspector {
@@ -20,7 +21,7 @@ enum EndsAtRest {
             var things: [Thing] = []
             var kept: [any Inspectable] = []
             var faults: [String] = []
-            /// The number of things at which those of released objects are removed.
+            /// The number of things that triggers the removal of released objects.
             var purgeCount = 1_000
         }
 

@@ -1,9 +1,9 @@
 import Foundation
 
-/// How much is tried at random, and from which seed on.
+/// The number of random trials, and the first seed.
 ///
-/// `MUX_FUZZ=100` multiplies the number and draws the first seed; `MUX_SEED=7` begins with that seed. Without either the seeds are
-/// always the same: what a change has broken is told from what has never held.
+/// `MUX_FUZZ=100` multiplies the number by 100 and draws the first seed; `MUX_SEED=7` begins with seed 7.
+/// Without either variable the seeds are always the same, so a failure after a change is due to the change.
 package struct FuzzRun: Sendable {
     package let seed: UInt64
     package let factor: Int
@@ -15,6 +15,6 @@ package struct FuzzRun: Sendable {
         self.seed = environment["MUX_SEED"].flatMap(UInt64.init) ?? (factor == nil ? 1 : .random(in: 0..<1_000_000_000))
     }
 
-    /// Prints both, beforehand, because a trap leaves no time for it.
+    /// Prints seed and factor before the trials, because nothing can be printed after a trap.
     package func announce() { print("MUX_SEED=\(self.seed) MUX_FUZZ=\(self.factor)") }
 }

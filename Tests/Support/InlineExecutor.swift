@@ -1,4 +1,5 @@
-/// Runs each job at once, on the thread that enqueues it: a new task runs to its first suspension before its creator continues.
+/// Runs each job at once, on the thread that enqueues the job: a new task runs to its first suspension before
+/// its creator continues.
 package final class InlineExecutor: TaskExecutor {
     package init() {}
 

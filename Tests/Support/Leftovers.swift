@@ -2,7 +2,7 @@ package import Foundation
 import MuxKit
 package import Testing
 
-/// Resources of a process that runs nothing but one test: an exit test.
+/// Resources of a process that runs only one test: an exit test.
 package enum Leftovers {
     /// The counted resources, by their names.
     private static func counts(in folder: URL?) -> [String: Int] {
@@ -20,7 +20,8 @@ package enum Leftovers {
         ]
     }
 
-    /// The targets of the open descriptors but those of timers: Dispatch opens one for each clock, and never closes it.
+    /// The targets of open descriptors except timers: Dispatch opens a timer for each clock and never closes
+    /// the timer.
     private static var descriptors: [String] {
         let names = (try? FileManager.default.contentsOfDirectory(atPath: "/dev/fd")) ?? []
         return names.map { (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")) ?? $0 }
@@ -30,10 +31,11 @@ package enum Leftovers {
     /// Performs operations, and expects that they leave no resource behind.
     ///
     /// - Parameters:
-    ///   - count: The number of operations; a hundred others run before the count, for the system's libraries open lasting resources.
+    ///   - count: The number of operations; 100 operations run before the first count, because the system's
+    ///     libraries open lasting resources.
     ///   - folder: The folder of the operations' files.
     ///   - location: The test.
-    ///   - perform: Performs that number of operations; releases all objects.
+    ///   - perform: Performs the given number of operations; releases all objects.
     /// - Throws: The error of an operation.
     package static func expectNone(
         after count: Int = 10_000,
@@ -46,7 +48,7 @@ package enum Leftovers {
         let before = self.counts(in: folder)
         try await EndsAtRest.check(location) { try await perform(count) }
         let leftovers = await settled {
-            // Pools of the system add and end threads: a growth by ten is no leak.
+            // Thread pools of the system add and end threads: a growth by ten is not a leak.
             self.counts(in: folder).merging(before) { $0 - $1 }.filter { $0.value > ($0.key == "threads" ? 10 : 0) }
         } when: {
             $0.isEmpty

@@ -4,7 +4,8 @@ import MuxTesting
 
 /// A client of a `LoopbackServer` that opens one connection for each request.
 ///
-/// It blocks a thread of its own rather than use `URLSession`, so a process can be killed at any point of a request.
+/// A request blocks a separate thread and does not use `URLSession`, so a process can be killed at any point
+/// of a request.
 ///
 /// **Cancellation.** A cancelled call shuts its connection down and throws `CancellationError`.
 package struct LoopbackClient: Sendable {
@@ -13,7 +14,7 @@ package struct LoopbackClient: Sendable {
 
     private let port: UInt16
 
-    /// A client of the server at that port of 127.0.0.1.
+    /// A client of the server at `port` of 127.0.0.1.
     package init(port: Int) { self.port = UInt16(clamping: port) }
 
     /// Sends a request and returns the response's status and body.

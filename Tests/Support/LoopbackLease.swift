@@ -4,11 +4,11 @@ import MuxTesting
 
 /// A lease kept by an HTTP server on 127.0.0.1.
 ///
-/// | request | answer |
+/// | request | response |
 /// | --- | --- |
 /// | `POST /take` with `owner`, `milliseconds` | the present term |
 /// | `POST /give-back` with `owner`, `generation` | nothing |
-/// | `POST /wait` with `owner`, `generation` | nothing, when that term is given back |
+/// | `POST /wait` with `owner`, `generation` | nothing, after the return of that term |
 package final class LoopbackLeaseServer: Sendable {
     fileprivate struct Term: Codable, Sendable {
         var owner: String
@@ -97,7 +97,7 @@ package final class LoopbackLeaseServer: Sendable {
 package struct LoopbackLease: MuxLease {
     private let client: LoopbackClient
 
-    /// A client of the server at that port.
+    /// A client of the server at `port`.
     package init(port: Int) { self.client = LoopbackClient(port: port) }
 
     package func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {

@@ -13,7 +13,7 @@ package struct Mutator: RandomNumberGenerator, Sendable {
 
     package mutating func next() -> UInt64 { self.random.next() }
 
-    /// What upsets a reader of JSON lines.
+    /// Texts that are difficult for a parser of JSON lines.
     package static let journalWords: [[UInt8]] =
         [
             "\n", "\"", "\\", "\\u0000", "\\uD83D", "{", "}", "[", ",", ":", "null", "-", "-1", "1e999", "NaN", "0",
@@ -23,7 +23,7 @@ package struct Mutator: RandomNumberGenerator, Sendable {
             "{\"mux\":1,\"check\":\"", "\"kind\":\"entry\"", "\"bytes\":", "\"ttl\":", "true", "1.5", "fnv64x8:",
         ].map { Array($0.utf8) } + [[0xff], [0xc3], [0xed, 0xa0, 0x80]]
 
-    /// What upsets a reader of URLs and header fields.
+    /// Texts that are difficult for a parser of URLs and header fields.
     package static let messageWords: [[UInt8]] = [
         "/", "..", ".", "//", "{", "}", "{a}", "%", "%2F", "%2e%2e", "?", "#", "@", ":", ":80", "[", "]", "&", "=", "+",
         " ",
@@ -50,7 +50,7 @@ package struct Mutator: RandomNumberGenerator, Sendable {
         return bytes
     }
 
-    /// A text made of `text`; bytes that are not UTF-8 become replacement characters.
+    /// A mutation of `text`; bytes that are not UTF-8 become replacement characters.
     package mutating func text(like text: String) -> String {
         String(decoding: self.mutated(Array(text.utf8)), as: UTF8.self)
     }

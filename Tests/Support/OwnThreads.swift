@@ -1,10 +1,11 @@
 import Foundation
 package import Testing
 
-/// Runs a test on threads of its own, one for each job.
+/// Runs a test on separate threads, one for each job.
 ///
-/// For exit tests: Swift Testing (6.3.1) reads what a process says until it ends, and blocks a thread for as long. Two such tests
-/// would hold all threads of the pool of a machine with two processors, and no other test goes on meanwhile.
+/// For exit tests: Swift Testing (6.3.1) blocks a thread while it reads a process's output, until the process
+/// ends. Two such tests would block all threads of the pool on a machine with two processors, and no other
+/// test would continue.
 package struct OwnThreads: TestTrait, SuiteTrait, TestScoping {
     private final class Threads: TaskExecutor {
         func enqueue(_ job: consuming ExecutorJob) {
@@ -27,6 +28,6 @@ package struct OwnThreads: TestTrait, SuiteTrait, TestScoping {
 }
 
 extension Trait where Self == OwnThreads {
-    /// Runs a test on threads of its own, for it ends processes or waits for their end.
+    /// Runs a test on separate threads, because the test ends processes or waits for their end.
     package static var ownThreads: OwnThreads { OwnThreads() }
 }

@@ -14,23 +14,25 @@ package struct FileCall: Sendable, Hashable, CustomStringConvertible {
     package var description: String { "\(self.operation.rawValue) \(self.name)" }
 }
 
-/// What goes wrong with a call to a ``RecordingFileSystem``.
+/// A fault of a call to a ``RecordingFileSystem``.
 package enum FileFault: Sendable {
     /// The call is refused with a POSIX error number.
     case refuse(Int32)
-    /// A write takes only so many bytes; other calls are as usual.
+    /// A write accepts only this number of bytes; other calls are unchanged.
     case shorten(to: Int)
-    /// A write takes only so many bytes, and every later call is refused with the error number.
+    /// A write accepts only this number of bytes, and every later call is refused with the error number; a
+    /// call other than a write is refused, too.
     case fail(after: Int, Int32)
     /// The closure runs, then the call; it may end the process.
     case perform(@Sendable () -> Void)
-    /// The closure runs after a write of so many bytes, or before any other call; it may end the process.
+    /// The closure runs after a write of this number of bytes, or before any other call; it may end the
+    /// process.
     case performInWrite(after: Int, @Sendable () -> Void)
 }
 
 /// Records every call to another file system, and injects faults.
 ///
-/// Calls are numbered from 1 in the order they are made; ``restart()`` begins anew.
+/// Calls are numbered from 1 in their order; after ``restart()`` from 1 again.
 package final class RecordingFileSystem: FileSystem {
     private struct State: Sendable {
         var calls: [FileCall] = []
@@ -49,9 +51,9 @@ package final class RecordingFileSystem: FileSystem {
     ///
     /// - Parameters:
     ///   - base: Receives the calls.
-    ///   - holdsFiles: Whether every opened file stays open as long as this object lives.
-    ///   - isWarm: Whether everything counts as being in the system's memory; otherwise nothing does.
-    ///   - fault: The fault of a call, given its number.
+    ///   - holdsFiles: Whether every opened file stays open during the life of this object.
+    ///   - isWarm: Whether all data counts as in the system's memory; otherwise no data does.
+    ///   - fault: The fault of a call, given the call and its number.
     package init(
         _ base: any FileSystem = POSIXFileSystem(),
         holdsFiles: Bool = false,
@@ -65,7 +67,8 @@ package final class RecordingFileSystem: FileSystem {
         self.fault = fault
     }
 
-    /// Wraps the real file system; `sees` changes the status of a path, for owners that only the superuser could set.
+    /// Wraps the real file system; `sees` changes the status of a path, for owners that only the superuser
+    /// could set.
     package init(sees: @escaping @Sendable (String, FileStatus) -> FileStatus) {
         self.base = POSIXFileSystem()
         self.holdsFiles = false
@@ -80,7 +83,7 @@ package final class RecordingFileSystem: FileSystem {
     /// Drops the calls so far and counts from 1 again.
     package func restart() { self.state.withLock { $0.calls = [] } }
 
-    /// Records a call and applies its fault, except for what concerns a write's bytes, which is returned.
+    /// Records a call and applies its fault, except for a fault of a write's bytes, which is returned.
     @discardableResult
     private func note(_ operation: MuxStoreError.FileOperation, _ path: String) throws(MuxStoreError) -> FileFault? {
         let call = FileCall(operation, FilePath.name(of: path))

@@ -1,17 +1,17 @@
-/// Looks at a value until a condition holds, for at most a minute.
+/// Reads a value until a condition holds, for at most a minute.
 ///
-/// For ends that no event reports. The first 100 looks follow one another; the pauses between later ones grow from 1 to 20 ms. Returns
-/// early if the task is cancelled.
+/// For ends that no event reports. The first 100 reads have no pauses; the pauses between later reads grow
+/// from 1 to 20 ms. Returns early if the task is cancelled.
 ///
 /// - Parameters:
 ///   - value: Reads the value.
 ///   - isSettled: The condition.
-/// - Returns: The value of the last look.
+/// - Returns: The value of the last read.
 package func settled<Value>(
     _ value: () async -> Value,
     when isSettled: (Value) -> Bool
 ) async -> Value {
-    // A resource that leaks is still there after that long, also beside other work.
+    // A leaked resource still exists after this time, also beside other work.
     let end = ContinuousClock.now.advanced(by: .seconds(60))
     var looks = 0
     while true {
@@ -23,7 +23,7 @@ package func settled<Value>(
     }
 }
 
-/// The occupancy as soon as nothing is left: a task ends a moment after its callers have their results.
+/// The occupancy once no work is left: a task ends a moment after its callers have their results.
 package func settledOccupancy(
     of occupancy: () -> (waiters: Int, tasks: Int, keys: Int)
 ) async -> (waiters: Int, tasks: Int, keys: Int) {

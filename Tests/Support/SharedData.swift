@@ -1,6 +1,7 @@
 package import Foundation
 
-/// Input of others that is not part of the repository: in the folder that `MUX_DATA` names, otherwise in `../shared/data` beside it.
+/// Third-party input that is not part of the repository: in the folder of `MUX_DATA`, by default in
+/// `../shared/data` beside the repository.
 package enum SharedData {
     private static let folder: URL = {
         if let path = ProcessInfo.processInfo.environment["MUX_DATA"] { return URL(filePath: path) }
@@ -9,7 +10,7 @@ package enum SharedData {
         return root.deletingLastPathComponent().appending(path: "shared/data")
     }()
 
-    /// Whether there is such a file.
+    /// Whether the file exists.
     package static func has(_ path: String) -> Bool {
         FileManager.default.fileExists(atPath: self.folder.appending(path: path).path)
     }
@@ -22,7 +23,7 @@ package enum SharedData {
     #if os(macOS) || os(Linux)
     /// The files of a compressed archive by their names, without the folders.
     ///
-    /// Waits for a program: not on the concurrent pool.
+    /// Blocks until `tar` ends, so callers must not be on the concurrent pool.
     package static func files(in archive: String) throws -> [String: Data] {
         let manager = FileManager.default
         let target = manager.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)

@@ -2,7 +2,7 @@ package import MuxKit
 
 /// The real file system with a limited number of bytes, in blocks of 4 KB.
 ///
-/// An open file takes space until it is closed, as with a real one.
+/// A removed file takes space until it is closed, as on a real disk.
 package final class SmallDisk: FileSystem {
     private struct State: Sendable {
         struct Handle: Sendable {
@@ -18,14 +18,15 @@ package final class SmallDisk: FileSystem {
     private let code: Int32
     private let state: Locked<State>
 
-    /// Makes a disk of `capacity` bytes for the files below `root`; a write that does not fit fails with `code`.
+    /// Makes a disk of `capacity` bytes for the files below `root`; a write that does not fit fails with
+    /// `code`.
     package init(_ root: String, capacity: Int64, code: Int32) {
         self.root = root
         self.code = code
         self.state = Locked(State(capacity: capacity))
     }
 
-    /// How many writes did not fit.
+    /// The number of writes that did not fit.
     package var refusals: Int { self.state.withLock { $0.refusals } }
 
     /// The size of the disk in bytes.
@@ -34,7 +35,7 @@ package final class SmallDisk: FileSystem {
         set { self.state.withLock { $0.capacity = newValue } }
     }
 
-    /// The bytes that are taken.
+    /// The bytes in use.
     package var used: Int64 {
         var sizes: [FileStatus.Identity: Int64] = [:]
         self.measure(self.root, &sizes)
@@ -57,7 +58,7 @@ package final class SmallDisk: FileSystem {
     }
 
     package func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
-        // Bytes that are written over take no space; what is left of the last block is not used.
+        // Overwritten bytes take no space; the rest of the last block is not used.
         let isOver = self.isOver(file)
         let count = isOver ? bytes.count : min(bytes.count, Int(max(0, self.capacity - self.used)))
         guard count > 0 || bytes.isEmpty else {

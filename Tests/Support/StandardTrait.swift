@@ -1,17 +1,20 @@
 import Foundation
 package import Testing
 
-/// The trait of nearly all suites: a turn on the processors, a limit in real time, and no resource left at the end.
+/// The trait of nearly all suites: a turn on the processors, a limit in real time, and no resource left at
+/// the end.
 ///
-/// Swift Testing (6.3.1) does not compose traits, and begins all tests at once: on two processors each step of a test waits for a step
-/// of a thousand others, and every limit in real time is exceeded. The time of `.timeLimit` would include the wait for a turn, which is
-/// minutes in most tests. This limit begins with the turn, so that a short limit finds a test that hangs.
+/// Swift Testing (6.3.1) does not compose traits, and begins all tests at once: on two processors each step
+/// of a test waits for steps of 1,000 other tests, and every limit in real time is exceeded. The time of
+/// `.timeLimit` would include the wait for a turn, which is minutes in most tests. This limit begins with the
+/// turn, so a short limit finds a test that hangs.
 package struct StandardTrait: TestTrait, SuiteTrait, TestScoping {
-    /// What a test does most of its time.
+    /// The main activity of a test.
     package enum Work { case computing, waiting }
 
     private static let turnsOfComputing = Turns(max(4, 2 * ProcessInfo.processInfo.activeProcessorCount))
-    /// Tests that mostly wait, as for the limit of a call that hangs, leave their turns to tests that compute.
+    /// Tests that mostly wait, for example for the limit of a call that hangs, leave the other turns to tests
+    /// that compute.
     private static let turnsOfWaiting = Turns(4)
 
     fileprivate let work: Work
@@ -60,10 +63,10 @@ extension Trait where Self == StandardTrait {
     /// A turn, a limit of three minutes, and no resource left at the end.
     package static var standard: StandardTrait { .standard() }
 
-    /// The same with exceptions.
+    /// The standard trait with exceptions.
     ///
     /// - Parameters:
-    ///   - work: What a test does most of its time.
+    ///   - work: The main activity of a test.
     ///   - minutes: The limit of a test whose repetitions the environment sets, such as `MUX_FUZZ` and `MUX_KILLS`.
     ///   - endsAtRest: Whether resources are counted at the end.
     /// - Returns: The trait.
@@ -77,7 +80,8 @@ extension Trait where Self == StandardTrait {
 
     /// Three minutes: on two processors, beside other tests, the longest test takes 43 seconds.
     ///
-    /// A whole run has up to four times as many repetitions, and ThreadSanitizer makes a test up to ten times as long.
+    /// A complete run has up to four times as many repetitions, and ThreadSanitizer makes a test up to ten
+    /// times as long.
     private static var minutes: Int {
         #if MUX_TSAN
         3 * longTestFactor * 10

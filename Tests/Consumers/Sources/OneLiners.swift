@@ -175,7 +175,8 @@ struct OneLinerTests {
         #expect(try await users.request(key: "Ada").name == "Ada")
         let page = try await retry { try await Backend.b() }
         #expect(page == "b")
-        // Not `work: Backend.b`: with the name of a function, as with `operation:`, the compiler of Swift 6.3.1 crashes.
+        // Not `work: Backend.b`: with the name of a function, as with `operation:`, the compiler of Swift
+        // 6.3.1 crashes.
         let other = try await retry(.fixed(.zero, maxAttempts: 2)) { try await Backend.b() }
         #expect(other == "b")
         let runners = [

@@ -102,7 +102,8 @@ struct SignOutTests {
         #expect(before.cached == nothing, "\(Screens.names)")
         let all = await [before.requests(), after.requests()]
         for values in all { #expect(values == Array(repeating: "bob", count: Screens.names.count)) }
-        // The requests during the sign-out may have ended after it; another one finds no value of before then.
+        // The requests during the sign-out may have ended after it; another one finds no value of before
+        // then.
         await repository.clearAll()
         #expect(during.cached == nothing, "\(Screens.names)")
         #expect(await during.requests() == Array(repeating: "bob", count: Screens.names.count))

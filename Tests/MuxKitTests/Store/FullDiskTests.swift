@@ -28,8 +28,8 @@ struct FullDiskTests {
         return entry
     }
 
-    /// Saves 350 values one by one, with live values of a third of the disk's size, and checks the values that
-    /// a new process finds.
+    /// Saves 350 values one by one, with live values of a third of the disk's size, and checks the values
+    /// that a new process finds.
     private func saveMany(_ store: JournalStore, _ other: () -> JournalStore, size: Int64) async throws {
         let repository = MuxRepository(store: store, durability: .relaxed)
         let map = Map(cacheKey: "Map", repository: repository) { _ in "fetched" }

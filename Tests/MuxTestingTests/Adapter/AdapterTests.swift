@@ -24,7 +24,9 @@ struct AdapterTests {
         }
     }
 
-    @Test func `TR-11 an answer before the end of a body counts though its reader is cancelled`() async throws {
+    @Test func `TR-11 a response before the end of a request body counts although the reader is cancelled`()
+        async throws
+    {
         let transport = ExchangeTransport { call, sink in
             guard case .stream(let pieces)? = call.body else { return [:] }
             async let _: Void = {

@@ -2,11 +2,13 @@
 import Foundation
 import MuxKit
 
-/// The `curl` command as an HTTP client: a process for each request, which follows no redirections and has no limits.
+/// The `curl` command as an HTTP client: a process for each request, which follows no redirections and has no
+/// limits.
 ///
-/// What is not read holds the server up. A call blocks a thread of its own; when its task is cancelled, the process ends.
+/// Unread data delays the server. A call blocks a separate thread; a cancellation of its task ends the
+/// process.
 final class CurlCommand: Sendable {
-    /// The process ended with another status than 0.
+    /// The process ended with a status other than 0.
     struct Failed: Error {
         var status: Int32
     }
@@ -18,15 +20,15 @@ final class CurlCommand: Sendable {
 
     enum Body: Sendable {
         case none
-        /// Read whole before it is sent.
+        /// Read completely before the request is sent.
         case whole
-        /// Sent while it is read; chunked without a length.
+        /// Sent while its pieces are read; chunked without a length.
         case pieces(length: Int?)
     }
 
     private let process = Process()
     private let (input, output, errors) = (Pipe(), Pipe(), Pipe())
-    /// What has arrived of the head and of the trailers, and was not read.
+    /// The unread text of the head and of the trailers.
     private let text = Locked("")
 
     init(_ method: String, _ url: URL, _ fields: [(name: String, value: String)], _ body: Body, usesProxies: Bool)
@@ -62,7 +64,7 @@ final class CurlCommand: Sendable {
         try self.process.run()
     }
 
-    /// Ends the process, if it runs: what Foundation starts may have any other signal blocked.
+    /// Ends a running process; `SIGKILL`, because processes of Foundation may block any other signal.
     func cancel() {
         if self.process.isRunning { kill(self.process.processIdentifier, SIGKILL) }
     }
@@ -76,7 +78,7 @@ final class CurlCommand: Sendable {
 
     func endBody() { try? self.input.fileHandleForWriting.close() }
 
-    /// Reads the head of the answer; interim ones are left out.
+    /// Reads the head of the response; skips interim responses.
     func head() async throws -> Head {
         while true {
             while let end = self.text.withLock({ $0.range(of: "\n\n") }) {
@@ -88,14 +90,14 @@ final class CurlCommand: Sendable {
                 if status >= 200 || status == 101 { return Head(status: status, fields: Self.fields(lines)) }
             }
             guard await self.readText() else {
-                // With half a head the command is content.
+                // The command does not fail after half a head.
                 let status = await self.status()
                 throw Failed(status: status == 0 ? 52 : status)
             }
         }
     }
 
-    /// Reads a piece of the answer's body; `nil` at its end.
+    /// Reads a piece of the response's body; `nil` at the end.
     func next() async throws -> Data? {
         let bytes = await self.blocking { $0.output.fileHandleForReading.availableData }
         guard bytes.isEmpty else { return bytes }
@@ -135,7 +137,7 @@ final class CurlCommand: Sendable {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 Thread.detachNewThread {
-                    // Writing to a process that has ended is an error, not the end of this one.
+                    // Without SIGPIPE a write to an ended process fails and does not end this process.
                     var signals = sigset_t()
                     sigaddset(&signals, SIGPIPE)
                     pthread_sigmask(SIG_BLOCK, &signals, nil)

@@ -3,7 +3,7 @@ import Foundation
 import MuxNetwork
 
 extension ExchangeTransport {
-    /// An adapter over another client, the `curl` command, with nothing but the public interface.
+    /// An adapter over another client, the `curl` command, that uses only the public interface.
     static func curlCommand(_ options: HTTPTransportConfiguration) -> ExchangeTransport {
         ExchangeTransport(options) { call, sink in
             let body = call.body.map { $0.data == nil ? CurlCommand.Body.pieces(length: $0.length) : .whole } ?? .none
@@ -31,7 +31,7 @@ extension ExchangeTransport {
                     guard await command.write(piece) else { break }
                 }
             } catch {
-                // To the command, the end of its input would be the end of the body.
+                // The command would take the end of its input for the end of the body.
                 command.cancel()
                 throw error
             }
