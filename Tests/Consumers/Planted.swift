@@ -1,4 +1,4 @@
-// A warning in a copy of the library: whoever depends on it by path has to be able to build all the same.
+// A warning in a copy of the library: packages that depend on the library by path must build nevertheless.
 func planted() {
     let unused = 1
 }

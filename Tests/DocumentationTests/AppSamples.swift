@@ -31,12 +31,12 @@ final class NotesModel {
         for await entry in self.list.values { self.show(entry) }
     }
 
-    /// Shows what is cached at once; if that is old, a fetch runs behind it.
+    /// Shows the cached notes at once; stale notes are fetched in the background.
     func load() async {
         await self.show { try await self.list.requestEntry(.staleWhileRevalidate) }
     }
 
-    /// Waits for a fetch that begins now; what is shown stays meanwhile.
+    /// Waits for a new fetch; the model shows the previous notes until then.
     func reload() async {
         await self.show { try await self.list.refresh().requestEntry() }
     }
@@ -124,7 +124,7 @@ nonisolated final class Account: Identifiable, Sendable {
 final class Accounts {
     private(set) var current: Account?
 
-    /// Shows another account; the one before stays signed in.
+    /// Shows another account; the previous account stays signed in.
     func use(_ account: Account?) async {
         let previous = self.current
         self.current = account
@@ -132,7 +132,7 @@ final class Accounts {
         previous?.repository.clearMemory()
     }
 
-    /// Ends the session of the account that is shown.
+    /// Ends the session of the current account.
     func signOut() async {
         let account = self.current
         self.current = nil
@@ -271,7 +271,7 @@ actor UserSessions {
 nonisolated struct UserPage: MuxKey {
     var user: String
     var page: Int
-    var keyText: String { "\(self.page) \(self.user)" }  // the number ends at the blank, so no two are mixed up
+    var keyText: String { "\(self.page) \(self.user)" }  // the space ends the number, so the texts of keys differ
 }
 
 nonisolated enum Upstream {
@@ -305,7 +305,7 @@ nonisolated struct WebServer: Sendable {
 
 func untilTerminated() async {
     let (signals, told) = AsyncStream<Void>.makeStream()
-    signal(SIGTERM, SIG_IGN)  // or the process would end at once
+    signal(SIGTERM, SIG_IGN)  // otherwise the process ends at once
     let source = DispatchSource.makeSignalSource(signal: SIGTERM, queue: .global())
     source.setEventHandler { @Sendable in told.finish() }
     source.activate()
@@ -315,7 +315,7 @@ func untilTerminated() async {
 
 func runUntilTerminated(_ web: WebServer) async {
     await untilTerminated()
-    await web.stop()  // what was asked is answered, and nothing new comes in
+    await web.stop()  // sends pending responses, and accepts no new requests
     let report = await MuxRepository.shared.saveAll(within: .seconds(5))
     print("saved", report.saved, "failed", report.failed.count, "left over", report.leftOver)
 }
@@ -353,7 +353,7 @@ func clientOver(_ other: OtherClient) -> HTTPClient {
     return client
 }
 
-// MARK: - What they promise
+// MARK: - Promises of the articles
 
 @MainActor @Suite(.standard(endsAtRest: false))
 struct AppSamplesTests {
@@ -367,12 +367,12 @@ struct AppSamplesTests {
                     continuation.resume()
                 }
             }
-            // What is observed changes after the notice, on this actor.
+            // The observed property changes after the notification, on this actor.
             await Task { @MainActor in }.value
         }
     }
 
-    @Test func `CO-28 the model shows what is on disk at once and then what is fetched`() async throws {
+    @Test func `CO-28 the model shows the value on disk at once and then the fetched value`() async throws {
         let store = MemoryStore()
         let old = [Note(id: 1, text: "old")]
         let new = [Note(id: 1, text: "new")]
@@ -401,7 +401,7 @@ struct AppSamplesTests {
         await following.value
     }
 
-    @Test func `CO-28 a model of a preview plays a script and keeps what it shows when there is no network`() async {
+    @Test func `CO-28 a preview's model plays a script and keeps its notes without a network`() async {
         let notes = [Note(id: 1, text: "Milk")]
         let fetch = ScriptedFetch<[Note]>([.value(notes), .failure(URLError(.notConnectedToInternet))])
         let model = NotesModel.preview { try await fetch() }
@@ -412,7 +412,7 @@ struct AppSamplesTests {
         #expect(fetch.callCount == 2)
     }
 
-    @Test func `CO-28 accounts at the same time have values and sign-outs of their own`() async throws {
+    @Test func `CO-28 simultaneous accounts have separate values and sign-outs`() async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "Accounts-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: folder) }
         let alice = Account(id: UUID(), in: folder)
@@ -444,7 +444,7 @@ struct AppSamplesTests {
         #expect(users.pages.cachedValue(key: .init("bob", 2)) == "page 2 of bob")
     }
 
-    @Test func `CO-28 one session for each user of a server`() async throws {
+    @Test func `CO-28 a server has one session for each user`() async throws {
         let sessions = UserSessions()
         let alice = await sessions.session(of: "alice")
         #expect(await sessions.session(of: "alice") === alice)
@@ -455,7 +455,7 @@ struct AppSamplesTests {
         #expect(await sessions.session(of: "alice") !== alice)
     }
 
-    @Test func `CO-28 keys of users and pages are as different as their texts`() {
+    @Test func `CO-28 keys of users and pages are as distinct as their texts`() {
         let keys = [("1 a", 1), ("a", 11), ("a", 1), ("1 a", 11)].map { UserPage(user: $0.0, page: $0.1) }
         #expect(Set(keys.map(\.keyText)).count == keys.count)
     }

@@ -5,7 +5,7 @@ import MuxTesting
 import Observation
 import Testing
 
-/// The model of the SwiftUI sample, which is this folder's, too, by a link.
+/// The model of the SwiftUI sample; a link makes the model part of this folder.
 @MainActor @Suite(.standard(endsAtRest: false))
 struct ArticlesModelTests {
     private let folder = FileManager.default.temporaryDirectory.appending(component: "Articles-\(UUID().uuidString)")
@@ -23,7 +23,7 @@ struct ArticlesModelTests {
         }
     }
 
-    /// Suspends until the prompt asks.
+    /// Suspends until the prompt asks for credentials.
     private func waitForPrompt(_ prompt: SignInPrompt) async {
         while !prompt.isAsking {
             await withCheckedContinuation { continuation in
@@ -33,7 +33,7 @@ struct ArticlesModelTests {
                     continuation.resume()
                 }
             }
-            // What is observed changes after the notice, on this actor.
+            // The observed property changes after the notification, on this actor.
             await Task { @MainActor in }.value
         }
     }

@@ -9,7 +9,7 @@ import Testing
 import FoundationNetworking
 #endif
 
-// The articles for those who come from NSCache and URLCache, from a typed HTTP layer, and from retrying
+// The articles for migrations from NSCache and URLCache, from a typed HTTP layer, and from retrying
 // operations.
 
 // MARK: - NSCache and URLCache
@@ -39,7 +39,7 @@ func boundedMap(_ url: URL) async throws {
     let thumbnails = MultiplexerMap<URL, Thumbnail>(policy: policy) { try await Thumbnail.render($0) }.register()
 
     let thumbnail = try await thumbnails.request(key: url)
-    let present = thumbnails.cachedValue(key: url)  // what is in memory, however old, without waiting
+    let present = thumbnails.cachedValue(key: url)  // the value in memory, of any age, without waiting
     _ = (thumbnail, present)
 }
 
@@ -62,7 +62,7 @@ func answersOfAnyURL(_ url: URL) async throws {
 
 func removingTheOldCache(_ folderOfTheOldCache: URL) {
     URLCache.shared.removeAllCachedResponses()
-    try? FileManager.default.removeItem(at: folderOfTheOldCache)  // if you gave it a folder of its own
+    try? FileManager.default.removeItem(at: folderOfTheOldCache)  // if the old cache had a separate folder
 }
 
 func decodedImages(_ url: URL) async throws {
@@ -176,7 +176,7 @@ private func retriedOperation(_ service: PhotoService, _ url: URL, _ queue: Oper
 
 func demandsOnAnOperation(_ download: RetryingOperation<Data>, _ foreground: Notification.Name) {
     download.retryNow()  // at once
-    download.retry(in: .seconds(60))  // in a minute, instead of whatever it waits for
+    download.retry(in: .seconds(60))  // in a minute, in place of the present wait
     download.retry(wakingOn: [.reachable("api.domain.com"), .notification(foreground)])
 }
 
@@ -203,11 +203,11 @@ func retriedWithProviders() async throws {
     _ = page
 }
 
-// MARK: - What the articles say
+// MARK: - Promises of the articles
 
 @Suite(.standard(endsAtRest: false))
 struct ComingFromSamplesTests {
-    @Test func `CO-28 a memory cache keeps its bounds at once, and zero keeps nothing`() {
+    @Test func `CO-28 a memory cache keeps its bounds at once, and a bound of zero keeps no value`() {
         let two = MemoryCache<Int, String>(maximumCount: 2)
         for key in 1...5 { two.insert("\(key)", for: key) }
         #expect(two.count == 2)
@@ -225,7 +225,7 @@ struct ComingFromSamplesTests {
         #expect(none.value(for: 1) == nil)
     }
 
-    @Test func `CO-28 a map does what NSCache cannot: it fetches once, and again when the time is up`() async throws {
+    @Test func `CO-28 unlike NSCache a map fetches once, and again after the time to live`() async throws {
         let clock = VirtualClock()
         let fetch = ScriptedFetch<Thumbnail>([.value(Thumbnail(bytes: [1])), .value(Thumbnail(bytes: [2]))])
         let repository = MuxRepository(store: MemoryStore(), clock: clock)
@@ -242,7 +242,7 @@ struct ComingFromSamplesTests {
         #expect(fetch.callCount == 2)
     }
 
-    @Test func `CO-28 an answer that may be kept is used again, and one that the cache forgot is not`() async throws {
+    @Test func `CO-28 a cacheable response is reused, and a removed response is not`() async throws {
         let url = try #require(URL(string: "https://api.domain.com/profile"))
         let reply = HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data("{}".utf8))
         let scripted = ScriptedTransport([], thereafter: reply)
@@ -256,7 +256,7 @@ struct ComingFromSamplesTests {
         #expect(scripted.calls.count == 2)
     }
 
-    @Test func `orders are read, and a refusal is typed`() async throws {
+    @Test func `orders are decoded, and a refusal has a typed error`() async throws {
         let transport = ScriptedTransport([
             .success(HTTPReply(status: 200, body: Data(#"[{"id": 1}]"#.utf8))),
             .success(HTTPReply(status: 409, body: Data(#"{"title": "Closed"}"#.utf8))),
@@ -270,7 +270,7 @@ struct ComingFromSamplesTests {
         #expect(error?.serverError(as: OrderProblem.self)?.title == "Closed")
     }
 
-    @Test func `CO-28 a body is written and an answer is read as the request says`() async throws {
+    @Test func `CO-28 a request determines the encoding of its body and the decoding of its response`() async throws {
         let transport = ScriptedTransport([
             .success(HTTPReply(status: 201, body: Data(#"{"id": 1, "placed": 60}"#.utf8))),
             .success(HTTPReply(status: 409, body: Data(#"{"title": "Closed"}"#.utf8))),
@@ -284,7 +284,7 @@ struct ComingFromSamplesTests {
         #expect(error?.serverError(as: OrderProblem.self)?.title == "Closed")
     }
 
-    @Test func `CO-28 a transport around another one sees each request with its token`() async throws {
+    @Test func `CO-28 a transport around another transport receives each request with its token`() async throws {
         let scripted = ScriptedTransport([], thereafter: HTTPReply(status: 200, body: Data("[]".utf8)))
         let repository = MuxRepository(store: MemoryStore())
         let transport = CachingTransport(TracingTransport(base: scripted), repository: repository)
@@ -297,7 +297,7 @@ struct ComingFromSamplesTests {
         #expect(call.headers["Authorization"] == "Bearer a token")
     }
 
-    @MainActor @Test func `CO-28 a callback gets what the request returns`() async throws {
+    @MainActor @Test func `CO-28 a callback receives the output of the request`() async throws {
         let client = HTTPClient(transport: ScriptedTransport([.success(HTTPReply(status: 200, body: Data("[]".utf8)))]))
         let result = await withCheckedContinuation { continuation in
             loadOrders(client, GetOrders(customer: "42")) { continuation.resume(returning: $0) }
@@ -305,7 +305,7 @@ struct ComingFromSamplesTests {
         #expect(try result.get().isEmpty)
     }
 
-    @Test func `CO-28 an operation waits as long as its table says, and a button ends the wait`() async throws {
+    @Test func `CO-28 an operation waits as its table specifies, and a button ends the wait`() async throws {
         let clock = VirtualClock()
         let policy = RetryPolicy.table([.seconds(1), .seconds(60)], maxAttempts: 4, jitter: .none)
         let download = RetryingOperation<Int>(policy, clock: clock) { run in
@@ -319,7 +319,7 @@ struct ComingFromSamplesTests {
 
         await clock.waitForSleepers()
         clock.advance(by: .seconds(1))
-        await clock.waitForSleepers()  // a minute, which is not waited for
+        await clock.waitForSleepers()  // a wait of a minute, which retryNow() ends
         download.retryNow()
         await ended
 
@@ -328,7 +328,7 @@ struct ComingFromSamplesTests {
         #expect(download.attempts.count == 2)
     }
 
-    @Test func `CO-28 a provider decides before the error and the policy do`() async throws {
+    @Test func `CO-28 a provider decides before the error and the policy`() async throws {
         let clock = VirtualClock()
         let onceAtOnce = RetryProvider { failure in failure.index == 0 ? .after(.zero) : .pass }
         let onlyBusy = RetryProvider.when { $0 is Busy }

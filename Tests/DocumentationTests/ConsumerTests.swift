@@ -2,7 +2,7 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// What `Tests/Consumers/run` compiles and runs is what the rows ask for; CI runs it.
+/// `Tests/Consumers/run` compiles and runs all required forms, and CI runs the script.
 @Suite(.standard(endsAtRest: false))
 struct ConsumerTests {
     private static let folder = "Tests/Consumers"
@@ -25,7 +25,7 @@ struct ConsumerTests {
         for function in functions { #expect(forms.contains(function), "\(function)") }
     }
 
-    @Test func `CO-02 consumers have the settings that projects have`() throws {
+    @Test func `CO-02 consumers have the settings of real projects`() throws {
         let manifests = try Repository.files(Self.folder, "Package.swift").map { try Repository.text($0) }
         let versions = manifests.compactMap { $0.firstMatch(of: /swift-tools-version: ([0-9.]+)/)?.1 }
         #expect(Set(versions) == ["5.9", "6.0", "6.2", "6.3"])
@@ -39,7 +39,7 @@ struct ConsumerTests {
 
     @Test func `CO-02 consumers compile every sample of the README and the articles`() throws {
         #expect(try Self.text("run").contains("Tests/DocumentationTests/{Imagined*,First*,*Samples}.swift"))
-        // What is about this repository, or is the demo's.
+        // Files about this repository or the demo.
         let excused = [
             "ProductTests", "SampleTests", "ConsumerTests", "ReleaseTests", "DemoKillsTests", "RepeatKillsTests",
             "SharedRepositoryTests", "SurfaceTests", "Repository",
@@ -52,7 +52,7 @@ struct ConsumerTests {
         }
     }
 
-    @Test func `CO-02 an article whose types cross tasks says nonisolated`() throws {
+    @Test func `CO-02 an article whose types cross tasks mentions nonisolated`() throws {
         let crosses = /\nstruct [A-Za-z]+: [^\n]*(Codable|Decodable|HTTPRequest|MuxObserver|Error)/
         let pages = try Repository.files("Sources", ".md").filter { try Repository.text($0).contains(crosses) }
         #expect(pages.count > 3)
@@ -79,11 +79,11 @@ struct ConsumerTests {
         #expect(run.contains("unset MUX_WARNINGS_AS_ERRORS") && run.contains("Sources/MuxKit/Planted.swift"))
     }
 
-    @Test func `CO-05 every name that is brought along is compiled by a consumer`() throws {
+    @Test func `CO-05 a consumer compiles every old name`() throws {
         let sources = Repository.files("Sources", ".swift")
         let brought = try Self.text("Names/Brought.swift")
         var count = 0
-        // A rename of this package's own stands beside the new name.
+        // A rename within this package is declared beside the new name.
         for file in sources where file.hasSuffix("/Deprecations.swift") {
             let text = try Repository.text(file)
             for match in text.matches(

@@ -4,12 +4,12 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// The demo as it is built beside the tests.
+/// The demo that is built beside the tests.
 ///
-/// It kills processes of its own, hence the name: sanitizers leave it out.
+/// The tests kill processes, hence the name: runs with sanitizers skip these tests.
 @Suite(.standard(endsAtRest: false))
 struct DemoKillsTests {
-    /// The folder of everything that was built together with the tests.
+    /// The folders of the products that are built together with the tests.
     private static var products: [URL] {
         let bundles = Bundle.allBundles.filter { $0.bundlePath.hasSuffix(".xctest") }
         return bundles.map { $0.bundleURL.deletingLastPathComponent() } + [Bundle.main.bundleURL]
@@ -22,7 +22,7 @@ struct DemoKillsTests {
         )
     }
 
-    /// Runs what was built beside the tests; returns how it ended and what it printed.
+    /// Runs a program that is built beside the tests; returns its exit status and its output.
     private func run(_ product: String, _ arguments: [String] = []) async throws -> (status: Int32, output: String) {
         let program = try self.program(product)
         let log = FileManager.default.temporaryDirectory.appending(component: "MuxKit-demo-\(UUID().uuidString).log")
@@ -41,7 +41,7 @@ struct DemoKillsTests {
     }
 
     @Test(arguments: [["--help"], ["help"], ["-h"], ["serve", "--help"], ["play", "--help"]])
-    func `CO-27 the demo says how it is used wherever it is asked`(arguments: [String]) async throws {
+    func `CO-27 each form of help shows how to use the demo`(arguments: [String]) async throws {
         let (status, output) = try await self.run("demo", arguments)
         #expect(status == 0)
         for word in ["play ACT", "serve", "--json", "--port", "token-expiry-storm", "Exit codes"] {
@@ -54,14 +54,14 @@ struct DemoKillsTests {
         (["serve", "--port", "x"], "'x'"),
         (["serve", "--port"], "'--port'"), (["--json", "--loud"], "'--loud'"),
     ])
-    func `CO-27 the demo names what it does not know`(arguments: [String], name: String) async throws {
+    func `CO-27 the demo names an unknown argument`(arguments: [String], name: String) async throws {
         let (status, output) = try await self.run("demo", arguments)
         #expect(status == 2)
         #expect(output.split(separator: "\n").first?.contains(name) ?? false, "\(output)")
         #expect(output.contains("Exit codes"))
     }
 
-    @Test func `CO-27 the demo plays one act by its name, after those that it goes on from`() async throws {
+    @Test func `CO-27 the demo plays one act by its name, after the acts that it continues`() async throws {
         let (status, output) = try await self.run("demo", ["play", "token-expiry-storm"])
         #expect(status == 0, "\(output)")
         #expect(output.contains("Token expiry storm") && !output.contains("Relaunch"))
@@ -136,7 +136,7 @@ struct DemoKillsTests {
         }
     }
 
-    @Test func `CO-27 the benchmarks say how they are used, and name what they do not know`() async throws {
+    @Test func `CO-27 the benchmarks show how to use them, and name an unknown argument`() async throws {
         let (status, output) = try await self.run("benchmarks", ["--help"])
         #expect(status == 0)
         for word in ["--json", "--markdown", "--check", "--long", "growth", "Exit codes"] {

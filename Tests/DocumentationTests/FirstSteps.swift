@@ -22,7 +22,7 @@ struct GetCity: HTTPRequest {
 
 struct Weather {
     static func main() async throws {
-        // The server: it signs Alice in, hands out tokens, and has one city. Yours takes its place.
+        // The server signs Alice in, issues tokens, and has one city. Your server takes its place.
         let backend = try LoopbackBackend(
             oauth: FakeOAuthServer(users: ["alice": "secret"]),
             places: [City(id: 1, name: "Vienna")]
@@ -66,7 +66,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
 #if compiler(>=6.3) && (os(macOS) || os(Linux))
 @Suite(.standard(endsAtRest: false))
 struct FirstStepsTests {
-    @Test(.ownThreads) func `P-03 the program of the first steps prints what the article says`() async throws {
+    @Test(.ownThreads) func `P-03 the program of the first steps prints the output in the article`() async throws {
         let home = FileManager.default.temporaryDirectory.appending(component: "MuxKit-home-\(UUID().uuidString)").path
         defer { try? FileManager.default.removeItem(atPath: home) }
         for count in [1, 0] {
@@ -91,7 +91,7 @@ func gettingStartedValues() async throws {
     let later = try await forecast.request()  // from memory, for the next 30 minutes
 
     await MuxRepository.shared.saveAll()  // when the app goes to the background
-    await MuxRepository.shared.clearAll()  // memory, disk, what is in flight, and the tokens
+    await MuxRepository.shared.clearAll()  // removes all values and tokens, and ends running fetches
     _ = (now, later)
 
     enum Backend {

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-// What a reader imagines around the samples.
+// Declarations that the samples use and do not show.
 
 struct Profile: Codable, Sendable { var name = "" }
 struct User: Codable, Sendable { var name = "" }

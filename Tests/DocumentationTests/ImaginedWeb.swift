@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-// What a reader imagines around the samples about requests, media and retries.
+// Declarations that the samples about requests, media and retries use and do not show.
 
 struct GetProfile: HTTPRequest {
     var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/profile") }

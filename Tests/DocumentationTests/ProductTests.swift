@@ -2,12 +2,12 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// What somebody needs who has only just cloned the repository.
+/// The needs of a person who has just cloned the repository.
 @Suite(.standard(endsAtRest: false))
 struct ProductTests {
     // MARK: - Running it
 
-    @Test func `P-02 nothing is needed but what comes with Swift`() throws {
+    @Test func `P-02 the package needs only modules of a Swift toolchain and operating system`() throws {
         #expect(!(try Repository.text("Package.swift").contains(".package(")))
 
         let ours: Set = [
@@ -19,7 +19,7 @@ struct ProductTests {
             "Glibc", "Musl", "Darwin", "CryptoKit", "Network", "Security", "UIKit", "AppKit", "WatchKit", "SwiftUI",
             "Observation", "ImageIO", "os", "PackageDescription",
         ]
-        // `Demo/Server` is a package of its own, which the root builds nothing of.
+        // `Demo/Server` is a separate package, of which the root builds no file.
         let files = ["Sources", "Tests", "Demo"].flatMap { Repository.files($0, ".swift") }
             .filter { !$0.hasPrefix("Demo/Server/") }
         #expect(files.count > 300)
@@ -43,7 +43,7 @@ struct ProductTests {
     @Test func `P-02 swift test runs every file of tests`() throws {
         let manifest = try Repository.text("Package.swift")
         let targets = manifest.split(separator: "\n").first { $0.hasPrefix("let tests: [Target] = [") } ?? ""
-        // Packages of their own, which `Tests/Consumers/run` builds.
+        // `Tests/Consumers/run` builds the separate packages in `Tests/Consumers`.
         for file in Repository.files("Tests", ".swift") where !file.hasPrefix("Tests/Consumers/") {
             let folder = file.split(separator: "/")[1]
             let isTarget = targets.contains("\"\(folder)\"") || manifest.contains("path: \"Tests/\(folder)\"")
@@ -51,7 +51,7 @@ struct ProductTests {
         }
     }
 
-    @Test func `P-01 P-02 what the README says to run is what CI runs`() throws {
+    @Test func `P-01 P-02 CI runs the commands in the README`() throws {
         let ci = try Repository.text(".ci/run")
         let blocks = try Repository.text("README.md").components(separatedBy: "```\n").filter { $0.hasPrefix("swift ") }
         let commands = blocks.flatMap { $0.split(separator: "\n") }.map { line in
@@ -63,7 +63,7 @@ struct ProductTests {
         }
     }
 
-    @Test func `Q-17 every bug of the table is one of the sources of now`() throws {
+    @Test func `Q-17 every bug of the table matches the present sources`() throws {
         var (file, text, count) = ("", "", 0)
         for line in try Repository.text(".ci/planted-bugs.txt").split(separator: "\n") {
             if line.hasPrefix("at: ") {
@@ -77,7 +77,7 @@ struct ProductTests {
         #expect(count >= 150)
     }
 
-    @Test func `PF-10 the table says what was compared, with goals and verdicts`() throws {
+    @Test func `PF-10 the table names each comparison, with goals and verdicts`() throws {
         let page = try Repository.text("Sources/MuxKit/MuxKit.docc/Performance.md")
         let rows = page.split(separator: "\n").filter { $0.hasPrefix("| ") }.dropFirst(2).map { row in
             row.dropFirst(2).dropLast(2).components(separatedBy: " | ").map { $0.trimmingCharacters(in: .whitespaces) }
@@ -93,9 +93,9 @@ struct ProductTests {
         #expect(Set(groups).subtracting(rows.compactMap(\.first)) == [])
     }
 
-    // MARK: - Finding one's way
+    // MARK: - Orientation
 
-    @Test func `P-05 Contributing says what is in every folder of the sources`() throws {
+    @Test func `P-05 Contributing describes every folder of the sources`() throws {
         let page = try Repository.text("CONTRIBUTING.md")
         let folders = Repository.folders("Sources").filter { $0.contains("/") }
         #expect(folders.count > 20)
@@ -126,7 +126,7 @@ struct ProductTests {
             let pattern =
                 /^(?:@[\w()]+ )*public (?:(?:final|nonisolated|indirect) )*(struct|class|enum|actor|protocol|typealias) (\w+)/
             let types = try Repository.text(file).matches(of: pattern.anchorsMatchLineEndings())
-            // An alias of an older system is no type of its own.
+            // An alias of an older system is not a separate type.
             let isOfOld = file.hasSuffix("/Deprecations.swift")
             declared += types.filter { $0.1 != "typealias" || !isOfOld }.map { String($0.2) }
         }
@@ -134,7 +134,7 @@ struct ProductTests {
         #expect(listed.sorted() == declared.sorted())
     }
 
-    @Test func `P-05 a file is named for what stands in it and can be read at a sitting`() throws {
+    @Test func `P-05 a file is named after a declaration in it and has fewer than 530 lines`() throws {
         for file in Repository.files("Sources", ".swift") where !file.hasSuffix("/Deprecations.swift") {
             let text = try Repository.text(file)
             let base = URL(filePath: file).deletingPathExtension().lastPathComponent

@@ -3,13 +3,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// How it is proven.
+/// The article about proofs.
 @Suite(.standard(endsAtRest: false))
 struct ProofSamples {
     private struct Settings: Codable, Equatable, Sendable { var size = 0 }
     private struct ShowsWhatWasBefore: Error, Sendable {}
 
-    /// What all orders have in common, one after another.
+    /// The server, shared by all orders one after another.
     private actor Server {
         private var present = Settings()
 
@@ -21,7 +21,7 @@ struct ProofSamples {
         }
     }
 
-    @Test func `Q-04 the sample of the article holds in the orders that it asks for`() async throws {
+    @Test func `Q-04 the sample of the article holds in all orders of its exploration`() async throws {
         let server = Server()
         try await SeededExecutor.explore(100) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)

@@ -6,7 +6,7 @@ struct ReadmeSamples {
         let profile = Multiplexer<Profile>(cacheKey: "Profile") { try await Backend.myProfile() }.register()
         let me = try await profile.request()  // one fetch, however many callers
         await MuxRepository.shared.saveAll()  // kept on disk: a relaunch within the time to live fetches nothing
-        await MuxRepository.shared.clearAll()  // sign-out: no trace is left, and nothing in flight brings one back
+        await MuxRepository.shared.clearAll()  // sign-out: no trace is left, and no running fetch restores a value
         _ = me
     }
 

@@ -3,13 +3,13 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// The script that runs the tests many times, with a `swift` that plays what is told to it.
+/// The script that runs the tests many times, with a scripted `swift`.
 ///
-/// The script ends processes, hence the name: sanitizers leave it out.
+/// The script ends processes, hence the name: runs with sanitizers skip these tests.
 @Suite(.standard(endsAtRest: false))
 struct RepeatKillsTests {
-    /// Runs the script in a folder of its own; `runs` are the logs of runs that fail, and empty texts for
-    /// those that pass.
+    /// Runs the script in a separate folder; `runs` contains the logs of runs that fail, and an empty text
+    /// for each run that passes.
     private func play(_ runs: [String], _ arguments: [String] = []) async throws -> (status: Int32, output: String) {
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-repeat-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: folder) }
@@ -55,7 +55,7 @@ struct RepeatKillsTests {
         return (status, try String(contentsOf: log, encoding: .utf8) + calls)
     }
 
-    @Test func `Q-16 the script says which runs failed, in what, and what never ended`() async throws {
+    @Test func `Q-16 the script reports failed runs, failed tests, and tests that did not end`() async throws {
         let failed = """
             ◇ Test "MX-01 passes" started.
             ◇ Test "MX-02 fails" started.
@@ -74,12 +74,12 @@ struct RepeatKillsTests {
         #expect(lines.contains { $0.contains("MX-02 fails\" recorded an issue") })
         #expect(lines.filter { $0.hasPrefix("did not end: ") } == [#"did not end: "MX-03 hangs""#])
         #expect(lines.contains("1 of 3 runs failed"))
-        // What follows the number goes to each run, and the tests are built once.
+        // Each run gets the arguments after the number, and the tests are built once.
         #expect(lines.filter { $0.hasPrefix("build ") }.count == 1)
         #expect(lines.filter { $0.hasPrefix("test ") && $0.hasSuffix("--filter MX-0") }.count == 3)
     }
 
-    @Test func `Q-16 the script succeeds if all runs do, also beside a load`() async throws {
+    @Test func `Q-16 the script succeeds if all runs pass, also under load`() async throws {
         let (status, output) = try await self.play(["", ""], ["--loaded"])
         #expect(status == 0)
         #expect(output.contains("0 of 2 runs failed"))

@@ -9,12 +9,12 @@ enum Repository {
         try String(contentsOf: self.root.appending(path: path), encoding: .utf8)
     }
 
-    /// The files under a folder whose names end so, by their paths from the top.
+    /// The paths, from the repository's root, of the files in a folder whose names have the ending.
     static func files(_ folder: String, _ ending: String) -> [String] {
         self.everything(folder).filter { $0.hasSuffix(ending) }
     }
 
-    /// The folders under a folder, but for those of a catalog, by their paths from that folder.
+    /// The paths, from `folder`, of all folders in a folder that contain Swift files.
     static func folders(_ folder: String) -> [String] {
         let files = self.files(folder, ".swift").map { URL(filePath: $0).deletingLastPathComponent().relativePath }
         return Set(files).map { String($0.dropFirst(folder.count + 1)) }.filter { !$0.isEmpty }.sorted()

@@ -2,11 +2,12 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler
-/// reads; and whatever else the documentation names is there.
+/// Files in this folder, which are compiled, contain every sample of the documentation line by line.
+///
+/// Links and tests that the documentation names exist.
 @Suite(.standard(endsAtRest: false))
 struct SampleTests {
-    /// The lines of a text that say something, without the blanks that line them up.
+    /// The lines of a text that are not empty, without alignment.
     private static func lines(_ text: some StringProtocol) -> [String] {
         text.split(separator: "\n").map { $0.split(separator: " ").joined(separator: " ") }.filter { !$0.isEmpty }
     }
@@ -29,14 +30,14 @@ struct SampleTests {
         let compiled = try Repository.files("Tests/DocumentationTests", ".swift").map {
             Self.lines(try Repository.text($0))
         }
-        // Pages whose samples are parts of types, not whole statements.
+        // Pages whose samples are parts of types, not complete statements.
         let excused: Set = ["Performance.md"]
         let pages = ["README.md"] + Repository.files("Sources", ".md")
         var count = 0
         for page in pages where !excused.contains(page.split(separator: "/").last.map(String.init) ?? page) {
             for sample in Self.samples(try Repository.text(page)) {
                 count += 1
-                // What every program begins with, and what names this package from outside.
+                // Without imports, `@main` and the package dependency.
                 let body = sample.filter { line in
                     ["import ", ".package(", ".product(", "@main"].allSatisfy { !line.hasPrefix($0) }
                 }
@@ -47,7 +48,7 @@ struct SampleTests {
         #expect(count > 10)
     }
 
-    @Test func `P-03 the README leads nowhere that is not there`() throws {
+    @Test func `P-03 every link of the README has an existing target`() throws {
         let links = try Repository.text("README.md").matches(of: /\]\(([^)]+)\)/).map { String($0.1) }
         let paths = links.filter { !$0.hasPrefix("https://") }
         #expect(paths.count > 15)
@@ -56,14 +57,14 @@ struct SampleTests {
         }
     }
 
-    @Test func `P-03 the README leads to every article of a library`() throws {
+    @Test func `P-03 the README links to every article of a library`() throws {
         let readme = try Repository.text("README.md")
         for page in Repository.files("Sources", ".md") where !page.contains("docc/Mux") {
             #expect(readme.contains(page), "\(page)")
         }
     }
 
-    @Test func `P-03 every test that stands for a guarantee is there`() throws {
+    @Test func `P-03 every test that proves a guarantee exists`() throws {
         let tests = try Repository.files("Tests", ".swift").map { try Repository.text($0) }.joined()
         let names = Set(tests.matches(of: /func `([^`]+)`/).map { String($0.1) })
         let id = /[A-Z]{1,2}-?[0-9]{1,2}/

@@ -4,7 +4,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// The shared repository, each time in a process of its own.
+/// The shared repository, in a separate process for each test.
 @Suite(.standard(endsAtRest: false))
 struct SharedRepositoryTests {
     @Test(.ownThreads) func `CO-10 the shared repository can be set up once before its first use`() async {

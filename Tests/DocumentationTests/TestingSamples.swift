@@ -16,14 +16,14 @@ import Testing
     async let first = profile.request()
     await gate.waitForCall()  // the fetch has begun, and waits
     async let second = profile.request()
-    await events.wait(for: .joined)  // the second caller waits for the first one's fetch
+    await events.wait(for: .joined)  // the second caller waits for the first caller's fetch
     gate.open(returning: "Alice")
 
     let both = try await [first, second]
     #expect(both == ["Alice", "Alice"])
     #expect(gate.callCount == 1)
 
-    clock.advance(by: .seconds(30 * 60))  // it is stale now
+    clock.advance(by: .seconds(30 * 60))  // the value is stale now
     gate.openForGood(returning: "Bob")
     #expect(try await profile.request() == "Bob")
 }
@@ -65,7 +65,7 @@ struct ServiceOnLoopbackTests {
         configuration.accessLifetime = .seconds(60)
         let oauth = FakeOAuthServer(users: ["alice": "secret"], configuration: configuration, clock: clock)
         let backend = try LoopbackBackend(oauth: oauth, places: [Note]()) { request in
-            guard request.method == "GET", request.path == "/notes" else { return nil }  // the backend answers
+            guard request.method == "GET", request.path == "/notes" else { return nil }  // the backend responds
             guard oauth.authorize(request.bearerToken ?? "") != nil else {
                 return .json(["error": "invalid_token"], status: 401)
             }

@@ -2,8 +2,8 @@ import MuxCompatibility
 import MuxKit
 import MuxNetwork
 
-// What users of the older systems type. Each line that ends with a comment has to compile with a warning that
-// says what the comment says, and no other line may have one.
+// Code of users of the older systems. Each line that ends with a comment must compile with a warning that
+// contains the comment's text, and no other line may cause a warning.
 
 func junction() async throws -> Int {
     let dependency = Dependency<Int>(configuration: .default)  // 'DependentRunner'

@@ -1,7 +1,8 @@
 import MuxKit
 
-// With the main actor as default isolation, the compiler refuses some lines with a forgotten `nonisolated`;
-// each comment is a part of the error. The article "Pitfalls" names the lines without an error.
+// With the main actor as default isolation, the compiler rejects some lines without a required
+// `nonisolated`; each comment is a part of the error. The article "Pitfalls" names the lines without an
+// error.
 
 struct City: Codable, Sendable {}
 struct CityID: Hashable, Sendable {}

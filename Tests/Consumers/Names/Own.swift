@@ -4,7 +4,7 @@ import MuxCompatibility
 import MuxKit
 import MuxNetwork
 
-// A client's own types of the same names: they are taken, without a word.
+// A client's types with the same names: the compiler uses these types without a warning.
 
 struct Dependency { var name = "mine" }
 struct MultiRequester { var name = "mine" }

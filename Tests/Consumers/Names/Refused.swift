@@ -1,6 +1,6 @@
 import MuxKit
 
-// Lines that the compiler refuses; each comment is a part of the error.
+// Lines that the compiler rejects; each comment is a part of the error.
 
 struct Unsaved: Sendable {}
 struct Saved: Codable, Sendable {}

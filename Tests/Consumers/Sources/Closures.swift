@@ -2,7 +2,8 @@ import MuxKit
 import MuxTesting
 import Testing
 
-// Whatever is generic over a closure, called with closures of every origin: what compiles has to run, too.
+// Functions that are generic over a closure, called with closures of every origin: code that compiles must
+// also run.
 
 final class Notebook {
     var lines: [String] = []
@@ -21,7 +22,7 @@ struct ClosureTests {
         #expect(try await Zip([Backend.a, Backend.a]).run() == [1, 1])
     }
 
-    @Test func `CO-36 a closure in a constant runs wherever one can be passed`() async throws {
+    @Test func `CO-36 a closure in a constant runs in each function that accepts a closure`() async throws {
         let number: @Sendable () async throws -> Int = { 1 }
         let text: @Sendable () async throws -> String = { "b" }
         let pair = try await zip(number, text)
@@ -43,7 +44,7 @@ struct ClosureTests {
         #expect(try await SeededExecutor.explore(2, body) == 2)
     }
 
-    @Test func `CO-36 closures that are called in place may use what is not Sendable`() async throws {
+    @Test func `CO-36 closures that are called in place may use objects that are not Sendable`() async throws {
         let notebook = Notebook()
         _ = try await retry(.immediate(maxAttempts: 1)) { _ in notebook.lines.append("retry") }
         let runner = DependentRunner<Int>()

@@ -2,7 +2,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-// What an app brings along: functions of every kind that a fetch can be.
+// The functions of an app: every kind of function that can be a fetch.
 
 extension Backend {
     static func fetchMyProfile() async throws -> Profile { Profile(name: "static") }

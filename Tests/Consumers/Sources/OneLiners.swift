@@ -140,7 +140,7 @@ struct OneLinerTests {
         #expect(try await values(runners) == ["token", "free", "instance", "actor", "main"])
     }
 
-    @Test func `CO-01 everything else that takes a function takes the name of one`() async throws {
+    @Test func `CO-01 all other functions with a function parameter accept a function's name`() async throws {
         let zipped = try await zip(Backend.a, Backend.b)
         #expect(zipped == (1, "b"))
         let three = try await zip(Backend.a, Backend.b, Backend.c)
@@ -161,7 +161,7 @@ struct OneLinerTests {
         try await MuxStoreConformance.run(Backend.store)
     }
 
-    @Test func `CO-01 a client makes multiplexers of requests`() async throws {
+    @Test func `CO-01 a client creates multiplexers of requests`() async throws {
         let client = HTTPClient()
         let profile = client.multiplexer(cacheKey: "client", GetProfile())
         let users = client.multiplexerMap(cacheKey: "client map") { (id: String) in GetUserNamed(id: id) }
@@ -198,7 +198,7 @@ struct OneLinerTests {
         #expect(FakeOAuthServer.Configuration(accessLifetime: .seconds(60)) != .init())
         #expect(await repository.signOut().isComplete)
 
-        // Compiled alone: these have the folder and the session of the process.
+        // Only compiled: these expressions use the folder and the session of the process.
         _ = { () async -> [any Sendable] in
             await MuxRepository.shared.signOut()
             let caching: any HTTPTransport = .caching(options: .init(cacheKey: "http"))

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-// A sign-out, seen from an app: what one user has fetched is not served to the next, whatever keeps it.
+// A sign-out, seen from an app: no kind of cache serves a user's values to the next user.
 
 /// The user whose values the backend returns.
 actor SignedInUser {
@@ -53,7 +53,7 @@ struct Screens: Sendable {
         }
     }
 
-    /// Requests each value; an error counts as none.
+    /// Requests each value; `nil` after an error.
     func requests() async -> [String?] {
         guard let picture = URL(string: Self.picture) else { return [] }
         return [
@@ -82,7 +82,7 @@ struct SignOutTests {
         Screens(repository, account, self.folder.appending(component: name))
     }
 
-    @Test func `AC-01 no multiplexer that was made before, during or after a sign-out serves a value of before`()
+    @Test func `AC-01 no multiplexer created before, during or after a sign-out serves an earlier value`()
         async throws
     {
         defer { try? FileManager.default.removeItem(at: self.folder) }
@@ -102,8 +102,8 @@ struct SignOutTests {
         #expect(before.cached == nothing, "\(Screens.names)")
         let all = await [before.requests(), after.requests()]
         for values in all { #expect(values == Array(repeating: "bob", count: Screens.names.count)) }
-        // The requests during the sign-out may have ended after it; another one finds no value of before
-        // then.
+        // The requests during the sign-out may have ended after the sign-out. After another sign-out no
+        // earlier value is found.
         await repository.clearAll()
         #expect(during.cached == nothing, "\(Screens.names)")
         #expect(await during.requests() == Array(repeating: "bob", count: Screens.names.count))

@@ -1,7 +1,6 @@
 import Testing
 
-/// Stands in for the traits of this package's own tests, which samples name: a consumer's process runs few of
-/// them.
+/// A substitute for the traits of this package's tests in samples: a consumer's process runs few tests.
 struct StandIn: TestTrait, SuiteTrait {}
 
 extension Trait where Self == StandIn {

@@ -5,7 +5,8 @@ let libraries: [Target.Dependency] =
     ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility"]
     .map { .product(name: $0, package: "MuxKit") }
 
-/// What `SWIFT_APPROACHABLE_CONCURRENCY` and the other settings of a new app project in Xcode 26 switch on.
+/// The features of `SWIFT_APPROACHABLE_CONCURRENCY` and of the other settings of a new app project in Xcode
+/// 26.
 let app: [SwiftSetting] = [
     .defaultIsolation(MainActor.self),
     .enableUpcomingFeature("DisableOutwardActorInference"),

@@ -21,7 +21,7 @@ let package = Package(
     dependencies: [.package(path: "../MuxKit")],
     targets: [
         .testTarget(name: "Tools63Mode5", dependencies: libraries, swiftSettings: [.swiftLanguageMode(.v5)]),
-        // What `swift package init` sets.
+        // The settings of `swift package init`.
         .testTarget(name: "Tools63Mode6", dependencies: libraries),
         .testTarget(name: "Tools63Features6", dependencies: libraries, swiftSettings: features),
         .testTarget(name: "Tools63Main6", dependencies: libraries, swiftSettings: [main]),
