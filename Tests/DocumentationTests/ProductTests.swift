@@ -7,7 +7,7 @@ import Testing
 struct ProductTests {
     // MARK: - Running it
 
-    @Test func `P-02 the package needs only modules of a Swift toolchain and operating system`() throws {
+    @Test func `P-02 the package needs only modules of the Swift toolchain and of the operating system`() throws {
         #expect(!(try Repository.text("Package.swift").contains(".package(")))
 
         let ours: Set = [

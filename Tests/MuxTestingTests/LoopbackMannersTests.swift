@@ -53,7 +53,7 @@ struct LoopbackMannersTests {
         }
     }
 
-    @Test func `CO-42 a response with Connection, close closes the connection`() async throws {
+    @Test func `CO-42 a close option in a response's Connection field closes the connection`() async throws {
         let handler: LoopbackServer.Handler = { _ in
             LoopbackServer.Response(headers: ["Connection": "close"], body: Data("x".utf8))
         }

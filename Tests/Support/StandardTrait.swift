@@ -67,7 +67,8 @@ extension Trait where Self == StandardTrait {
     ///
     /// - Parameters:
     ///   - work: The main activity of a test.
-    ///   - minutes: The limit of a test whose repetitions the environment sets, such as `MUX_FUZZ` and `MUX_KILLS`.
+    ///   - minutes: The limit of a test whose repetitions the environment sets, for example with `MUX_FUZZ` and
+    ///     `MUX_KILLS`.
     ///   - endsAtRest: Whether resources are counted at the end.
     /// - Returns: The trait.
     package static func standard(

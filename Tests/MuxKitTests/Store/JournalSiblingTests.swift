@@ -74,7 +74,7 @@ struct JournalSiblingTests {
         #expect(try await other.load(name("a")) == sample("a", 1))
     }
 
-    @Test func `DK-10 a longer journal in place of a journal is read from its beginning`() async throws {
+    @Test func `DK-10 a journal replaced by a longer journal is read from its beginning`() async throws {
         let scratch = Scratch()
         let (one, other, third) = (scratch.store(), scratch.store(), scratch.store())
         try await one.save([sample("a", 1)], durability: .relaxed)

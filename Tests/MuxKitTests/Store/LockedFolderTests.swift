@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Another process stops while it holds a folder's lock.
+/// Another process is suspended while it holds a folder's lock.
 @Suite(.standard)
 struct LockedFolderTests {
     private let scratch = Scratch()

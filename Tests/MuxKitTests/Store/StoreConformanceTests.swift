@@ -53,7 +53,7 @@ struct StoreConformanceTests {
     }
 
     @Test(arguments: BrokenStore.Flaw.allCases)
-    func `DK-08 a store with a flaw breaks the rule that forbids it`(flaw: BrokenStore.Flaw) async throws {
+    func `DK-08 a store with a flaw breaks the rule that forbids the flaw`(flaw: BrokenStore.Flaw) async throws {
         let error = await #expect(throws: ConformanceFailure.self) {
             try await MuxStoreConformance.run { BrokenStore(flaw) }
         }

@@ -281,7 +281,7 @@ struct MuxSessionsTests {
         func number() async throws -> Int { try await sessions.run("alice") { .output($0.number) } }
         sessions.set(token(-5), for: "alice")
         for _ in 0..<3 { #expect(try await number() == 100) }
-        // The token is not used after an expiry that passed on the virtual clock.
+        // A token whose expiry passes after it is set is not used.
         sessions.set(token(10), for: "alice")
         world.clock.advance(by: .seconds(11))
         await #expect(throws: FetchFailed.self) { try await number() }
