@@ -5,10 +5,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Folders of stored bodies that are refused.
+/// Folders that a cache refuses for stored bodies.
 @Suite(.standard)
 struct BodyFolderRulesTests {
-    /// A cache whose bodies of more than ten bytes are in files.
+    /// A cache that stores bodies of more than ten bytes in files.
     private func cache(
         _ directory: URL?,
         _ repository: MuxRepository,
@@ -54,7 +54,7 @@ struct BodyFolderRulesTests {
         let file = try #require(try folder.files().first)
         #expect(try Data(contentsOf: file) == body)
 
-        // Bodies are not synchronized, for they can be fetched again.
+        // Bodies are not synchronized, because a body can be fetched again.
         try Data(count: count).write(to: file)
 
         for _ in 0..<2 { #expect(try await cache.send(self.call).body == body) }

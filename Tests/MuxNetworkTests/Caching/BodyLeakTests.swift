@@ -5,12 +5,15 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Files of long bodies: none is left that no response names, all of them count, and callers get the bytes of one response.
+/// Files of long bodies.
+///
+/// No file remains without a response, every file counts against the disk limit, and a caller receives the
+/// bytes of one response.
 @Suite(.standard)
 struct BodyLeakTests {
     private let world = CachingWorld()
 
-    /// Sends a response in pieces, and then loses the connection or not.
+    /// Sends a response in pieces, and then loses the connection if `isCut` is `true`.
     private final class PieceTransport: HTTPTransport {
         struct Answer: Sendable {
             var headers: HTTPHeaders
@@ -36,7 +39,7 @@ struct BodyLeakTests {
         }
     }
 
-    /// Keeps what arrives; refuses the piece of this number.
+    /// Collects the received bytes, and refuses the piece with the number `refused`.
     private final class Collector: HTTPSink {
         struct Refused: Error {}
 
@@ -66,7 +69,7 @@ struct BodyLeakTests {
         }
     }
 
-    /// Options by which bodies of more than ten bytes are in files.
+    /// Options that store bodies of more than ten bytes in files.
     private func options(_ folder: CacheFolder, _ change: (inout CachingTransport.Configuration) -> Void = { _ in })
         -> CachingTransport.Configuration
     {
@@ -81,15 +84,16 @@ struct BodyLeakTests {
 
     private static func isHit(_ reply: HTTPReply) -> Bool { reply.headers.cacheStatuses.last?.isHit ?? false }
 
-    // MARK: - Files that nothing names
+    // MARK: - Files without a response
 
-    /// How a response ends before it is complete.
+    /// The reason why the cache does not store a complete response.
     private enum Ending: CaseIterable {
         case connection, sink, limit
     }
 
     @Test(arguments: Ending.allCases, [true, false])
-    private func `PT-01 a response that is not completed leaves no file`(ending: Ending, isAnnounced: Bool) async throws
+    private func `PT-01 a broken, refused or oversized response leaves no file`(ending: Ending, isAnnounced: Bool)
+        async throws
     {
         let folder = try CacheFolder()
         let length: HTTPHeaders = isAnnounced && ending != .limit ? ["Content-Length": "300"] : [:]
@@ -123,7 +127,7 @@ struct BodyLeakTests {
             self.world.clock.advance(by: .seconds(200))
         }
 
-        // Damaged: the file goes when it is found to be.
+        // A damaged file is removed when the damage is detected.
         _ = try await cache.send(self.world.call())
         for file in try folder.files() { try Data("cut".utf8).write(to: file) }
         _ = try await cache.send(self.world.call())
@@ -183,7 +187,7 @@ struct BodyLeakTests {
         #expect(!Self.isHit(try await cache.send(self.world.call())))
     }
 
-    @Test func `PT-01 a range with fewer bytes than it says is not stored`() async throws {
+    @Test func `PT-01 a range with fewer bytes than announced is not stored`() async throws {
         let folder = try CacheFolder()
         let (cache, server) = self.world.cache(self.options(folder)) { _ in
             HTTPReply(
@@ -197,11 +201,11 @@ struct BodyLeakTests {
         #expect(try folder.files().isEmpty)
     }
 
-    // MARK: - The limit of the disk
+    // MARK: - The disk limit
 
     private func url(_ number: Int) -> HTTPCall { HTTPCall(url: CacheFolder.url("/\(number)")) }
 
-    @Test func `PT-01 the files of the process before count against the limit, the oldest goes first`() async throws {
+    @Test func `PT-01 files of an earlier process count against the limit, the oldest is evicted first`() async throws {
         let folder = try CacheFolder()
         let options = self.options(folder) { $0.diskLimit = 400 }
         let answer: @Sendable (HTTPCall) -> HTTPReply = { _ in
@@ -222,12 +226,12 @@ struct BodyLeakTests {
         let (again, server) = self.world.relaunched().cache(options, answer)
         for number in 4..<6 { _ = try await again.send(self.url(number)) }
         #expect(try folder.size() == 400)
-        // In the order 0, 3, 2, 1.
+        // The order from the oldest to the newest file is 0, 3, 2, 1.
         for number in [1, 2] { #expect(Self.isHit(try await again.send(self.url(number))), "\(number)") }
         #expect(server.calls.count == 2)
     }
 
-    @Test func `PT-01 what is read or replaced often does not count more than once`() async throws {
+    @Test func `PT-01 a file that is read or replaced often counts once against the limit`() async throws {
         let folder = try CacheFolder()
         let options = self.options(folder) { $0.diskLimit = 450 }
         let (cache, server) = self.world.cache(options) { call in
@@ -247,7 +251,7 @@ struct BodyLeakTests {
         #expect(try folder.files().count == 4)
     }
 
-    @Test func `PT-01 a file that is read stays rather than one that is not`() async throws {
+    @Test func `PT-01 the least recently used file is evicted first`() async throws {
         let folder = try CacheFolder()
         let options = self.options(folder) { $0.diskLimit = 300 }
         let (cache, _) = self.world.cache(options) { _ in
@@ -263,7 +267,7 @@ struct BodyLeakTests {
 
     // MARK: - The bytes of one response
 
-    @Test func `PT-01 a stale response is not appended to one that broke off`() async throws {
+    @Test func `PT-01 a stale response is not appended to a response that broke off`() async throws {
         let control: HTTPHeaders = ["Cache-Control": "max-age=10, stale-if-error=1000"]
         let server = PieceTransport([
             .init(headers: control, pieces: ["old version"]),
@@ -279,7 +283,7 @@ struct BodyLeakTests {
         #expect(sink.text == "new " && sink.heads == 1)
     }
 
-    @Test func `PT-01 the head of a completed part has no length of a part`() async throws {
+    @Test func `PT-01 the head of a completed response does not have the length of a part`() async throws {
         let text = "0123456789"
         let (cache, server) = self.world.cache { call in
             let first = call.headers["Range"] == "bytes=0-4" ? 0 : 5
@@ -308,7 +312,7 @@ struct BodyLeakTests {
     ]
 
     @Test(arguments: ranges.keys.sorted())
-    func `PT-01 a stored part answers the ranges within the part alone`(range: String) async throws {
+    func `PT-01 a stored part serves only ranges within the part`(range: String) async throws {
         let text = Data("0123456789".utf8)
         let (cache, server) = self.world.cache { call in
             let asked = call.headers["Range"].map { String($0.dropFirst("bytes=".count)) } ?? ""
@@ -330,7 +334,7 @@ struct BodyLeakTests {
         #expect(server.calls.count == (places.lowerBound >= 5 && places.upperBound <= 8 ? 1 : 2))
     }
 
-    @Test func `PT-01 a range of a decoded body is the server's`() async throws {
+    @Test func `PT-01 a range of a decoded body is fetched from the server`() async throws {
         let (cache, server) = self.world.cache { call in
             let headers = Self.fresh.merging(["ETag": "\"1\"", "Content-Encoding": "gzip"])
             guard call.headers["Range"] == nil else {
@@ -347,7 +351,7 @@ struct BodyLeakTests {
     // MARK: - Freshness
 
     @Test(arguments: ["max-age=10, stale-while-revalidate=1000", "max-age=10"], [nil, "max-stale=1000"])
-    func `PT-01 after a change nothing from before the change is served, however stale may be used`(
+    func `PT-01 after a change no earlier response is served, even if stale responses are accepted`(
         control: String,
         asked: String?
     ) async throws {
@@ -366,7 +370,7 @@ struct BodyLeakTests {
         #expect(reply.body == Data("new".utf8))
     }
 
-    @Test func `PT-01 a response from the future is not fresh after the wall clock went back`() async throws {
+    @Test func `PT-01 a response stored before the wall clock was set back is not fresh`() async throws {
         let folder = try CacheFolder()
         let (cache, _) = self.world.cache(self.options(folder)) { _ in
             HTTPReply(status: 200, headers: ["Cache-Control": "max-age=1000"], body: Data("1".utf8))
@@ -382,7 +386,7 @@ struct BodyLeakTests {
         #expect(server.calls.count == 1)
     }
 
-    @Test func `PT-01 the time-out of one caller is no failure of the others`() async throws {
+    @Test func `PT-01 the time-out of one caller is not a failure of other callers`() async throws {
         let gate = Gate<Void>()
         let (cache, server) = self.world.cache { _ in
             try await gate.pass()
@@ -402,7 +406,7 @@ struct BodyLeakTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `PT-01 requests that demand the server do not share a response`() async throws {
+    @Test func `PT-01 requests with no-cache do not share a response`() async throws {
         let gate = Gate<Void>()
         let (cache, server) = self.world.cache { _ in
             try await gate.pass()

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The system removes the folder of long bodies while the process runs: before every call to the file system.
+/// The system removes the folder of long bodies while the process runs, before each file system call in turn.
 @Suite(.standard)
 struct BodyRemovalTests {
     private static let body = Data((0..<600_000).map { UInt8(truncatingIfNeeded: $0 &* 31 / 7) })
@@ -28,7 +28,7 @@ struct BodyRemovalTests {
         return (cache, server)
     }
 
-    /// What is removed: everything, the folders of sessions, or the files in them.
+    /// The removed items: the root folder, the folders of sessions, or the files in the session folders.
     enum Target: CaseIterable, Sendable {
         case root, folders, files
 

@@ -5,18 +5,18 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Seeded pairs of requests with mutated fields, and what a literal reading of RFC 9111 says of the second one's answer.
+/// Seeded pairs of requests with mutated fields, judged by a literal model of RFC 9111.
 ///
-/// `MUX_FUZZ=667` makes a million of them; `MUX_SEED=7` begins with that seed.
+/// `MUX_FUZZ=667` makes a million pairs. `MUX_SEED=7` begins with the batch of seed 7.
 @Suite(.standard(minutes: 60))
 struct CacheMutationTests {
     private let fuzz = FuzzRun()
 
     init() { self.fuzz.announce() }
 
-    @Test func `HC-04 no mutated answer is used where RFC 9111 forbids it`() async {
+    @Test func `HC-04 no mutated response is used where RFC 9111 forbids the use`() async {
         let (batches, lanes) = (repetitions(12) * self.fuzz.factor, 2)
-        // Whole batches, so that an input is played at the same time whatever the first seed was.
+        // With complete batches, an input runs at the same time regardless of the first seed.
         let first = self.fuzz.seed / UInt64(Self.batchSize)
         let tally = Locked(Tally())
         await withTaskGroup { group in
@@ -33,24 +33,24 @@ struct CacheMutationTests {
         if self.fuzz.factor > 1 { print("HC-04: \(total)") }
         for flaw in total.flaws.prefix(10) { Issue.record("\(flaw)") }
         #expect(total.flaws.isEmpty, "\(total.flaws.count) in all")
-        // A cache that stores nothing, or hardly anything, does not pass.
+        // A cache that stores few responses or no responses fails.
         #expect(total.plainHits * 100 > total.plain * 7, "\(total)")
         #expect(total.freshHits * 100 >= total.fresh * 99, "\(total)")
     }
 
-    /// What was found.
+    /// The flaws and counts of a number of inputs.
     private struct Tally: Sendable, CustomStringConvertible {
         var flaws: [String] = []
         var hits = 0
         var forbidden = 0
-        /// The inputs that are not mutated, and those of them that were fresh hits.
+        /// The inputs without mutations, and the fresh hits of these inputs.
         var plain = 0
         var plainHits = 0
-        /// Those that the model calls fresh, and how many of them were hits.
+        /// The inputs without mutations that the model calls fresh, and the hits of these inputs.
         var fresh = 0
         var freshHits = 0
 
-        /// Compares what the second request got with what the model says.
+        /// Compares the response to the second request with the verdict of the model.
         mutating func note(_ input: MutatedExchange, _ reply: HTTPReply, _ model: LiteralCacheModel, at now: Int) {
             let isHit = reply.headers.cacheStatuses.last?.isHit == true
             let isUsed = reply.headers["X-Answer"] == "1"
@@ -90,12 +90,12 @@ struct CacheMutationTests {
 
     private static let batchSize = 500
 
-    /// Plays inputs against one cache, each with a URL of its own.
+    /// Runs inputs with separate URLs against one cache.
     private static func batch(_ batch: UInt64) async -> Tally {
         let world = CachingWorld()
         let playing = Locked<(input: MutatedExchange, isFirst: Bool)?>(nil)
         let (cache, _) = world.cache { call in
-            // A renewal may come late.
+            // A background revalidation of an earlier input may arrive late.
             guard let (input, isFirst) = playing.withLock(\.self), call.url == input.url else {
                 return HTTPReply(status: 500)
             }
@@ -125,7 +125,7 @@ struct CacheMutationTests {
                 )
                 tally.note(input, reply, model, at: receivedAt + input.wait)
             } catch HTTPError.transport(.closedWithoutResponse, _) where input.server == .unreachable {
-                // The right answer where nothing that is stored may be used.
+                // The correct result if no stored response may be used.
                 tally.plain += input.isMutated ? 0 : 1
             } catch {
                 tally.flaws.append("threw \(error): \(input)")
@@ -135,7 +135,7 @@ struct CacheMutationTests {
     }
 }
 
-/// A request, its answer, and another request: those of a seed.
+/// The input of a seed: a request, the response, and a second request.
 private struct MutatedExchange: CustomStringConvertible {
     typealias Field = LiteralCacheModel.Field
 
@@ -145,7 +145,7 @@ private struct MutatedExchange: CustomStringConvertible {
 
     let seed: UInt64
     let isMutated: Bool
-    /// Seconds from the first request to its answer, and from that to the second request.
+    /// Seconds from the first request to the response, and from the response to the second request.
     let delay: Int
     let wait: Int
     let asked: [Field]
@@ -154,11 +154,11 @@ private struct MutatedExchange: CustomStringConvertible {
     let body: String
     let method: String
     let request: [Field]
-    /// What the server does at the second request; `notAsked` if it answers.
+    /// The state of the server at the second request; `notAsked` for a server that responds.
     let server: LiteralCacheModel.Server
     private let confirms: Bool
 
-    /// The input of a seed, whose first request is at `now`, in seconds since 1970.
+    /// Creates the input of a seed, with the first request at `now`, in seconds since 1970.
     init(seed: UInt64, at now: Int) {
         var draw = FieldDraw(seed: seed, at: now)
         self.seed = seed
@@ -197,13 +197,13 @@ private struct MutatedExchange: CustomStringConvertible {
         return headers
     }
 
-    /// The answer to the first request.
+    /// The response to the first request.
     var first: HTTPReply {
         let marker = [Field(name: "x-answer", value: "1")]
         return HTTPReply(status: self.status, headers: Self.headers(self.answer + marker), body: Data(self.body.utf8))
     }
 
-    /// The answer to another request, if the server is asked.
+    /// The response to a later request that reaches the server.
     func second(to call: HTTPCall) throws -> HTTPReply {
         let marker: HTTPHeaders = ["X-Answer": "2"]
         let isConditional = call.headers["If-None-Match"] != nil || call.headers["If-Modified-Since"] != nil
@@ -215,7 +215,9 @@ private struct MutatedExchange: CustomStringConvertible {
         }
     }
 
-    /// Why this is not the first answer, or that part of it which it says it is: RFC 9111, sections 3.3 and 4.3.2.
+    /// The difference of `reply` from the first response, or from the announced part of the first response.
+    ///
+    /// RFC 9111, sections 3.3 and 4.3.2.
     func flaw(of reply: HTTPReply) -> String? {
         let body = String(decoding: reply.body, as: UTF8.self)
         switch reply.status {
@@ -244,10 +246,10 @@ private struct MutatedExchange: CustomStringConvertible {
     }
 }
 
-/// Draws fields from plausible values, and mutates them.
+/// Draws fields from plausible values, and mutates the values.
 private struct FieldDraw {
     typealias Field = LiteralCacheModel.Field
-    /// One of so many messages has the field, with one of these values.
+    /// One of `rarity` messages has the field, with one of `values`.
     typealias Choice = (rarity: Int, values: [String])
 
     private var mutator: Mutator
@@ -264,7 +266,7 @@ private struct FieldDraw {
     mutating func one<T>(of values: [T]) -> T { values[self.index(values.count)] }
     mutating func chance(_ rarity: Int) -> Bool { self.index(rarity) == 0 }
 
-    /// Fields of messages; directives and lists may have several members, and two lines.
+    /// Fields of a message, with several members or two lines of `Cache-Control` and `Vary` in some messages.
     mutating func fields(_ choices: KeyValuePairs<String, Choice>) -> [Field] {
         var fields: [Field] = []
         for (name, choice) in choices where self.chance(choice.rarity) {
@@ -281,7 +283,7 @@ private struct FieldDraw {
         return fields
     }
 
-    /// The fields of an answer.
+    /// The fields of a response.
     mutating func answer() -> [Field] {
         var fields = self.fields(Self.answers)
         if !self.chance(6) { fields += self.fields(["cache-control": (1, Self.directives)]) }
@@ -296,7 +298,7 @@ private struct FieldDraw {
         return fields
     }
 
-    /// A date some seconds from the first request, in one of the three forms.
+    /// A date with an offset in seconds from the first request, in one of the three formats.
     private mutating func date(_ offsets: [Int]) -> String {
         var seconds = time_t(self.now + self.one(of: offsets))
         var parts = tm()
@@ -310,7 +312,7 @@ private struct FieldDraw {
         return String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    /// Some of the fields with other bytes, of which no more than one is obs-text (RFC 9110, section 5.5).
+    /// Mutates values of some fields, with at most one byte of obs-text per value (RFC 9110, section 5.5).
     mutating func mutated(_ fields: [Field]) -> [Field] {
         guard self.isMutated else { return fields }
         return fields.map { field in

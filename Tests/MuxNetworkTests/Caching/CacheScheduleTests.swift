@@ -8,7 +8,7 @@ import Testing
 /// Requests, changes, sign-outs and cancellations in many orders.
 @Suite(.standard)
 struct CacheScheduleTests {
-    @Test func `HC-05 no order of requests, changes and sign-outs shows what is over`() async throws {
+    @Test func `HC-05 no order of requests, changes and sign-outs returns an outdated response`() async throws {
         try await SeededExecutor.explore(250) { try await CacheScenario($0).play() }
     }
 
@@ -21,7 +21,7 @@ struct CacheScheduleTests {
 private struct CacheScenario: Sendable {
     struct Server: Sendable {
         var versions = [0, 0]
-        /// The versions whose change is over.
+        /// The latest version of each resource whose change has returned.
         var known = [0, 0]
         var user = 0
         var exchanges = 0
@@ -97,7 +97,7 @@ private struct CacheScenario: Sendable {
             let place = self.schedule.draw(0..<2)
             let result = try await withThrowingTaskGroup(of: (Int, Int, HTTPReply)?.self) { group in
                 group.addTask {
-                    // A call belongs to the session of its start, and so do its credentials.
+                    // A call and its credentials belong to the session in which the call starts.
                     let (user, version) = self.server.withLock { ($0.user, $0.known[place]) }
                     let reply = try await self.cache.send(self.call("GET", place, user: user))
                     return (user, version, reply)
@@ -111,7 +111,7 @@ private struct CacheScenario: Sendable {
             guard let (user, version, reply) = result else { continue }
             let words = String(decoding: reply.body, as: UTF8.self).split(separator: " ").compactMap { Int($0) }
             guard words.count == 2 else { throw Violation(text: "no answer: \(reply)") }
-            // A renewal that is under way while the answer is used is the only reason for an older version.
+            // An older version is permitted only in a stale response during a background revalidation.
             let mayBeOlder = reply.headers.cacheStatuses.last?.timeToLive.map { $0 < .zero } ?? false
             if user >= 0, words[0] >= 0, words[0] != user {
                 throw Violation(text: "user \(user) got what is of user \(words[0])")
@@ -126,26 +126,26 @@ private struct CacheScenario: Sendable {
             let place = self.schedule.draw(0..<2)
             let user = self.server.withLock { $0.user }
             _ = try? await self.cache.send(self.call("PUT", place, user: user))
-            // From now on everybody has to see the change.
+            // From now on every reader must see the change.
             self.server.withLock { $0.known[place] = $0.versions[place] }
         }
     }
 
     private func signOut() async {
         for _ in 0..<self.schedule.draw(0..<6) { await self.schedule.pause() }
-        // While the session ends, nobody has credentials.
+        // While the session ends, no user has credentials.
         self.server.withLock { $0.user = -1 }
         await self.repository.clearAll()
         self.server.withLock { $0.user = 1 }
     }
 }
 
-/// A server whose resource changes all the time, and whose responses may be stored, or not, or be errors.
+/// A server whose resource changes constantly, with responses that are storable, not storable, or errors.
 private struct ReloadScenario: Sendable {
     struct Server: Sendable {
         var version = 0
         var second = 0
-        /// The latest version that a caller has got.
+        /// The latest version that a caller has received.
         var seen = 0
     }
 

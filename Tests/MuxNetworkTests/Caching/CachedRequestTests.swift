@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Multiplexers of a client: what servers say decides what is kept, and for how long.
+/// Multiplexers of a client: the fields of a response decide on storing and on the lifetime of a value.
 @Suite(.standard)
 struct CachedRequestTests {
     private let world = CachingWorld()
@@ -23,7 +23,7 @@ struct CachedRequestTests {
 
     // MARK: - N01
 
-    @Test func `N01 the server says how long a value is fresh`() async throws {
+    @Test func `N01 max-age and Age determine the lifetime of a value`() async throws {
         self.say("max-age=10", ["Age": "4"])
         let number = self.number()
 
@@ -36,7 +36,9 @@ struct CachedRequestTests {
         #expect(self.server.calls.count == 2)
     }
 
-    @Test func `HC-03 where the server says nothing but has a tag, it is asked`() async throws {
+    @Test func `HC-03 a response with an entity tag and without a lifetime is revalidated at each request`()
+        async throws
+    {
         self.say(nil)
         let number = self.number(MuxPolicy(timeToLive: .seconds(3)))
 
@@ -46,7 +48,7 @@ struct CachedRequestTests {
         #expect(self.server.calls.last?.headers["If-None-Match"] != nil)
     }
 
-    @Test func `HC-03 whether it is asked is a setting`() async throws {
+    @Test func `HC-03 a setting turns off the revalidation of a response without a lifetime`() async throws {
         self.say(nil)
         let client = self.world.client(self.server.transport) { $0.validatesWithoutLifetime = false }
         let number = client.multiplexer(
@@ -59,7 +61,7 @@ struct CachedRequestTests {
         #expect(number.cachedEntry?.timeToLive == .seconds(3))
     }
 
-    @Test func `HC-03 a guess has a limit of its own`() async throws {
+    @Test func `HC-03 a heuristic lifetime has its own limit`() async throws {
         self.say(nil, ["Last-Modified": "Sun, 06 Nov 1994 08:49:27 GMT"])
         self.server.state.withLock { $0.answersConditions = false }
         let number = self.number(MuxPolicy(timeToLive: .zero))
@@ -71,7 +73,7 @@ struct CachedRequestTests {
         #expect(number.cachedEntry?.timeToLive == .seconds(86_400), "no longer than the configuration says")
     }
 
-    @Test func `N01 what must not be stored is not`() async throws {
+    @Test func `N01 a response with no-store is not stored`() async throws {
         self.say("no-store")
         let number = self.number()
 
@@ -83,7 +85,7 @@ struct CachedRequestTests {
         #expect(self.server.conditions == [nil, nil])
     }
 
-    @Test func `N01 what must be revalidated is never served stale and anything else is`() async throws {
+    @Test func `N01 a value is served stale after a failure unless the response requires revalidation`() async throws {
         for (header, isServed) in [("max-age=1", true), ("max-age=1, must-revalidate", false), ("no-cache", false)] {
             let server = NumberServer()
             server.state.withLock { $0.headers["Cache-Control"] = header }
@@ -101,7 +103,7 @@ struct CachedRequestTests {
         }
     }
 
-    @Test func `N01 a stale value is served as long as the server grants`() async throws {
+    @Test func `N01 a stale value is served for the time that the server permits`() async throws {
         self.say("max-age=10, stale-while-revalidate=5, stale-if-error=20")
         let number = self.number(MuxPolicy(staleIfError: .zero, errorBackoff: .zero))
         _ = try await number.request()
@@ -115,7 +117,7 @@ struct CachedRequestTests {
 
     // MARK: - N02
 
-    @Test func `N02 a 304 renews without decoding and keeps the value`() async throws {
+    @Test func `N02 a 304 renews the lifetime and keeps the value without decoding`() async throws {
         let decoded = Locked(0)
         let request = GetNumber { decoded.withLock { $0 += 1 } }
         let number = self.world.client(self.server.transport)
@@ -141,7 +143,7 @@ struct CachedRequestTests {
         #expect(self.server.conditions == [nil, "\"1\""])
     }
 
-    @Test func `N02 what a 304 does not say stays as it was`() async throws {
+    @Test func `N02 fields that a 304 omits keep their previous values`() async throws {
         self.say("max-age=10, stale-if-error=0")
         let number = self.number(MuxPolicy(timeToLive: .seconds(99)))
         _ = try await number.request()
@@ -155,7 +157,7 @@ struct CachedRequestTests {
         await #expect(throws: HTTPError.self) { try await number.request() }
     }
 
-    @Test func `N02 what a 304 says replaces what was said`() async throws {
+    @Test func `N02 fields of a 304 replace the previous values`() async throws {
         let number = self.number()
         _ = try await number.request()
         self.say("max-age=100, must-revalidate")
@@ -167,7 +169,7 @@ struct CachedRequestTests {
         #expect(number.cachedValue == nil)
     }
 
-    @Test func `N02 a 304 for another version is not believed`() async throws {
+    @Test func `N02 a 304 with another entity tag is rejected`() async throws {
         let number = self.number()
         _ = try await number.request()
         self.server.state.withLock { state in
@@ -179,7 +181,9 @@ struct CachedRequestTests {
     }
 
     @Test(arguments: ["no-cache", "max-age=10, must-revalidate"])
-    func `N02 a 304 with Expires alone does not lift what was said before`(control: String) async throws {
+    func `N02 a 304 with only Expires does not cancel the previous no-cache or must-revalidate`(control: String)
+        async throws
+    {
         self.say(control)
         let number = self.number()
         _ = try await number.request()
@@ -193,7 +197,7 @@ struct CachedRequestTests {
         await #expect(throws: HTTPError.self) { try await number.request() }
     }
 
-    @Test func `N02 a 304 for another change is not believed`() async throws {
+    @Test func `N02 a 304 with another Last-Modified is rejected`() async throws {
         let changes = Locked(["Sun, 06 Nov 1994 08:00:00 GMT", "Sun, 06 Nov 1994 07:00:00 GMT"])
         let conditions = Locked<[String?]>([])
         let transport = ClosureTransport { call in
@@ -220,13 +224,13 @@ struct CachedRequestTests {
         #expect(conditions.withLock { $0 } == [nil, "Sun, 06 Nov 1994 08:00:00 GMT", nil])
     }
 
-    @Test func `N02 a 304 that nobody asked for is an error`() async throws {
+    @Test func `N02 a 304 to an unconditional request is an error`() async throws {
         self.server.state.withLock { $0.instead = HTTPReply(status: 304) }
 
         await #expect { try await self.number().request() } throws: { ($0 as? HTTPError)?.status == .notModified }
     }
 
-    @Test func `N02 the last change is asked about where there is no tag`() async throws {
+    @Test func `N02 Last-Modified is the validator of a response without an entity tag`() async throws {
         let asked = Locked<[String?]>([])
         let transport = ClosureTransport { call in
             asked.withLock { $0.append(call.headers["If-Modified-Since"]) }
@@ -245,7 +249,7 @@ struct CachedRequestTests {
         #expect(asked.withLock { $0 } == [nil, time, time])
     }
 
-    @Test func `N02 the tag is on disk and asked about after a relaunch`() async throws {
+    @Test func `N02 the entity tag is stored on disk and sent after a relaunch`() async throws {
         let number = self.number()
         _ = try await number.request()
         await number.save()
@@ -274,7 +278,7 @@ struct CachedRequestTests {
             #expect(call.headers["If-None-Match"] == nil)
             return HTTPReply(status: 200, headers: ["ETag": "\"1\""], body: Data("{\"version\":1}".utf8))
         }
-        // What a former version of the app left on disk has a tag.
+        // The entry on disk of an earlier version of the app has an entity tag.
         let world = self.world.relaunched()
         let number = world.client(transport).multiplexer(cacheKey: "Number", repository: world.repository, Search())
 
@@ -283,7 +287,7 @@ struct CachedRequestTests {
         #expect(transport.calls.count == 2, "and is not kept by itself")
     }
 
-    @Test func `N02 over a real socket a 304 has no body and renews`() async throws {
+    @Test func `N02 a 304 over a real socket has no body and renews the value`() async throws {
         let conditions = Locked<[String?]>([])
         let server = LoopbackServer { request in
             conditions.withLock { $0.append(request.header("If-None-Match")) }
@@ -312,7 +316,7 @@ struct CachedRequestTests {
 
     // MARK: - Keys
 
-    @Test func `N01 each key of a map has its own time and tag`() async throws {
+    @Test func `N01 each key of a map has its own lifetime and entity tag`() async throws {
         let map = self.world.client(self.server.transport)
             .multiplexerMap(cacheKey: "Numbers", repository: self.world.repository) { id in GetNumber(id: id) }
         self.server.state.withLock { $0.versions["/numbers/b"] = 5 }

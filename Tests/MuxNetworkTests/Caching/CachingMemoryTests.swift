@@ -6,12 +6,11 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a long answer needs of memory on its way through the cache, in a process of its own.
+/// The memory use of a long response on the way through the cache, measured in a separate process.
 @Suite(.standard)
 struct CachingMemoryTests {
-    /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
-    @Test(.ownThreads) func `HC-06 a long body goes into the cache and out of it through less than 16 megabytes`() async
-    {
+    /// The body has 64 MB, or 1 GB with `MUX_FUZZ=16` or more.
+    @Test(.ownThreads) func `HC-06 storing and reading a long body each use less than 16 megabytes of memory`() async {
         await #expect(processExitsWith: .success) {
             let size = FuzzRun().factor >= 16 ? 1 << 30 : 64 << 20
             let folder = try CacheFolder()
@@ -24,7 +23,7 @@ struct CachingMemoryTests {
                 options: options,
                 repository: MuxRepository(store: MemoryStore())
             )
-            // What is needed once is not counted.
+            // Memory that is allocated once is not counted.
             _ = try await cache.stream(HTTPCall(url: CacheFolder.url("/1000000")), into: CountingSink())
             let before = ProcessMemory.resident
             for isHit in [false, true] {
@@ -38,7 +37,7 @@ struct CachingMemoryTests {
         }
     }
 
-    /// A server in memory whose answers are as long as their paths say.
+    /// A server in memory that takes the length of a response from the path of the request.
     private static let longAnswers = ExchangeTransport { call, sink in
         let length = Int(call.url.lastPathComponent) ?? 0
         let headers: HTTPHeaders = [.cacheControl: "max-age=60", .contentLength: String(length)]
@@ -52,7 +51,7 @@ struct CachingMemoryTests {
         return [:]
     }
 
-    /// Counts the bytes, and looks at the memory at every fourth megabyte.
+    /// Counts bytes, and samples the resident memory every four megabytes.
     private final class CountingSink: HTTPSink {
         private let state = Locked((count: 0, most: Int64(0)))
 

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What must not be stored, reused or lost.
+/// Responses that must not be stored, reused or lost.
 @Suite(.standard)
 struct CachingTransportEdgeTests {
     private let world = CachingWorld()
@@ -22,7 +22,7 @@ struct CachingTransportEdgeTests {
         return options
     }
 
-    @Test func `HC-05 one who waited through a sign-out stores nothing`() async throws {
+    @Test func `HC-05 a caller that waited during a sign-out stores no response`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, server) = self.world.cache { _ in try await gate.pass() }
         let alice = self.world.call("GET", ["Authorization": "alice"])
@@ -41,7 +41,7 @@ struct CachingTransportEdgeTests {
     }
 
     @Test(arguments: [401, 407, 412, 416])
-    func `HC-04 an answer about the request is not stored`(status: Int) async throws {
+    func `HC-04 a response about the request rather than the resource is not stored`(status: Int) async throws {
         let (cache, server) = self.world.cache { call in
             guard call.headers["Range"] == nil, call.headers["Authorization"] != "old" else {
                 return Self.reply("", ["Cache-Control": "max-age=60"], status: status)
@@ -56,7 +56,7 @@ struct CachingTransportEdgeTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-04 what depends on credentials is not written to disk`() async throws {
+    @Test func `HC-04 a response that varies on credentials is not written to disk`() async throws {
         let folder = try CacheFolder()
         let (cache, _) = self.world.cache(self.persistent(folder)) { _ in
             Self.reply("short", ["Cache-Control": "max-age=100", "Vary": "Authorization"])
@@ -87,7 +87,7 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).body == Data("2".utf8))
     }
 
-    @Test func `HC-04 an answer that may not be stored any more is forgotten`() async throws {
+    @Test func `HC-04 a 304 with no-store removes the stored response`() async throws {
         let (cache, server) = self.world.cache { call in
             guard call.headers["If-None-Match"] == nil else {
                 return HTTPReply(status: 304, headers: ["Cache-Control": "no-store"])
@@ -102,7 +102,7 @@ struct CachingTransportEdgeTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `HC-04 a request that forbids storing neither uses nor changes what is stored`() async throws {
+    @Test func `HC-04 a request with no-store neither uses nor changes the stored response`() async throws {
         let (cache, server) = self.world.cache { _ in
             Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""])
         }
@@ -112,7 +112,7 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
-    @Test func `HC-04 a GET with a body is for the server alone`() async throws {
+    @Test func `HC-04 a GET with a body bypasses the cache`() async throws {
         let (cache, _) = self.world.cache { call in
             Self.reply(
                 call.body?.data.map { String(decoding: $0, as: UTF8.self) } ?? "",
@@ -125,7 +125,7 @@ struct CachingTransportEdgeTests {
         }
     }
 
-    @Test func `HC-04 a part in a file is not completed but fetched whole`() async throws {
+    @Test func `HC-04 a part in a file is not completed, the complete response is fetched`() async throws {
         let folder = try CacheFolder()
         let all = Data(String(repeating: "0123456789", count: 10).utf8)
         let (cache, _) = self.world.cache(self.persistent(folder)) { call in
@@ -141,7 +141,7 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).body == all)
     }
 
-    @Test func `HC-04 parts are put together within the limit of memory`() async throws {
+    @Test func `HC-04 parts are combined only within the memory limit`() async throws {
         var options = CachingTransport.Configuration()
         options.memoryBodyLimit = 25
         let (cache, _) = self.world.cache(options) { call in
@@ -163,7 +163,7 @@ struct CachingTransportEdgeTests {
         #expect(both.body == Data(repeating: 20, count: 10))
     }
 
-    @Test func `HC-04 a transport that hands no head on gets its answer through`() async throws {
+    @Test func `HC-04 the response of a transport that passes no head on reaches the caller`() async throws {
         struct Headless: HTTPTransport {
             func send(_ call: HTTPCall) async throws -> HTTPReply { HTTPReply(status: 200) }
             func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply { HTTPReply(status: 204) }
@@ -172,7 +172,7 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).status == 204)
     }
 
-    @Test func `HC-04 an error of another transport counts as a lost connection`() async throws {
+    @Test func `HC-04 an error of a custom transport counts as a lost connection`() async throws {
         let fails = Locked(false)
         let (cache, _) = self.world.cache { _ in
             if fails.withLock({ $0 }) { throw URLError(.notConnectedToInternet) }
@@ -186,7 +186,7 @@ struct CachingTransportEdgeTests {
         #expect(stale.headers.cacheStatuses.last?.forward == .stale)
     }
 
-    @Test func `HC-04 what must be validated is answered with 504 where the server cannot be reached`() async throws {
+    @Test func `HC-04 a response with must-revalidate becomes a 504 if the server cannot be reached`() async throws {
         let fails = Locked(false)
         let (cache, _) = self.world.cache { _ in
             if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
@@ -198,7 +198,7 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).status == 504)
     }
 
-    @Test func `HC-04 a failing HEAD spoils nothing`() async throws {
+    @Test func `HC-04 a failing HEAD does not change the stored response`() async throws {
         let (cache, _) = self.world.cache { call in
             call.method == "HEAD" ? HTTPReply(status: 503) : Self.reply("1", ["Cache-Control": "max-age=10"])
         }
@@ -208,7 +208,7 @@ struct CachingTransportEdgeTests {
     }
 
     @Test(arguments: [#"{"answers":[]}"#, "[]", "[{}]"])
-    func `HC-04 a record that is none is a miss`(text: String) async throws {
+    func `HC-04 an invalid record is a miss`(text: String) async throws {
         let folder = try CacheFolder()
         await self.world.store.save(
             [

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// When a stored answer is used, and for whom.
+/// The conditions and sessions in which a stored response is used.
 @Suite(.standard)
 struct CachingTransportReuseTests {
     private let world: CachingWorld
@@ -18,7 +18,7 @@ struct CachingTransportReuseTests {
         HTTPReply(status: status, headers: headers, body: Data(text.utf8))
     }
 
-    /// A cache whose bodies of more than ten bytes are in files.
+    /// A cache that stores bodies of more than ten bytes in files.
     private func persistent(
         _ folder: CacheFolder,
         on fileSystem: any FileSystem = POSIXFileSystem(),
@@ -40,7 +40,7 @@ struct CachingTransportReuseTests {
 
     // MARK: - Sign-out
 
-    /// Whoever is signed in.
+    /// An authenticator whose token is the current user's name.
     private struct Account: HTTPAuthenticator {
         let name: Locked<String>
         var sessionRepository: MuxRepository?
@@ -53,7 +53,7 @@ struct CachingTransportReuseTests {
         }
     }
 
-    @Test func `HC-05 a call that is tried again after a sign-out is none of the next session`() async throws {
+    @Test func `HC-05 a call that is retried after a sign-out does not belong to the next session`() async throws {
         let first = Gate<HTTPReply>()
         let attempts = Locked(0)
         let (cache, server) = self.world.cache { call in
@@ -80,7 +80,7 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `HC-05 a call of a former session gets nothing of the next one`() async throws {
+    @Test func `HC-05 a call of a former session gets no response of the next session`() async throws {
         let (cache, server) = self.world.cache { _ in Self.reply(#"{"version":1}"#, ["Cache-Control": "max-age=60"]) }
         let gate = Gate<Void>()
         let slow = ClosureTransport { call in
@@ -100,7 +100,7 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-05 files of a session that nobody saw end go with the first exchange`() async throws {
+    @Test func `HC-05 the first exchange removes files of a session that ended without the cache`() async throws {
         let folder = try CacheFolder()
         do {
             let (cache, _) = self.persistent(folder) { _ in
@@ -116,7 +116,7 @@ struct CachingTransportReuseTests {
         #expect(try folder.files().isEmpty)
     }
 
-    @Test func `HC-05 what is removed is asked for again`() async throws {
+    @Test func `HC-05 a removed response is requested again`() async throws {
         let folder = try CacheFolder()
         let (cache, server) = self.persistent(folder) { _ in
             Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=60"])
@@ -149,10 +149,10 @@ struct CachingTransportReuseTests {
         #expect(try folder.files().count == 1)
     }
 
-    // MARK: - What may be used
+    // MARK: - Reuse
 
     @Test(arguments: ["no-cache", "max-age=0, must-revalidate"])
-    func `HC-04 those who wait for an answer that needs consent each ask for it`(control: String) async throws {
+    func `HC-04 each waiter for a response that requires validation sends a request`(control: String) async throws {
         let gate = Gate<Void>()
         let (cache, server) = self.world.cache { call in
             let headers: HTTPHeaders = ["Cache-Control": control, "ETag": "\"1\""]
@@ -169,7 +169,7 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `HC-04 an answer to HEAD lengthens the life of what is stored`() async throws {
+    @Test func `HC-04 a response to HEAD extends the lifetime of the stored response`() async throws {
         let (cache, server) = self.world.cache { call in
             call.method == "HEAD"
                 ? HTTPReply(status: 200, headers: ["Cache-Control": "max-age=1000", "Content-Length": "1"])
@@ -182,7 +182,7 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-04 an answer of another URL is not stored for this one`() async throws {
+    @Test func `HC-04 a response from another URL is not stored for the requested URL`() async throws {
         let (cache, server) = self.world.cache { _ in
             var reply = Self.reply("moved", ["Cache-Control": "max-age=1000"])
             reply.url = CacheFolder.url("/elsewhere")
@@ -193,14 +193,14 @@ struct CachingTransportReuseTests {
     }
 
     @Test(arguments: [("", "W/"), ("W/", "W/"), ("\"1\"", "W/"), ("\"1\"", "\"2\"")])
-    func `HC-04 a tag that is none, or another one, has no match`(own: String, asked: String) async throws {
+    func `HC-04 an invalid or different entity tag does not match`(own: String, asked: String) async throws {
         let (cache, _) = self.world.cache { _ in Self.reply("1", ["Cache-Control": "max-age=60", "ETag": own]) }
         _ = try await cache.send(self.world.call())
         let again = try await cache.send(self.world.call("GET", ["If-None-Match": asked]))
         #expect(again.status == 200 && again.body == Data("1".utf8))
     }
 
-    @Test func `HC-04 a validation without a date counts from its arrival`() async throws {
+    @Test func `HC-04 after a 304 without Date the lifetime begins with the arrival of the 304`() async throws {
         let (cache, server) = self.world.cache { call in
             guard call.headers["If-None-Match"] == nil else {
                 return HTTPReply(status: 304, headers: ["Cache-Control": "max-age=10", "ETag": "\"1\""])
@@ -215,7 +215,7 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-04 a value that is fetched although it is fresh is the server's`() async throws {
+    @Test func `HC-04 a reload of a fresh value fetches the value from the server`() async throws {
         let server = NumberServer()
         let number = self.world.client(CachingTransport(server.transport, repository: self.world.repository))
             .multiplexer(cacheKey: nil, repository: self.world.repository, GetNumber())
@@ -228,7 +228,9 @@ struct CachingTransportReuseTests {
     }
 
     @Test(arguments: [("max-stale=50", true), ("max-stale=40", false)])
-    func `HC-04 an answer that arrives stale is as stale as its age says`(control: String, isUsed: Bool) async throws {
+    func `HC-04 the Age field determines the staleness of a response that arrives stale`(control: String, isUsed: Bool)
+        async throws
+    {
         let (cache, _) = self.world.cache { _ in
             Self.reply("1", ["Cache-Control": "max-age=10", "Age": "55", "ETag": "\"1\""])
         }
@@ -244,7 +246,9 @@ struct CachingTransportReuseTests {
             ["Cache-Control": "max-age=60", "Vary": "a b"],
         ] as [HTTPHeaders]
     )
-    func `HC-04 a lost quotation mark hides nothing`(headers: HTTPHeaders) async throws {
+    func `HC-04 a syntax error in Cache-Control or Vary does not make a response reusable`(headers: HTTPHeaders)
+        async throws
+    {
         let (cache, server) = self.world.cache { _ in Self.reply("1", headers) }
         for _ in 0..<2 { _ = try await cache.send(self.world.call()) }
         #expect(server.calls.count == 2)
@@ -252,7 +256,7 @@ struct CachingTransportReuseTests {
 
     // MARK: - Parts
 
-    @Test func `HC-04 a part whose rest is long does not keep the whole from being stored`() async throws {
+    @Test func `HC-04 a stored part with a long rest does not prevent storing the complete response`() async throws {
         let folder = try CacheFolder()
         let all = Data(String(repeating: "0123456789", count: 10).utf8)
         let (cache, server) = self.persistent(folder) { call in
@@ -277,7 +281,7 @@ struct CachingTransportReuseTests {
 
     // MARK: - Limits and failures
 
-    @Test func `HC-06 what is asked for stays, and what is not goes`() async throws {
+    @Test func `HC-06 a frequently requested response stays, and other responses are evicted`() async throws {
         var options = CachingTransport.Configuration()
         options.memoryLimit = 20_000
         let (cache, server) = self.world.cache(options) { _ in
@@ -292,7 +296,7 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count { $0.url == often.url } == 1)
     }
 
-    @Test func `HC-04 an answer that cannot be read is asked for again`() async throws {
+    @Test func `HC-04 a stored response that cannot be read is requested again`() async throws {
         let folder = try CacheFolder()
         let (fails, reads) = (Locked(false), Locked(0))
         let files = RecordingFileSystem { _, call in
@@ -308,7 +312,7 @@ struct CachingTransportReuseTests {
         }
         _ = try await cache.send(self.world.call())
         fails.withLock { $0 = true }
-        // The first piece is read before the head is passed on, the second one after it.
+        // The cache reads the first piece before the head is passed on, and the second piece afterwards.
         await #expect(throws: HTTPError.truncated(expected: 600_000, received: 262_144)) {
             try await cache.send(self.world.call())
         }
@@ -325,7 +329,7 @@ struct CachingTransportReuseTests {
         #"{"isKept":true,"age":\#(age),"mustRevalidate":false,"timeToLive":[1000,0],"overdue":[0,0]}"#
     }
 
-    /// A record as it was written, and with one member in the place of another.
+    /// A record as written, and records with a changed member.
     @Test(arguments: [
         ("", ""), ("status", "2000"), ("status", "\"200\""), ("count", "-1"), ("file", "\"../x\""),
         ("selecting", "[[]]"), ("part", #"{"first":-1}"#), ("part", #"{"first":9223372036854775807}"#),

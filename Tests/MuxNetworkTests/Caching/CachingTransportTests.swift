@@ -36,7 +36,7 @@ struct CachingTransportTests {
         await settled(cache)
     }
 
-    @Test func `HC-05 when the first one leaves, the next one asks`() async throws {
+    @Test func `HC-05 after the first caller is cancelled, the next waiter sends a request`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, server) = self.world.cache { _ in try await gate.pass() }
         let first = Task { try await cache.send(self.world.call()) }
@@ -54,7 +54,7 @@ struct CachingTransportTests {
         await settled(cache)
     }
 
-    @Test func `HC-05 one who waits leaves at once, and the others notice nothing`() async throws {
+    @Test func `HC-05 a cancelled waiter leaves at once without an effect on other callers`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, _) = self.world.cache { _ in try await gate.pass() }
         let first = Task { try await cache.send(self.world.call()) }
@@ -79,14 +79,14 @@ struct CachingTransportTests {
         #expect(server.calls.count == 1)
     }
 
-    @Test func `HC-05 an answer that may not be stored is not shared`() async throws {
+    @Test func `HC-05 a response that may not be stored is not shared`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, server) = self.world.cache { _ in try await gate.pass() }
         let calls = (0..<5).map { _ in Task { try await cache.send(self.world.call()) } }
         await gate.waitForCall(1)
         await self.waitForWaiters(4, cache)
         gate.open(returning: Self.reply("mine", ["Cache-Control": "no-store"]))
-        // The others ask for themselves, all at once.
+        // The other callers send their own requests, all at once.
         await gate.waitForCall(5)
         for number in 2...5 { gate.open(number, returning: Self.reply("yours", ["Cache-Control": "no-store"])) }
         for call in calls { #expect(try await call.value.headers.cacheStatuses.last?.isStored == false) }
@@ -95,7 +95,7 @@ struct CachingTransportTests {
 
     // MARK: - Fences
 
-    @Test func `HC-05 an answer from before a change is not stored`() async throws {
+    @Test func `HC-05 a response to a request sent before a change is not stored`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, server) = self.world.cache { call in
             call.method == "GET" ? try await gate.pass() : HTTPReply(status: 204)
@@ -112,7 +112,7 @@ struct CachingTransportTests {
         #expect(server.calls.map(\.method) == ["GET", "PUT", "GET"])
     }
 
-    @Test func `HC-05 a change makes what is stored stale, also if it has no answer`() async throws {
+    @Test func `HC-05 a change makes the stored response stale, even if the change gets no response`() async throws {
         let fails = Locked(false)
         let (cache, server) = self.world.cache { call in
             if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutResponse(FetchLost())) }
@@ -127,7 +127,7 @@ struct CachingTransportTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `HC-05 a sign-out leaves no answer behind`() async throws {
+    @Test func `HC-05 a sign-out leaves no response behind`() async throws {
         let gate = Gate<HTTPReply>()
         let folder = try CacheFolder()
         var options = CachingTransport.Configuration()
@@ -157,7 +157,7 @@ struct CachingTransportTests {
 
     // MARK: - Limits
 
-    @Test func `HC-06 answers in memory are bounded by bytes`() async throws {
+    @Test func `HC-06 responses in memory have a limit in bytes`() async throws {
         var options = CachingTransport.Configuration()
         options.memoryLimit = 100_000
         let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 10_000)) }
@@ -168,7 +168,7 @@ struct CachingTransportTests {
         #expect(hits < 10)
     }
 
-    @Test func `HC-06 long bodies are kept in files, which are bounded by bytes`() async throws {
+    @Test func `HC-06 long bodies are stored in files, which have a limit in bytes`() async throws {
         let folder = try CacheFolder()
         var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
@@ -189,7 +189,7 @@ struct CachingTransportTests {
         #expect(server.calls.count == 10)
     }
 
-    @Test func `HC-06 a body whose file is gone or cut is fetched once more`() async throws {
+    @Test func `HC-06 a body with a missing or truncated file is fetched again`() async throws {
         let folder = try CacheFolder()
         var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
@@ -205,7 +205,7 @@ struct CachingTransportTests {
         #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
-    @Test func `HC-06 a body beyond the limit is passed on and not kept`() async throws {
+    @Test func `HC-06 a body beyond the limit is passed on and not stored`() async throws {
         var options = CachingTransport.Configuration()
         options.memoryBodyLimit = 100
         let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
@@ -213,7 +213,7 @@ struct CachingTransportTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-06 answers survive a relaunch, but for Set-Cookie`() async throws {
+    @Test func `HC-06 responses survive a relaunch without the Set-Cookie field`() async throws {
         let folder = try CacheFolder()
         var options = CachingTransport.Configuration()
         options.cacheKey = "HTTP"
@@ -251,11 +251,11 @@ struct CachingTransportTests {
         ("A; detail=\"x; y\"", "A; detail=\"x; y\""),
         ("A; hit=?0", "A"),
     ])
-    func `HC-07 a member of Cache-Status is read and written`(text: String, written: String) throws {
+    func `HC-07 a member of Cache-Status is parsed and serialized`(text: String, written: String) throws {
         #expect(try #require(HTTPCacheStatus(text)).description == written)
     }
 
-    @Test func `HC-07 an answer says what the cache did`() async throws {
+    @Test func `HC-07 the Cache-Status field of a response reports the action of the cache`() async throws {
         let server = ClosureTransport { _ in
             Self.reply("1", ["Cache-Control": "max-age=10", "Cache-Status": "Edge; hit, Origin; fwd=miss"])
         }
@@ -270,7 +270,7 @@ struct CachingTransportTests {
         #expect(response.headers.cacheStatuses.map(\.cache) == ["Edge", "Origin", "MuxKit"])
     }
 
-    @Test func `HC-07 the log says what the cache did`() async throws {
+    @Test func `HC-07 the log reports the action of the cache`() async throws {
         let lines = Locked<[String]>([])
         let repository = MuxRepository(
             store: MemoryStore(),
@@ -291,7 +291,7 @@ struct CachingTransportTests {
 
     // MARK: - Rules
 
-    @Test func `HC-04 a redirection is stored as any other answer`() async throws {
+    @Test func `HC-04 a redirection is stored like any other response`() async throws {
         let visits = Locked(0)
         let backend = LoopbackServer { request in
             visits.withLock { $0 += 1 }
@@ -344,7 +344,7 @@ struct CachingTransportTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-04 a stale answer is used while it is renewed`() async throws {
+    @Test func `HC-04 a stale response is used during a background revalidation`() async throws {
         let count = Locked(0)
         let (cache, server) = self.world.cache { _ in
             Self.reply(

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A response cache leaves a failing server alone.
+/// A response cache backs off from a failing server.
 @Suite(.standard)
 struct FailingServerTests {
     private let world = CachingWorld()
@@ -39,7 +39,7 @@ struct FailingServerTests {
         return (cache, server)
     }
 
-    /// Sends requests, each of which is answered with what is stored.
+    /// Sends requests, and expects the stored response for each request.
     private func ask(_ cache: CachingTransport, times: Int, every pause: Duration = .zero) async throws {
         for _ in 0..<times {
             #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
@@ -49,7 +49,7 @@ struct FailingServerTests {
     }
 
     @Test(arguments: failures)
-    func `WR-07 background revalidations pause after a failure, and longer after each further one`(failure: HTTPReply?)
+    func `WR-07 background revalidations pause after a failure, longer after each further failure`(failure: HTTPReply?)
         async throws
     {
         let (cache, server) = try await self.cache(failing: failure)
@@ -89,7 +89,7 @@ struct FailingServerTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `WR-07 requests that may be answered with a stale response obey Retry-After`() async throws {
+    @Test func `WR-07 requests that may receive a stale response obey Retry-After`() async throws {
         let busy = HTTPReply(status: 503, headers: ["Retry-After": "60"])
         let (cache, server) = try await self.cache(
             ["Cache-Control": "max-age=10, stale-if-error=1000"],
@@ -103,7 +103,7 @@ struct FailingServerTests {
     }
 
     @Test(arguments: [false, true])
-    func `WR-07 a busy server is not asked, and what is fresh is used meanwhile`(viaClient: Bool) async throws {
+    func `WR-07 a busy server gets no requests, and fresh responses are used meanwhile`(viaClient: Bool) async throws {
         let server = NumberServer()
         let cache = CachingTransport(server.transport, repository: self.world.repository)
         let client = self.world.client(cache)

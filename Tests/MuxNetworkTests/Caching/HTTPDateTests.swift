@@ -27,7 +27,7 @@ struct HTTPDateTests {
             ("Friday, 01-Jan-99 00:00:00 GMT", 915_148_800),
         ] as [(String, Int)]
     )
-    func `N01 a time in any of the three forms is read`(text: String, seconds: Int) {
+    func `N01 a date in any of the three formats is parsed`(text: String, seconds: Int) {
         #expect(HTTPDate.parse(text, now: Self.now) == Date(timeIntervalSince1970: TimeInterval(seconds)))
     }
 
@@ -44,11 +44,11 @@ struct HTTPDateTests {
         "Sun Nov 6 08:49:37 1994",
         "Sunday Nov  6 08:49:37 1994", "Sun, ٠٦ Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT, x",
     ])
-    func `N01 what is no time is none`(text: String) {
+    func `N01 an invalid date is rejected`(text: String) {
         #expect(HTTPDate.parse(text, now: Self.now) == nil)
     }
 
-    @Test func `N01 every day of eight hundred years is read as the calendar says`() {
+    @Test func `N01 days throughout eight hundred years are parsed as in the Gregorian calendar`() {
         var calendar = Calendar(identifier: .gregorian)
         calendar.timeZone = .gmt
         let names = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
@@ -67,7 +67,7 @@ struct HTTPDateTests {
         }
     }
 
-    @Test func `N01 arbitrary text is a time or none but never a trap`() {
+    @Test func `N01 parsing arbitrary text never traps`() {
         let pieces = [
             "Sun", "Sunday", ",", " ", "06", "6", "-", "Nov", "nov", "94", "1994", "08:49:37", ":", "GMT", "99", "é",
             "\t", "0",

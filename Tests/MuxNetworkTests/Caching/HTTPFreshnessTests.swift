@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a private cache makes of a server's answer, case by case.
+/// The freshness of a response in a private cache, case by case.
 @Suite(.standard)
 struct HTTPFreshnessTests {
-    /// Sun, 06 Nov 1994 08:49:37 GMT, when all answers of the table arrive.
+    /// Sun, 06 Nov 1994 08:49:37 GMT, the time at which all responses of the table arrive.
     private static let now = Date(timeIntervalSince1970: 784_111_777)
 
     struct Case: Sendable, CustomTestStringConvertible {
@@ -57,9 +57,9 @@ struct HTTPFreshnessTests {
     private static let tenDaysAgo = "Thu, 27 Oct 1994 08:49:37 GMT"
     private static let tenMinutesAgo = "Sun, 06 Nov 1994 08:39:37 GMT"
 
-    /// The limit for guesses in this table is an hour.
+    /// The limit of heuristic lifetimes in this table is one hour.
     static let cases: [Case] = [
-        // Saying nothing
+        // No freshness information
         Case("RFC 9111 4.2.2: where nobody says anything, the policy decides", [:], nil),
         Case("RFC 9111 5.2: an empty field says nothing", [.cacheControl: ""], nil),
         Case("RFC 9111 5.2: commas alone say nothing", [.cacheControl: " , ,, "], nil),
@@ -151,7 +151,7 @@ struct HTTPFreshnessTests {
             delay: .seconds(10)
         ),
 
-        // Guesses
+        // Heuristic freshness
         Case(
             "RFC 9111 4.2.2: a tenth of the time since the last change",
             [.lastModified: tenMinutesAgo, .date: present],
@@ -231,7 +231,7 @@ struct HTTPFreshnessTests {
         Case("RFC 9111 5.4: Pragma of an answer says nothing", [.pragma: "no-cache", .cacheControl: "max-age=60"], 60),
         Case("RFC 8246 2: immutable changes nothing while it is fresh", [.cacheControl: "max-age=60, immutable"], 60),
 
-        // Staleness that is granted
+        // Permitted staleness
         Case("RFC 5861 3: stale-while-revalidate", [.cacheControl: "max-age=60, stale-while-revalidate=30"], 60, 30),
         Case("RFC 5861 4: stale-if-error", [.cacheControl: "max-age=60, stale-if-error=1200"], 60, nil, 1200),
         Case(
@@ -317,7 +317,7 @@ struct HTTPFreshnessTests {
         ),
     ]
 
-    @Test(arguments: Self.cases) func `N01 an answer is kept as the standards say`(_ testCase: Case) {
+    @Test(arguments: Self.cases) func `N01 the freshness of a response follows the RFCs`(_ testCase: Case) {
         let answer = HTTPFreshness.Response(
             method: testCase.method,
             status: testCase.status,
@@ -327,18 +327,18 @@ struct HTTPFreshnessTests {
         )
 
         var freshness = HTTPFreshness.of(answer, heuristicLimit: .seconds(3600))
-        // How old and stale it was, and whether it must be validated, is seen in what follows from them.
+        // The other fields follow from these three, so the table contains only the other fields.
         (freshness.age, freshness.overdue, freshness.mustRevalidate) = (.zero, .zero, false)
         #expect(freshness == testCase.expected)
     }
 
-    @Test func `N01 there are at least sixty cases and each names its section`() {
+    @Test func `N01 the table has at least sixty cases, and each case names its section`() {
         #expect(Self.cases.count >= 60)
         #expect(Self.cases.allSatisfy { $0.testDescription.hasPrefix("RFC ") })
         #expect(Set(Self.cases.map(\.testDescription)).count == Self.cases.count)
     }
 
-    @Test func `N01 whatever an answer says gives times in order`() {
+    @Test func `N01 arbitrary fields of a response give durations within the limits`() {
         let pieces = [
             "max-age", "=", "\"", "60", ",", " ", "\\", "no-cache", "stale-if-error", "stale-while-revalidate", "-1",
             "99999999999999999999", "must-revalidate", "é", "\u{0}", "no-store", "=\"a,",

@@ -1,7 +1,7 @@
-/// RFC 9111, section 4, for a private cache, rule by rule: whether a stored answer may be used without the server's consent.
+/// RFC 9111, section 4, rule by rule: whether a private cache may use a stored response without validation.
 ///
-/// It reads every field by itself, shares no code with the library, and is in doubt where a field breaks the grammar and no RFC says
-/// what that means. Times are whole seconds since 1970.
+/// The model parses every field itself and shares no code with the library. The verdict is `unknown` where a
+/// field violates the grammar and no RFC defines the meaning. Times are whole seconds since 1970.
 struct LiteralCacheModel {
     struct Field {
         /// In lower case.
@@ -10,14 +10,14 @@ struct LiteralCacheModel {
     }
 
     enum Verdict: Equatable {
-        /// The section that forbids it, and why.
+        /// The use is forbidden: the section and the reason.
         case forbidden(String)
-        /// It is fresh, and nothing is said against its use.
+        /// The response is fresh, and no rule forbids the use.
         case fresh
         case unknown
     }
 
-    /// What is known of the server when the answer is used.
+    /// The state of the server when the response is used.
     enum Server {
         case notAsked
         case unreachable
@@ -25,13 +25,13 @@ struct LiteralCacheModel {
         case failing
     }
 
-    /// The fields of the request that fetched the answer.
+    /// The fields of the request that fetched the response.
     let asked: [Field]
     let askedAt: Int
     let receivedAt: Int
     let status: Int
     let answer: [Field]
-    /// The cache's documented limits of a lifetime that it guesses: a part of the time since the last change, and no more than this.
+    /// The cache's documented heuristic lifetime: a tenth of the time since the last change, at most a day.
     let heuristicFraction = 10
     let heuristicLimit = 86_400
 
@@ -40,7 +40,7 @@ struct LiteralCacheModel {
     /// The statuses of these tests that no RFC defines.
     private static let unregistered: Set = [299, 499, 599]
 
-    /// Whether the answer may be used for a request.
+    /// Whether the response may be used for a request.
     func verdict(_ method: String, _ request: [Field], at now: Int, _ server: Server) -> Verdict {
         let control = LiteralDirectives(Self.lines("cache-control", self.answer))
         let wishes = LiteralDirectives(Self.lines("cache-control", request))
@@ -53,7 +53,8 @@ struct LiteralCacheModel {
             field.name != "range" && field.name != "cache-control" && !field.name.hasPrefix("if-")
         }
         guard isPlain, method == "GET", self.status == 200, !control.isCut, server == .notAsked else { return .unknown }
-        // A cache may take an answer with two dates for stale (4.2.1), and every no-cache for one without names (5.2.2.4).
+        // A cache may treat a response with two Expires fields as stale (4.2.1), and a no-cache with field
+        // names like a no-cache without field names (5.2.2.4).
         guard Self.lines("expires", self.answer).count < 2, !control.has("no-cache"),
             case .known(let lifetime) = self.lifetime(control)
         else { return .unknown }
@@ -66,7 +67,7 @@ struct LiteralCacheModel {
 
     // MARK: - Sections 3 and 4.1
 
-    /// Why the answer must not have been stored.
+    /// The reason why the response must not have been stored.
     private func storing(_ control: LiteralDirectives) -> String? {
         if LiteralDirectives(Self.lines("cache-control", self.asked)).has("no-store") {
             return "5.2.1.5: the first request says no-store"
@@ -87,11 +88,11 @@ struct LiteralCacheModel {
         return nil
     }
 
-    /// Why the answer is one to other requests.
+    /// The reason why the response does not match the request.
     private func matching(_ method: String, _ request: [Field]) -> String? {
         guard method == "GET" || method == "HEAD" else { return "4: an unsafe method is written through" }
         for line in Self.lines("vary", self.answer) {
-            // Neither "*" nor a field name can be quoted: a comma separates in any case.
+            // Neither "*" nor a field name can be quoted, so every comma is a separator.
             for member in line.split(separator: ",", omittingEmptySubsequences: true).map({ LiteralText.trimmed($0) }) {
                 if member == "*" { return "4.1: Vary: *" }
                 let name = member.lowercased()
@@ -103,7 +104,7 @@ struct LiteralCacheModel {
         return nil
     }
 
-    /// The value that counts for `Vary`, with every normalization that 4.1 permits; `nil` without the field.
+    /// The value that `Vary` compares, with every normalization that 4.1 permits; `nil` without the field.
     private static func selecting(_ name: String, _ fields: [Field]) -> String? {
         let lines = self.lines(name, fields)
         guard !lines.isEmpty else { return nil }
@@ -112,7 +113,7 @@ struct LiteralCacheModel {
         return ["accept", "accept-encoding", "accept-language"].contains(name) ? text.lowercased() : text
     }
 
-    /// Why each use needs the server's consent.
+    /// The reason why every use requires validation.
     private func consent(_ control: LiteralDirectives, _ wishes: LiteralDirectives) -> String? {
         for directive in control.all where directive.name == "no-cache" {
             guard let argument = directive.argument else { return "5.2.2.4: no-cache" }
@@ -126,7 +127,7 @@ struct LiteralCacheModel {
 
     // MARK: - Section 3.3
 
-    /// Why the answer is not all that the request asks for.
+    /// The reason why the response does not contain all requested bytes.
     private func wholeness(_ request: [Field]) -> String? {
         guard self.status == 206 else { return nil }
         guard let range = Self.lines("range", request).first else { return "3.3: a part for a request for the whole" }
@@ -144,7 +145,7 @@ struct LiteralCacheModel {
         case unknown
     }
 
-    /// Why the answer is too old.
+    /// The reason why the response is too old.
     private func staleness(
         _ control: LiteralDirectives,
         _ wishes: LiteralDirectives,
@@ -172,7 +173,7 @@ struct LiteralCacheModel {
             return staleness <= granted ? nil : "RFC 5861, 4: stale-if-error \(granted): \(times)"
         case .notAsked:
             let tolerated = wishes.has("max-stale", withArgument: false) ? .max : wishes.longest("max-stale") ?? -1
-            // 5.2.1.1: a request with max-age alone does not want a stale answer.
+            // 5.2.1.1: a request with max-age and without max-stale does not accept a stale response.
             let granted = wishes.has("max-age") ? -1 : control.longest("stale-while-revalidate") ?? -1
             return staleness <= max(tolerated, granted) ? nil : "4.2.4: stale: \(times)"
         }
@@ -181,11 +182,11 @@ struct LiteralCacheModel {
     /// Section 4.2.1.
     private func lifetime(_ control: LiteralDirectives) -> Lifetime {
         if let maxAge = control.certain.first(where: { $0.name == "max-age" }) {
-            // 4.2.1: a cache is encouraged to take invalid information for stale.
+            // 4.2.1: a cache is encouraged to treat invalid freshness information as stale.
             if let seconds = LiteralText.delta(maxAge.argument) { return .known(seconds) }
             return maxAge.isQuoted ? .unknown : .known(0)
         }
-        // One may be in what cannot be read.
+        // The unreadable text may contain a max-age.
         guard !control.isCut else { return .unknown }
         let date = self.date
         if let expires = Self.lines("expires", self.answer).first {
@@ -204,7 +205,7 @@ struct LiteralCacheModel {
         return .known(min((interval + self.heuristicFraction - 1) / self.heuristicFraction, self.heuristicLimit))
     }
 
-    /// When the server made the answer: RFC 9110, section 6.6.1.
+    /// The time at which the server created the response: RFC 9110, section 6.6.1.
     private var date: Int {
         let date = Self.lines("date", self.answer).first.flatMap { LiteralText.date($0, self.receivedAt) }
         return date.map { $0.isCertain ? $0.seconds : self.receivedAt } ?? self.receivedAt
@@ -214,7 +215,7 @@ struct LiteralCacheModel {
     private func age(at now: Int) -> Int {
         let apparentAge = max(0, self.receivedAt - self.date)
         let responseDelay = self.receivedAt - self.askedAt
-        // 5.1: the first of a list; one that is invalid is ignored.
+        // 5.1: the first value of a list counts. An invalid value is ignored.
         let said = Self.lines("age", self.answer).joined(separator: ",").split(separator: ",").first
         let ageValue = LiteralText.delta(said.map { LiteralText.trimmed($0) }) ?? 0
         let correctedAgeValue = ageValue + responseDelay

@@ -11,11 +11,11 @@ struct LiteralDirectives {
 
     /// All lines, in lower case.
     let text: String
-    /// Those that keep to the grammar, without what follows an element that does not and has a quotation mark.
+    /// The valid directives before the first invalid element with a quotation mark.
     private(set) var all: [Directive] = []
-    /// Those before the first element that does not keep to the grammar.
+    /// The valid directives before the first invalid element.
     private(set) var certain: [Directive] = []
-    /// Whether there is such an element.
+    /// Whether the field has an invalid element.
     private(set) var isCut = false
 
     init(_ lines: [String]) {
@@ -55,7 +55,7 @@ struct LiteralDirectives {
                 if !self.isCut { self.certain.append(directive) }
             } else {
                 self.isCut = true
-                // Where the quoted text ends is anyone's guess.
+                // The end of the quoted text is undefined.
                 if isQuoted || surplus.utf8.contains(LiteralText.quote) { return }
             }
         }
@@ -67,19 +67,23 @@ struct LiteralDirectives {
         self.all.contains { $0.name == name && ($0.argument != nil) == withArgument }
     }
 
-    /// The greatest of the seconds that are granted by `name`; without limit if they cannot be read, `nil` if there are none.
+    /// The greatest number of seconds that the directive `name` grants; `nil` without the directive.
+    ///
+    /// An unreadable number or an invalid element of the field counts as unlimited.
     func longest(_ name: String) -> Int? {
         let seconds = self.all.filter { $0.name == name }.map { LiteralText.delta($0.argument) ?? .max }
         return self.isCut ? .max : seconds.max()
     }
 
-    /// The least of the seconds that are demanded by `name`; `nil` if they cannot be read, or there are none.
+    /// The least number of seconds that the directive `name` demands; `nil` without the directive.
+    ///
+    /// An unreadable number counts as 0.
     func shortest(_ name: String) -> Int? {
         self.all.filter { $0.name == name }.map { LiteralText.delta($0.argument) ?? 0 }.min()
     }
 }
 
-/// The parts of fields: RFC 9110, section 5.6.
+/// The grammar of field values: RFC 9110, section 5.6.
 enum LiteralText {
     static let comma = UInt8(ascii: ",")
     static let equals = UInt8(ascii: "=")
@@ -102,7 +106,7 @@ enum LiteralText {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The text of a quoted string, and what follows it; `nil` if it does not end.
+    /// The text of a quoted string, and the bytes after the string; `nil` if the string has no end.
     static func quoted(_ bytes: ArraySlice<UInt8>) -> (text: String, rest: ArraySlice<UInt8>)? {
         var text: [UInt8] = []
         var rest = bytes.dropFirst()
@@ -118,18 +122,18 @@ enum LiteralText {
         return nil
     }
 
-    /// A number of digits alone.
+    /// A number that consists only of digits.
     private static func number(_ text: some StringProtocol) -> Int? {
         guard !text.isEmpty, text.utf8.allSatisfy({ "0123456789".utf8.contains($0) }) else { return nil }
         return Int(text) ?? .max
     }
 
-    /// RFC 9111, section 1.2.2: one that is too great counts as 2³¹.
+    /// RFC 9111, section 1.2.2: a greater number than 2³¹ counts as 2³¹.
     static func delta(_ text: String?) -> Int? {
         text.flatMap { self.number($0) }.map { min($0, 1 << 31) }
     }
 
-    /// The numbers of a range, between blanks, after `start`; `nil` if it is none of numbers alone.
+    /// The numbers of a range after the prefix `start`; `nil` if a component is not a number.
     static func numbers(_ text: String, _ start: String) -> [Int]? {
         guard self.trimmed(text).hasPrefix(start) else { return nil }
         let parts = self.trimmed(text).dropFirst(start.count).split(omittingEmptySubsequences: false) {
@@ -143,14 +147,14 @@ enum LiteralText {
 extension LiteralText {
     struct Time {
         var seconds: Int
-        /// Whether it has only one reading.
+        /// Whether the date has only one interpretation.
         var isCertain = true
     }
 
     private static let days = ["sun", "mon", "tues", "wednes", "thurs", "fri", "satur"]
     private static let months = "jan feb mar apr may jun jul aug sep oct nov dec".split(separator: " ")
 
-    /// RFC 9110, section 5.6.7, in any case of letters (RFC 9111, section 4.2); `nil` if it is invalid.
+    /// A date of RFC 9110, section 5.6.7, without regard to case (RFC 9111, section 4.2); `nil` if invalid.
     static func date(_ text: String, _ now: Int) -> Time? {
         let text = self.trimmed(text).lowercased()
         let words = text.split { " ,-:".contains($0) }.map(String.init)
@@ -173,7 +177,7 @@ extension LiteralText {
                 var seconds = time_t(now)
                 gmtime_r(&seconds, &parts)
                 let thisYear = Int(parts.tm_year) + 1900
-                // More than 50 years ahead is in the past.
+                // A year more than 50 years ahead is in the past.
                 let ahead = ((self.number(words[3]) ?? 0) - thisYear % 100 + 100) % 100
                 var found = time(1, 2, thisYear + (ahead > 50 ? ahead - 100 : ahead), clock: 4)
                 found?.isCertain = ahead != 50
@@ -183,7 +187,7 @@ extension LiteralText {
         return nil
     }
 
-    /// Whether `text` has a form, in which # is a digit, @ a letter, and _ a digit or a blank.
+    /// Whether `text` matches `form`, in which # is a digit, @ a letter, and _ a digit or a blank.
     private static func hasForm(_ text: String, _ form: String) -> Bool {
         let (bytes, marks) = (Array(text.utf8), Array(form.utf8))
         guard bytes.count == marks.count else { return false }
@@ -197,7 +201,7 @@ extension LiteralText {
         }
     }
 
-    /// The time of a month, counted from 0, and the numbers of day, hour, minute and second; `nil` if there is none.
+    /// The time of a month, counted from 0, and numbers of day, hour, minute and second; `nil` if invalid.
     private static func time(_ year: Int, _ month: Int, _ numbers: [Int]) -> Time? {
         let isLeap = year % 4 == 0 && year % 100 != 0 || year % 400 == 0
         let lengths = [31, isLeap ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]

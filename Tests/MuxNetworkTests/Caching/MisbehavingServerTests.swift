@@ -5,7 +5,9 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Servers and networks in between that do not keep RFC 9110 and RFC 9111: no response is made of two versions, or confirmed by another.
+/// Servers and intermediaries that violate RFC 9110 and RFC 9111.
+///
+/// No response combines two versions, and no validation of another version confirms a response.
 @Suite(.standard)
 struct MisbehavingServerTests {
     private let world = CachingWorld()
@@ -13,7 +15,7 @@ struct MisbehavingServerTests {
     private static let fresh = "max-age=100"
     private static let text = Array("0123456789".utf8)
 
-    /// A reply with some bytes of a representation of ten bytes.
+    /// A 206 with a range of bytes of a representation, which has ten bytes by default.
     private static func part(_ bytes: ClosedRange<Int>, of version: String, text: [UInt8] = text) -> HTTPReply {
         HTTPReply(
             status: 206,
@@ -33,7 +35,7 @@ struct MisbehavingServerTests {
         )
     }
 
-    /// A cache before a server that gives these replies in turn, and then fails.
+    /// A cache in front of a server that returns these responses in turn, and then fails.
     private func cache(_ replies: [HTTPReply]) -> (CachingTransport, ClosureTransport) {
         let left = Locked(replies[...])
         return self.world.cache { _ in
@@ -46,18 +48,18 @@ struct MisbehavingServerTests {
 
     // MARK: - Parts
 
-    /// Replies to the request for the rest of a part that is stored, none of which is that rest.
+    /// Responses to the request for the rest of a stored part, but with other bytes than the rest.
     private static let wrongRests: [HTTPReply] = [
         // The server ignored If-Range.
         part(5...9, of: "2"),
-        // Not what was asked for.
+        // Other bytes than the requested bytes.
         part(6...9, of: "1"), part(4...9, of: "1"), part(0...4, of: "1"), part(5...8, of: "1"), part(0...9, of: "1"),
-        // Of another length.
+        // Bytes of a representation with another length.
         part(5...9, of: "1", text: text + text),
     ]
 
     @Test(arguments: wrongRests)
-    func `PT-05 a part is joined with nothing but its rest`(rest: HTTPReply) async throws {
+    func `PT-05 a part is combined only with its rest`(rest: HTTPReply) async throws {
         let (cache, server) = self.cache([Self.part(0...4, of: "1"), rest, Self.whole("ABCDEFGHIJ", "2")])
         _ = try await cache.send(self.world.call("GET", ["Range": "bytes=0-4"]))
 
@@ -66,14 +68,14 @@ struct MisbehavingServerTests {
         #expect(reply.status == 200)
         let texts = ["0123456789", "ABCDEFGHIJ"]
         let text = String(decoding: reply.body, as: UTF8.self)
-        // Bytes of one version may be joined if they are all there; bytes of two never are.
+        // Bytes of one version may be combined if all bytes are present. Bytes of two versions never are.
         let isOfOther = rest.headers["ETag"] != "\"1\"" || rest.headers["Content-Range"]?.hasSuffix("/20") == true
         #expect(isOfOther ? text == texts[1] : texts.contains(text))
         #expect(server.calls.count == (text == texts[1] ? 3 : 2))
         #expect(try await cache.send(self.world.call()).body == reply.body)
     }
 
-    @Test func `PT-05 any two parts of a version are joined without a hole`() async throws {
+    @Test func `PT-05 any two parts of a version are combined without a gap`() async throws {
         let count = 6
         let all = Array(Self.text.prefix(count))
         let ranges = (0..<count).flatMap { first in (first..<count).map { first...$0 } }
@@ -104,7 +106,7 @@ struct MisbehavingServerTests {
         }
     }
 
-    @Test func `PT-05 parts with a content coding are never taken for the decoded whole`() async throws {
+    @Test func `PT-05 parts with a content coding are never used as the decoded representation`() async throws {
         var parts = [Self.part(0...9, of: "1"), Self.part(0...4, of: "1"), Self.part(5...9, of: "1")]
         for number in parts.indices { parts[number].headers["Content-Encoding"] = "gzip" }
         for replies in [[parts[0]], [parts[1], parts[2]], [parts[1]]] {
@@ -122,7 +124,7 @@ struct MisbehavingServerTests {
     // MARK: - Validation
 
     @Test(arguments: [["ETag": "\"2\""], ["ETag": "W/\"2\""], ["Last-Modified": "Sun, 06 Nov 1994 08:49:37 GMT"]])
-    func `PT-05 a 304 for another version confirms nothing`(fields: [String: String]) async throws {
+    func `PT-05 a 304 for another version does not confirm the stored response`(fields: [String: String]) async throws {
         var first = Self.whole("1", "1", "max-age=10")
         if fields["ETag"] == nil {
             first.headers["ETag"] = nil
@@ -155,7 +157,7 @@ struct MisbehavingServerTests {
     }
 
     @Test(arguments: ["PUT", "POST", "DELETE", "PATCH"], [true, false])
-    func `PT-05 what was stored before a change does not replace a failure`(
+    func `PT-05 a response stored before a change does not replace a failure`(
         method: String,
         isOffline: Bool
     ) async throws {
@@ -177,7 +179,7 @@ struct MisbehavingServerTests {
 
     // MARK: - Vary
 
-    @Test func `PT-05 the fields that Vary names have no case, and their values have`() async throws {
+    @Test func `PT-05 Vary compares field names without case, and separates different field values`() async throws {
         let languages = Locked<[String]>([])
         let (cache, _) = self.world.cache { call in
             let language = call.headers["Accept-Language"] ?? ""

@@ -5,7 +5,9 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A newer response replaces an older one, whether or not the newer one is stored: RFC 9111, sections 4 and 4.3.3.
+/// A newer response replaces an older response, even if the newer response is not stored.
+///
+/// RFC 9111, sections 4 and 4.3.3.
 @Suite(.standard)
 struct NewerResponseTests {
     private let world = CachingWorld()
@@ -17,7 +19,7 @@ struct NewerResponseTests {
         HTTPReply(status: status, headers: headers, body: Data(text.utf8))
     }
 
-    /// Responses that are not stored, and replace what is.
+    /// Responses that are not stored, but replace the stored response.
     private static let superseding: [HTTPReply] = [
         reply("2", ["Cache-Control": "no-store"]),
         reply("2", ["Cache-Control": "no-store", "ETag": "\"1\""]),
@@ -44,7 +46,7 @@ struct NewerResponseTests {
         return options
     }
 
-    /// A cache before a server that gives these replies in turn.
+    /// A cache in front of a server that returns these responses in turn, and then fails.
     private func cache(_ replies: [HTTPReply], _ options: CachingTransport.Configuration = options()) -> (
         CachingTransport, ClosureTransport
     ) {
@@ -60,7 +62,7 @@ struct NewerResponseTests {
     // MARK: - (a) Not stored
 
     @Test(arguments: superseding)
-    func `WR-11 a newer response that is not stored removes the older one`(newer: HTTPReply) async throws {
+    func `WR-11 a newer response that is not stored removes the older response`(newer: HTTPReply) async throws {
         let (cache, server) = self.cache([Self.reply("1", ["Cache-Control": "max-age=1000", "ETag": "\"1\""]), newer])
         _ = try await cache.send(self.world.call())
         #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
@@ -95,7 +97,9 @@ struct NewerResponseTests {
     }
 
     @Test(arguments: superseding)
-    func `WR-11 a validation with another response leaves nothing for the time offline`(newer: HTTPReply) async throws {
+    func `WR-11 a validation that yields a new response leaves no old response for offline use`(newer: HTTPReply)
+        async throws
+    {
         let (cache, server) = self.cache([Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"0\""]), newer])
         _ = try await cache.send(self.world.call())
         self.world.clock.advance(by: .seconds(11))
@@ -108,7 +112,7 @@ struct NewerResponseTests {
     }
 
     @Test(arguments: superseding)
-    func `WR-11 a background revalidation with another response ends the use of the old one`(newer: HTTPReply)
+    func `WR-11 a background revalidation with a new response ends the use of the old response`(newer: HTTPReply)
         async throws
     {
         let swr: HTTPHeaders = ["Cache-Control": "max-age=10, stale-while-revalidate=1000", "ETag": "\"0\""]
@@ -123,7 +127,7 @@ struct NewerResponseTests {
     }
 
     @Test(arguments: [408, 416, 425, 429, 500, 502, 503, 504])
-    func `WR-11 a response that says nothing about the resource replaces nothing`(status: Int) async throws {
+    func `WR-11 a status that does not describe the resource replaces no stored response`(status: Int) async throws {
         let (cache, server) = self.cache([
             Self.reply("1", ["Cache-Control": "max-age=1000"]), Self.reply("", [:], status: status),
         ])
@@ -133,7 +137,7 @@ struct NewerResponseTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `WR-11 a replaced variant takes no other variant with it`() async throws {
+    @Test func `WR-11 the replacement of a variant does not remove other variants`() async throws {
         func call(_ language: String, _ headers: HTTPHeaders = [:]) -> HTTPCall {
             self.world.call("GET", headers.merging(["Accept-Language": language]))
         }
@@ -164,7 +168,7 @@ struct NewerResponseTests {
         await #expect(throws: HTTPError.self) { try await again.send(call("en")) }
     }
 
-    @Test func `WR-11 a response to a request that forbids storing replaces another version alone`() async throws {
+    @Test func `WR-11 a response to a request with no-store replaces only another version`() async throws {
         let stored = Self.reply("1", ["Cache-Control": "max-age=1000", "ETag": "\"1\""])
         let (cache, server) = self.cache([stored, stored, Self.reply("2", ["ETag": "\"2\""])])
         let unstored = self.world.call("GET", ["Cache-Control": "no-store"])
@@ -177,7 +181,7 @@ struct NewerResponseTests {
     }
 
     @Test(arguments: [("\"2\"", false), ("\"1\"", true), ("W/\"1\"", true)])
-    func `WR-11 a 304 to the caller's own condition tells which version is current`(tag: String, stays: Bool)
+    func `WR-11 a 304 to the caller's own condition shows which version is current`(tag: String, stays: Bool)
         async throws
     {
         let (cache, _) = self.cache([
@@ -192,12 +196,12 @@ struct NewerResponseTests {
 
     // MARK: - (b) Pairs of responses and their order
 
-    /// What the server does with a request.
+    /// The kind of the server's response.
     enum Kind: String, CaseIterable, Sendable {
         case stored, unstored, missing, part, confirmed
     }
 
-    /// The field `Date` of the first and of the second response, in seconds.
+    /// The order of the `Date` fields of the first and the second response.
     enum Dates: CaseIterable, Sendable {
         case none, equal, rising, falling
 
@@ -228,7 +232,7 @@ struct NewerResponseTests {
         }
 
         var description: String { "\(self.kinds.map(\.rawValue)), dates \(self.dates), ends \(self.ends)" }
-        /// The request whose response is the more recent one.
+        /// The number of the request with the more recent response.
         var winner: Int { self.dates == .falling ? 1 : 2 }
 
         func reply(_ number: Int) -> HTTPReply {
@@ -251,7 +255,7 @@ struct NewerResponseTests {
             }
         }
 
-        /// What a request gets afterwards from the cache alone; `nil` for nothing.
+        /// The body that the cache returns afterwards without the server; `nil` if no response is stored.
         var remaining: String? {
             switch self.kinds[self.winner - 1] {
             case .stored: String(self.winner)
@@ -262,7 +266,8 @@ struct NewerResponseTests {
     }
 
     @Test(arguments: [false, true])
-    func `WR-11 the more recent of two responses decides, whichever arrives last`(onDisk: Bool) async throws {
+    func `WR-11 the more recent of two responses applies, regardless of the order of arrival`(onDisk: Bool) async throws
+    {
         for race in Race.all {
             let folder = try CacheFolder()
             let gate = Gate<HTTPReply>()
@@ -295,7 +300,7 @@ struct NewerResponseTests {
         }
     }
 
-    @Test func `WR-11 a slow renewal does not replace what a reload has brought`() async throws {
+    @Test func `WR-11 a slow background revalidation does not replace the response of a reload`() async throws {
         for kind in [Kind.stored, .unstored] {
             let gate = Gate<HTTPReply>()
             let world = CachingWorld()
@@ -343,7 +348,7 @@ struct NewerResponseTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `WR-11 an earlier Date in a later exchange asks the server once more`() async throws {
+    @Test func `WR-11 an earlier Date in a later exchange causes one more request`() async throws {
         func reply(_ text: String, _ second: Int) -> HTTPReply {
             Self.reply(
                 text,
@@ -363,7 +368,7 @@ struct NewerResponseTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `WR-11 the order of two responses`() {
+    @Test func `WR-11 Date and the order of exchanges decide which of two responses is newer`() {
         let now = Date(timeIntervalSince1970: 1_000_000)
         func order(_ date: TimeInterval?, _ sent: UInt64, _ completed: UInt64 = 9) -> ResponseOrder {
             ResponseOrder(date: date.map { now.addingTimeInterval($0) }, sent: sent, completed: completed)
@@ -374,7 +379,7 @@ struct NewerResponseTests {
             (order(1, 1), order(0, 2), .newer), (order(0, 2), order(1, 1), .older),
             (order(0, 10), order(1, 1), .disputed), (order(nil, 2), order(1, 1), .newer),
             (order(0, 1), order(nil, 2), .older), (order(-5, 1), order(nil, 0, 0), .newer),
-            // A `Date` more than an hour ahead is that of a wrong clock.
+            // A `Date` more than an hour ahead comes from a wrong clock.
             (order(0, 10), order(86_400, 1), .newer), (order(86_400, 1), order(0, 2), .older),
             (order(86_400, 10), order(86_401, 1), .disputed),
         ]

@@ -21,7 +21,7 @@ struct ResponseCacheFaultTests {
         return options
     }
 
-    /// Whether a request is answered from memory or disk.
+    /// Whether the response to a request comes from memory or disk.
     private func isHit(_ cache: CachingTransport, _ call: HTTPCall) async throws -> Bool {
         try await cache.send(call).headers.cacheStatuses.last?.isHit ?? false
     }
@@ -83,7 +83,8 @@ struct ResponseCacheFaultTests {
     // MARK: - Directives of requests
 
     @Test(arguments: ["POST", "PUT", "DELETE", "OPTIONS"])
-    func `WR-12 a method that no stored response answers gets 504 with only-if-cached`(method: String) async throws {
+    func `WR-12 a method that cannot use a stored response gets a 504 with only-if-cached`(method: String) async throws
+    {
         let (cache, server) = self.world.cache { _ in Self.reply("1", ["Cache-Control": "max-age=1000"]) }
         _ = try await cache.send(self.world.call())
         let refused = try await cache.send(self.world.call(method, ["Cache-Control": "only-if-cached"]))
@@ -134,7 +135,9 @@ struct ResponseCacheFaultTests {
     @Test(arguments: [
         ("W/\"1\"", "\"1\"", false), ("\"1\"", "W/\"1\"", true), ("\"1\"", "\"1\"", true), ("W/\"1\"", "W/\"1\"", true),
     ])
-    func `WR-12 a strong validator never updates a weak one`(stored: String, sent: String, updates: Bool) async throws {
+    func `WR-12 a strong validator never updates a weak validator`(stored: String, sent: String, updates: Bool)
+        async throws
+    {
         let (cache, server) = self.world.cache { call in
             call.headers["If-None-Match"] == nil
                 ? Self.reply("1", ["Cache-Control": "max-age=10", "ETag": stored, "X-Field": "old"])
@@ -152,7 +155,7 @@ struct ResponseCacheFaultTests {
         #expect(server.calls.map { $0.headers["If-None-Match"] } == [nil, stored] + (updates ? [] : [stored]))
     }
 
-    @Test func `WR-12 a cached value keeps its weak validator beside a strong one`() async throws {
+    @Test func `WR-12 a cached value keeps its weak validator after a 304 with a strong validator`() async throws {
         let server = ClosureTransport { call in
             let headers: HTTPHeaders = ["Cache-Control": "max-age=10"]
             return call.headers["If-None-Match"] == nil
@@ -244,7 +247,7 @@ struct ResponseCacheFaultTests {
         #expect(stored.status == 504)
     }
 
-    // `http://example.org:80` begins the text of the first, and `http://example.org` that of the second.
+    // The first origin begins with `http://example.org:80`, and the second origin with `http://example.org`.
     @Test(arguments: ["http://example.org:8080", "http://example.org.com", "https://example.org"])
     func `PT-01 Clear-Site-Data concerns no other origin`(origin: String) async throws {
         let stored = try #require(URL(string: "\(origin)/a"))

@@ -5,11 +5,11 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Values whose answers depend on header fields of their requests: RFC 9111, section 4.1.
+/// Values of responses that vary on header fields of the request: RFC 9111, section 4.1.
 @Suite(.standard)
 struct VaryingValueTests {
     private let world: CachingWorld
-    /// What the next request says.
+    /// The `Accept-Language` field of the next request.
     private let language = Locked<String?>("en")
     private let fails = Locked(false)
 
@@ -17,7 +17,7 @@ struct VaryingValueTests {
 
     private init(_ world: CachingWorld) { self.world = world }
 
-    /// A page in the language that is asked for.
+    /// A page in the requested language.
     private struct GetPage: HTTPRequest {
         typealias Output = [String]
         var language: String?
@@ -48,7 +48,7 @@ struct VaryingValueTests {
 
     private func ask(for language: String?) { self.language.withLock { $0 = language } }
 
-    @Test func `HC-02 a value is for requests with the same fields`() async throws {
+    @Test func `HC-02 a value is used only for requests with the same fields`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let page = self.page(server)
         for _ in 0..<2 { #expect(try await page.request() == ["en"]) }
@@ -60,11 +60,11 @@ struct VaryingValueTests {
         self.ask(for: nil)
         #expect(try await page.request(.maxAge(.seconds(50))) == ["none"])
         #expect(server.calls.count == 3)
-        // Nothing of another variant is validated.
+        // The validator of one variant is never sent for another variant.
         #expect(server.calls.allSatisfy { $0.headers["If-None-Match"] == nil })
     }
 
-    @Test func `HC-02 fields that differ in blanks and case are the same`() async throws {
+    @Test func `HC-02 fields that differ only in blanks and case are equal`() async throws {
         self.ask(for: "en, de")
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "accept-language"])
         let page = self.page(server)
@@ -74,7 +74,7 @@ struct VaryingValueTests {
         #expect(server.calls.count == 1)
     }
 
-    @Test func `HC-02 a field that no one varies costs no request`() async throws {
+    @Test func `HC-02 Vary on fields that are equal in all requests causes no request`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Encoding, Origin"])
         let page = self.page(server)
         _ = try await page.request()
@@ -83,7 +83,7 @@ struct VaryingValueTests {
         #expect(server.calls.count == 1)
     }
 
-    @Test func `HC-02 a value of other fields does not stand in for an error`() async throws {
+    @Test func `HC-02 a value for other fields does not replace an error`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let page = self.page(server)
         _ = try await page.request()
@@ -99,7 +99,7 @@ struct VaryingValueTests {
         #expect(try await page.request() == ["en"])
     }
 
-    @Test func `HC-02 a stale value of the same fields is validated`() async throws {
+    @Test func `HC-02 a stale value for the same fields is revalidated`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let page = self.page(server)
         _ = try await page.request()
@@ -112,7 +112,7 @@ struct VaryingValueTests {
     }
 
     @Test(arguments: ["en", "de"])
-    func `HC-02 a value on disk is for requests with the same fields`(next: String) async throws {
+    func `HC-02 a value on disk is used only for requests with the same fields`(next: String) async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let page = self.page(server)
         _ = try await page.request()
@@ -125,7 +125,7 @@ struct VaryingValueTests {
         #expect(server.calls.count == (next == "en" ? 1 : 2))
     }
 
-    @Test func `HC-02 a migrated value is for nobody knows which requests`() async throws {
+    @Test func `HC-02 a migrated value that varies on request fields is fetched again`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let page = self.page(server)
         _ = try await page.request()
@@ -144,7 +144,7 @@ struct VaryingValueTests {
         #expect(try await again.request() == ["de"])
     }
 
-    @Test func `HC-02 a value on disk for other fields is not read where memory has no room`() async throws {
+    @Test func `HC-02 a value on disk for other fields is not returned without a request`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let page = self.page(server)
         _ = try await page.request()
@@ -160,7 +160,7 @@ struct VaryingValueTests {
         #expect(server.calls.count == 1)
     }
 
-    @Test func `HC-02 an answer that depends on the request's own credentials is not kept`() async throws {
+    @Test func `HC-02 a response that varies on the request's own credentials is not stored`() async throws {
         struct GetMine: HTTPRequest {
             typealias Output = [String]
             var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/mine") }
@@ -173,7 +173,7 @@ struct VaryingValueTests {
         #expect(server.calls.count == 2)
     }
 
-    @Test func `HC-02 a map asks for each key that is for other fields`() async throws {
+    @Test func `HC-02 a map fetches each key whose stored value is for other fields`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let pages = self.world.client(server).multiplexerMap(repository: self.world.repository) { [language] (_: Int) in
             GetPage(language: language.withLock(\.self))

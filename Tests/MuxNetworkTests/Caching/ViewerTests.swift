@@ -5,12 +5,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Nobody gets what another one may see.
+/// A response for one viewer is never returned to another viewer.
 @Suite(.standard)
 struct ViewerTests {
     private let world = CachingWorld()
 
-    /// Answers with who asks, as the token says.
+    /// Responds with the token of the request as the version.
     private static func mirror(_ gate: Gate<Void>? = nil) -> ClosureTransport {
         ClosureTransport { call in
             try await gate?.pass()
@@ -24,7 +24,7 @@ struct ViewerTests {
         client.multiplexer(cacheKey: "Number", repository: world.repository, GetNumber())
     }
 
-    @Test func `N05 two viewers at the same time have entries of their own`() async throws {
+    @Test func `N05 two viewers at the same time have separate entries`() async throws {
         let transport = Self.mirror()
         let alice = self.world.client(transport, viewer: "alice", authenticator: DependentRunner("1"))
         let bob = self.world.client(transport, viewer: "bob", authenticator: DependentRunner("2"))
@@ -44,7 +44,9 @@ struct ViewerTests {
         #expect(try await self.numbers(nobody, in: next).request().version == 7)
     }
 
-    @Test func `N05 after a sign-out nothing of the session is served, in memory or on disk or late`() async throws {
+    @Test func `N05 after a sign-out no value of the session is returned from memory, disk or a late fetch`()
+        async throws
+    {
         let gate = Gate<Void>()
         let runner = OAuthDependentRunner<String, String>(
             repository: self.world.repository,
@@ -70,7 +72,7 @@ struct ViewerTests {
         #expect(try await map.request(key: "b").version == 2)
     }
 
-    @Test func `N05 a tag of another session is not asked about`() async throws {
+    @Test func `N05 an entity tag of another session is not sent`() async throws {
         let transport = Self.mirror()
         let client = self.world.client(transport, authenticator: DependentRunner("1"))
         let number = self.numbers(client, in: self.world)
