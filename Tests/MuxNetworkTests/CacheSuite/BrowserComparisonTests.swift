@@ -4,13 +4,15 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// The server that notes what reaches it, started by `Tests/Interop/browser/run`.
+/// The server that records received requests, started by `Tests/Interop/browser/run`.
 private let origin = ProcessInfo.processInfo.environment["MUX_BROWSER"].flatMap { URL(string: $0) }
 
-/// The cache beside Chromium's, which has performed the exchanges of `Tests/Interop/browser/exchanges.json` before.
+/// The cache compared with Chromium's cache.
+///
+/// Chromium has performed the exchanges of `Tests/Interop/browser/exchanges.json` before.
 @Suite(.standard, .enabled(if: origin != nil, "Tests/Interop/browser/run starts the browser that this needs"))
 struct BrowserComparisonTests {
-    /// The exchanges in which the origin does not get the same requests, with the reason why the library's are right.
+    /// The exchanges with different requests at the origin, with the reason why the library is correct.
     private static let exceptions = [
         "changed-content-location": """
         The library invalidates what an answer to an unsafe method names in Content-Location, as a cache may \
@@ -55,7 +57,7 @@ struct BrowserComparisonTests {
         """,
     ]
 
-    /// What a client does in an exchange.
+    /// The steps of a client in an exchange.
     private struct Exchange: Decodable {
         struct Step: Decodable {
             var request: Request
@@ -73,7 +75,7 @@ struct BrowserComparisonTests {
         var steps: [Step]
     }
 
-    /// What counts of a request that has reached the origin.
+    /// The compared members of a request that has reached the origin.
     private struct Seen: Decodable, Equatable {
         var step: Int
         var method: String
@@ -121,15 +123,15 @@ struct BrowserComparisonTests {
             for (name, value) in request.headers ?? [:] { call.headers[.init(stringLiteral: name)] = value }
             _ = try await transport.send(call)
             guard let pause = step.pause else { continue }
-            // The origin answers when the time has passed.
+            // The origin responds after the pause.
             #expect(try await self.direct.send(HTTPCall(url: self.url("pause/\(pause)"))).status == 204)
         }
     }
 
-    @Test func `HC-08 the same requests reach the server as from a browser`() async throws {
+    @Test func `HC-08 the server receives the same requests as from a browser`() async throws {
         let exchanges: [Exchange] = try await self.get("exchanges.json")
         #expect(exchanges.count == 40)
-        // A name of its own, so that the test can be repeated.
+        // A unique name, so that the test can be repeated.
         let client = "muxkit-\(UUID().uuidString)"
         let cache = CachingTransport(self.direct, repository: MuxRepository(store: MemoryStore()))
 

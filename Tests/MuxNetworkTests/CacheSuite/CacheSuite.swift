@@ -1,6 +1,6 @@
 import Foundation
 
-/// A group of tests of HTTP caches from http-tests/cache-tests, as its JSON export has them.
+/// A group of HTTP cache tests from the JSON export of http-tests/cache-tests.
 struct CacheSuite: Decodable, Sendable {
     var id: String
     var name: String
@@ -10,7 +10,7 @@ struct CacheSuite: Decodable, Sendable {
     private static let file = URL(filePath: #filePath).deletingLastPathComponent()
         .appending(path: "../../Interop/cache-tests/tests.json").standardizedFileURL
 
-    /// Whether the vendored data is there.
+    /// Whether the vendored data is present.
     static var isAvailable: Bool { FileManager.default.isReadableFile(atPath: Self.file.path) }
 
     static func data() throws -> Data { try Data(contentsOf: Self.file) }
@@ -19,29 +19,29 @@ struct CacheSuite: Decodable, Sendable {
 
     enum CodingKeys: String, CodingKey, CaseIterable { case id, name, tests }
 
-    /// Members that explain a test to a reader and change nothing.
+    /// Members that explain a test to a reader and have no effect.
     static let explanations: Set<String> = ["description", "spec_anchors"]
 }
 
-/// Requests that are played in order against one URL, and what has to come of them.
+/// Requests that are sent in order to one URL, and the expected results.
 struct CacheSuiteTest: Decodable, Sendable {
-    /// How much a failure weighs.
+    /// The severity of a failure.
     enum Kind: String, Decodable, Sendable {
         /// A failure breaks a requirement of the specification.
         case required
         /// A failure costs efficiency.
         case optimal
-        /// There is no right outcome, yes or no.
+        /// The test asks a question, and neither yes nor no is a failure.
         case check
     }
 
-    /// For which caches a test was written.
+    /// The caches to which a test applies.
     enum Scope: Sendable {
-        /// Every private cache: upstream plays it in browsers.
+        /// Every private cache: upstream runs the test in browsers.
         case privateCache
-        /// Not played in browsers, whose Fetch API does not let it through; no reason for a library to fail it.
+        /// Private caches except browsers: the Fetch API prevents the test, but a library should pass.
         case beyondBrowsers
-        /// About shared caches and CDNs.
+        /// Shared caches and CDNs.
         case sharedCache
     }
 
@@ -67,7 +67,8 @@ struct CacheSuiteTest: Decodable, Sendable {
         self.kind = try members.decodeIfPresent(Kind.self, forKey: .kind) ?? .required
         self.dependsOn = try members.decodeIfPresent([String].self, forKey: .dependsOn) ?? []
         self.requests = try members.decode([CacheSuiteRequest].self, forKey: .requests)
-        // As upstream's runner: `browser_skip` may be there and `false`, and `browser_only` does not concern a private cache.
+        // As in upstream's runner, `browser_skip` may be present and `false`, and `browser_only` does not
+        // concern a private cache.
         if try members.decodeIfPresent(Bool.self, forKey: .cdnOnly) == true {
             self.scope = .sharedCache
         } else if try members.decodeIfPresent(Bool.self, forKey: .browserSkip) == true {
@@ -78,9 +79,9 @@ struct CacheSuiteTest: Decodable, Sendable {
     }
 }
 
-/// One request of a test: both halves, and the expectations.
+/// One request of a test: the client's part, the server's part, and the expectations.
 struct CacheSuiteRequest: Decodable, Sendable {
-    // MARK: - The client's half
+    // MARK: - The client's part
 
     var method = "GET"
     var requestHeaders: [CacheSuiteField] = []
@@ -90,17 +91,17 @@ struct CacheSuiteRequest: Decodable, Sendable {
     /// The cache mode of the Fetch standard.
     var cacheMode: String?
     var fixesModifiedSince = false
-    /// Names of date fields, in lower case, that are sent in the form of RFC 850.
+    /// Lower-case names of date fields that are sent in the format of RFC 850.
     var datesInRFC850: [String] = []
     var pausesAfter = false
 
-    // MARK: - The server's half
+    // MARK: - The server's part
 
     var responseStatus: CacheSuiteStatus?
     var responseHeaders: [CacheSuiteField] = []
     var responseBody: String?
     var interimResponses: [CacheSuiteInterim] = []
-    /// Seconds before the answer.
+    /// Seconds before the response.
     var responsePause: Int?
     var disconnects = false
     var fixesLocations = false
@@ -116,7 +117,7 @@ struct CacheSuiteRequest: Decodable, Sendable {
         var isValidated: Bool { self == .etagValidated || self == .lastModifiedValidated }
     }
 
-    /// A member that may be absent, which has a default, or `null`, which waives the check.
+    /// A member for which absence means a default, and `null` waives the check.
     enum Waivable<Value: Sendable>: Sendable {
         case absent
         case waived
@@ -136,7 +137,7 @@ struct CacheSuiteRequest: Decodable, Sendable {
     private var isSetup = false
     private var setupTests: [String] = []
 
-    /// Whether a failure of what `member` expects voids the test.
+    /// Whether a failed expectation of `member` voids the test.
     func isSetup(_ member: CodingKeys) -> Bool { self.isSetup || self.setupTests.contains(member.rawValue) }
 
     enum CodingKeys: String, CodingKey, CaseIterable {
@@ -224,7 +225,7 @@ struct CacheSuiteStatus: Decodable, Sendable {
     }
 }
 
-/// The value of a field: text, or a number, which in a date field is a difference to now in seconds.
+/// The value of a field: text, or a number, which in a date field is an offset from now in seconds.
 enum CacheSuiteValue: Decodable, Sendable {
     case text(String)
     case number(Int)
@@ -242,7 +243,7 @@ enum CacheSuiteValue: Decodable, Sendable {
 struct CacheSuiteField: Decodable, Sendable {
     var name: String
     var value: CacheSuiteValue
-    /// Whether the client has to receive what the server sent.
+    /// Whether the client must receive the sent value.
     var isExpected: Bool
 
     init(from decoder: any Decoder) throws {
@@ -252,11 +253,11 @@ struct CacheSuiteField: Decodable, Sendable {
         self.isExpected = items.isAtEnd ? true : try items.decode(Bool.self)
     }
 
-    /// The text that is sent: upstream's `fixupHeader`.
+    /// The field value to send: upstream's `fixupHeader`.
     ///
     /// - Parameters:
-    ///   - now: What a date is relative to.
-    ///   - base: Put before a location; `nil` to leave it as it is.
+    ///   - now: The base of a relative date.
+    ///   - base: The prefix of a location; `nil` to leave a location unchanged.
     ///   - datesInRFC850: Names of date fields, in lower case.
     /// - Returns: The text.
     func text(now: Date?, base: String? = nil, datesInRFC850: [String] = []) -> String {
@@ -278,7 +279,7 @@ struct CacheSuiteField: Decodable, Sendable {
     private static let locations: Set<String> = ["location", "content-location"]
 }
 
-/// What is expected of a header field.
+/// An expectation about a header field.
 enum CacheSuiteExpectedField: Decodable, Sendable {
     case named(String)
     case field(CacheSuiteField)
@@ -311,7 +312,7 @@ enum CacheSuiteExpectedField: Decodable, Sendable {
     }
 }
 
-/// An answer before the answer.
+/// A response with a 1xx status before the final response.
 struct CacheSuiteInterim: Decodable, Sendable {
     var status: Int
     var headers: [CacheSuiteField] = []
@@ -323,7 +324,7 @@ struct CacheSuiteInterim: Decodable, Sendable {
     }
 }
 
-/// Writes dates of HTTP: RFC 9110, section 5.6.7.
+/// Formats HTTP dates: RFC 9110, section 5.6.7.
 enum CacheSuiteDate {
     static func text(_ date: Date, isRFC850: Bool = false) -> String {
         var calendar = Calendar(identifier: .gregorian)

@@ -3,9 +3,10 @@ import MuxConformance
 import MuxKit
 import MuxTesting
 
-/// The origin server of the suite: one for all tests, which are told apart by their paths.
+/// The origin server of the suite, which all tests share and which distinguishes tests by path.
 ///
-/// It sends over real connections what upstream's server on Node.js sends, byte for byte where it matters to a cache.
+/// The server uses real connections and sends the same responses as upstream's server on Node.js, byte for
+/// byte where a cache can see a difference.
 final class CacheSuiteOrigin: Sendable {
     private let sessions: Locked<[String: CacheSuiteSession]>
     private let server: RawServer
@@ -33,7 +34,7 @@ final class CacheSuiteOrigin: Sendable {
 
     func stop() async { await self.server.stop() }
 
-    /// Registers a test under a URL of its own.
+    /// Registers a test under a unique URL.
     func open(_ test: CacheSuiteTest, clock: VirtualClock, wallTime: @escaping @Sendable () -> Date)
         -> CacheSuiteSession
     {
@@ -44,22 +45,22 @@ final class CacheSuiteOrigin: Sendable {
     }
 }
 
-/// The server's half of one test: upstream's `handle-test.mjs`.
+/// The server's part of one test: upstream's `handle-test.mjs`.
 final class CacheSuiteSession: Sendable {
-    /// A request as the server saw it.
+    /// A request as received by the server.
     struct Seen: Sendable {
-        /// The number that the client gave it.
+        /// The client's number of the request.
         var number: Int?
         var method: String
-        /// By name in lower case, lines of one name joined.
+        /// Field values by lower-case name, with joined lines.
         var headers: [String: String]
-        /// The fields of the answer that the client has to receive.
+        /// The response fields that the client must receive.
         var expected: [(name: String, value: String)] = []
     }
 
     private struct State: Sendable {
         var seen: [Seen] = []
-        /// The fields that were sent for each request of the test, by its number from 1.
+        /// The response fields sent for each request of the test, by the request's number from 1.
         var sent: [Int: [(name: String, value: String)]] = [:]
     }
 
@@ -96,12 +97,14 @@ final class CacheSuiteSession: Sendable {
         return URL(string: "\(self.base.absoluteString)/test/\(self.token)\(file)\(query)")
     }
 
-    /// libcurl sends a request again if a connection that it had used before ends without an answer, so each has one of its own.
+    /// Whether each request gets a separate connection.
+    ///
+    /// libcurl resends a request if a reused connection ends without a response.
     private var closesEach: Bool { self.test.requests.contains { $0.disconnects } }
 
-    /// Answers a request.
+    /// Makes the response to a request.
     ///
-    /// - Returns: The bytes, and whether the connection ends then; `nil` to end it without an answer.
+    /// - Returns: The bytes, and whether the connection ends afterwards; `nil` to end it without a response.
     fileprivate func answer(_ request: RawRequest) -> (bytes: [UInt8], closes: Bool)? {
         let headers = Dictionary(request.fields.map { ($0.name.lowercased(), $0.value) }) { "\($0), \($1)" }
         let clientNumber = headers["req-num"].flatMap { Int($0) }
@@ -159,7 +162,7 @@ final class CacheSuiteSession: Sendable {
         return isMet ? .init(304, "Not Modified") : .init(999, "304 Not Generated")
     }
 
-    /// The fields of the answer; what was relative to now the first time remains as it was.
+    /// The response fields, in which a date relative to now keeps the value of the first response.
     private func fields(
         _ config: CacheSuiteRequest,
         _ place: Int,
@@ -200,7 +203,7 @@ final class CacheSuiteSession: Sendable {
         } else if let length = lines.first(where: { $0.name.lowercased() == "content-length" })?.values.first {
             body = Array(body.prefix(Int(length) ?? 0))
         } else if Self.has("Transfer-Encoding", lines) {
-            // RFC 9112, section 6.3: of a coding other than `chunked`, the end of the connection is the end.
+            // RFC 9112, section 6.3: the end of the connection ends a body without `chunked` coding.
             endsWithConnection = true
         } else {
             lines.append(("Content-Length", [String(body.count)]))
@@ -220,7 +223,7 @@ final class CacheSuiteSession: Sendable {
         lines.contains { $0.name.lowercased() == name.lowercased() }
     }
 
-    /// Adds a line, beside those of the same name, as Node.js does.
+    /// Adds a field line and keeps other lines of the same name, as Node.js does.
     ///
     /// - Returns: All values of the name.
     private static func add(_ value: String, for name: String, to lines: inout Lines) -> [String] {
@@ -232,7 +235,7 @@ final class CacheSuiteSession: Sendable {
         return lines[index].values
     }
 
-    /// ISO 8859-1, as Node.js writes heads; UTF-8 where that does not do.
+    /// ISO 8859-1, as Node.js writes heads; UTF-8 for other characters.
     private static func latin1(_ text: String) -> [UInt8] {
         let bytes = text.unicodeScalars.compactMap { UInt8(exactly: $0.value) }
         return bytes.count == text.unicodeScalars.count ? bytes : Array(text.utf8)

@@ -2,19 +2,19 @@ import Foundation
 import MuxNetwork
 import MuxTesting
 
-/// Makes the cache under test: a new and empty one over `base`, in virtual time.
+/// Makes the cache under test: a new and empty cache over `base`, in virtual time.
 typealias CacheSubject =
     @Sendable (
         _ base: any HTTPTransport, _ clock: VirtualClock, _ wallTime: @escaping @Sendable () -> Date
     ) -> any HTTPTransport
 
-/// What came of one test by itself.
+/// The outcome of one test without its dependencies.
 enum CacheSuiteOutcome: Sendable, Equatable {
     case passed
     case failed(String)
-    /// What the test relies on did not happen, so it says nothing.
+    /// A precondition of the test did not hold, so the test has no result.
     case voided(String)
-    /// The client or the cache sent a request again, so it says nothing.
+    /// The client or the cache resent a request, so the test has no result.
     case retried
 
     var reason: String? {
@@ -26,11 +26,12 @@ enum CacheSuiteOutcome: Sendable, Equatable {
     }
 }
 
-/// Plays tests of the suite against a cache: upstream's `test.mjs`, configured as for a browser's cache.
+/// Runs tests of the suite against a cache: upstream's `test.mjs`, configured as for a browser's cache.
 ///
-/// **Differences.** A pause moves virtual time. Fields to be missing that have a value are looked for, where upstream never finds
-/// one: it asks for a property that `Headers` does not have. Interim responses do not reach the callers of an `HTTPTransport`, so
-/// none counts as received. The cache modes of the Fetch standard become the request directives that stand for them.
+/// **Differences.** A pause advances virtual time. The runner looks for field values that must be absent.
+/// Upstream never finds such a value, because upstream reads a property that `Headers` does not have. Interim
+/// responses do not reach the callers of an `HTTPTransport`, so no interim response counts as received. The
+/// cache modes of the Fetch standard become the equivalent request directives.
 struct CacheSuitePlayer: Sendable {
     let origin: CacheSuiteOrigin
     let subject: CacheSubject
@@ -43,9 +44,9 @@ struct CacheSuitePlayer: Sendable {
     private static let start = Date(timeIntervalSince1970: 1_782_864_000)
     private static let atOnce = 16
 
-    /// Plays tests, several at a time.
+    /// Runs tests, several at a time.
     ///
-    /// - Returns: The outcomes by the tests' ids.
+    /// - Returns: The outcomes by test id.
     func play(_ tests: [CacheSuiteTest]) async -> [String: CacheSuiteOutcome] {
         await withTaskGroup(of: (String, CacheSuiteOutcome).self) { group in
             var outcomes: [String: CacheSuiteOutcome] = [:]
@@ -58,7 +59,7 @@ struct CacheSuitePlayer: Sendable {
         }
     }
 
-    /// Plays a test with a new cache and a new connection.
+    /// Runs a test with a new cache and a new connection.
     @concurrent
     func play(_ test: CacheSuiteTest) async -> CacheSuiteOutcome {
         let clock = VirtualClock()
@@ -119,7 +120,7 @@ struct CacheSuitePlayer: Sendable {
         return call
     }
 
-    /// Fetch, section 4.6: what the cache modes mean, as directives of RFC 9111, section 5.2.1.
+    /// The cache modes of Fetch, section 4.6, as directives of RFC 9111, section 5.2.1.
     private static let directives = [
         "no-store": "no-store", "no-cache": "max-age=0", "reload": "no-cache", "force-cache": "max-stale",
         "only-if-cached": "only-if-cached, max-stale",
@@ -131,9 +132,10 @@ struct CacheSuitePlayer: Sendable {
         }
     }
 
-    /// Lets a background revalidation end, as it does in the three seconds of a pause upstream.
+    /// Waits for the end of a background revalidation, which upstream's pause of three seconds includes.
     ///
-    /// Virtual time gives it none and a cache does not announce its end, so this takes as long as some exchanges beside it.
+    /// Virtual time includes no time for the revalidation, and a cache does not report the end. So the wait
+    /// lasts as long as a number of other exchanges.
     private func letWorkEnd(_ base: any HTTPTransport) async throws {
         let url = self.origin.url.appending(path: "meanwhile")
         for _ in 0..<256 { _ = try await base.send(HTTPCall(url: url)) }
@@ -209,7 +211,7 @@ struct CacheSuitePlayer: Sendable {
         let isSetup = request.isSetup(.expectedType)
         switch request.expectedType {
         case .cached:
-            // Some caches leave the field out of a 304 of their own.
+            // Some caches omit the field in their own 304.
             let isCached = count.map { $0 < number } ?? (reply.status == 304)
             try self.expect(isCached, isSetup: isSetup, "response \(number) does not come from cache")
         case .notCached:
@@ -265,7 +267,7 @@ struct CacheSuitePlayer: Sendable {
     // MARK: - The server's view
 
     private func check(_ seen: [CacheSuiteSession.Seen], _ test: CacheSuiteTest, _ replies: [HTTPReply]) throws {
-        // The server does not see what is expected to come from the cache.
+        // The server does not see a request whose response is expected from the cache.
         var left = seen[...]
         for (number, (request, reply)) in zip(1..., zip(test.requests, replies)) where request.expectedType != .cached {
             let isSetup = request.isSetup(.expectedType)
@@ -315,13 +317,13 @@ struct CacheSuitePlayer: Sendable {
         }
     }
 
-    /// Upstream stumbles over a request that the server did not see: a failure, and no setup.
+    /// The request at the server; a missing request is a failure and no setup error, as in upstream.
     private func sent(_ seen: CacheSuiteSession.Seen?, _ number: Int) throws -> CacheSuiteSession.Seen {
         guard let seen else { throw Violation(isSetup: false, message: "request \(number) was not sent") }
         return seen
     }
 
-    /// The date is skipped by upstream; `Set-Cookie` cannot be read through the Fetch API.
+    /// Fields without a check: upstream skips `Date`, and the Fetch API cannot read `Set-Cookie`.
     private static let unchecked: Set<String> = ["date", "set-cookie", "set-cookie2"]
 
     // MARK: - Helpers
@@ -335,7 +337,7 @@ struct CacheSuitePlayer: Sendable {
 
     private static func quoted(_ text: String?) -> String { text.map { "\"\($0)\"" } ?? "missing" }
 
-    /// What the server's clock said when it made the answer.
+    /// The time of the server's clock at the creation of the response.
     private static func serverTime(of reply: HTTPReply) -> Date? {
         reply.headers["Server-Now"].flatMap { Double($0) }.map { Date(timeIntervalSince1970: $0 / 1000) }
     }

@@ -1,15 +1,15 @@
-/// The results of tests, judged together: upstream's `results.mjs`.
+/// The results of tests, with dependencies between tests: upstream's `results.mjs`.
 struct CacheSuiteReport: Sendable {
-    /// What a test says of the cache.
+    /// The result of a test, with the results of its dependencies.
     enum Verdict: Sendable, Equatable {
         case passed
         case failed(String)
-        /// Void: what it relies on did not happen.
+        /// Void: a precondition of the test did not hold.
         case voided(String)
-        /// Void: a test that it depends on did not pass.
+        /// Void: a dependency of the test did not pass.
         case dependency(String)
 
-        /// Whether the test says nothing.
+        /// Whether a precondition of the test did not hold.
         var isVoid: Bool { if case .voided = self { true } else { false } }
 
         var reason: String? {
@@ -22,7 +22,7 @@ struct CacheSuiteReport: Sendable {
         }
     }
 
-    /// How many tests passed, of how many.
+    /// The number of passed tests, and the total.
     struct Count: Sendable, Equatable, CustomStringConvertible {
         var passed = 0
         var total = 0
@@ -30,14 +30,14 @@ struct CacheSuiteReport: Sendable {
     }
 
     let suites: [CacheSuite]
-    /// What came of each test by itself, by the tests' ids.
+    /// The outcome of each test without its dependencies, by test id.
     let outcomes: [String: CacheSuiteOutcome]
-    /// By the tests' ids.
+    /// The verdicts by test id.
     let verdicts: [String: Verdict]
 
     /// - Parameters:
-    ///   - suites: The suites with the tests that count, and those that these depend on.
-    ///   - outcomes: What came of each test by itself.
+    ///   - suites: The suites with the counted tests and the dependencies of these tests.
+    ///   - outcomes: The outcome of each test without its dependencies, by test id.
     init(_ suites: [CacheSuite], _ outcomes: [String: CacheSuiteOutcome]) {
         self.suites = suites
         self.outcomes = outcomes
@@ -65,7 +65,7 @@ struct CacheSuiteReport: Sendable {
         self.verdicts = verdicts
     }
 
-    /// How many tests of a kind and a scope passed.
+    /// The number of passed tests of a kind and a scope, and the total.
     func count(
         _ kind: CacheSuiteTest.Kind,
         _ scope: CacheSuiteTest.Scope = .privateCache,
@@ -85,7 +85,7 @@ struct CacheSuiteReport: Sendable {
             .filter { $0.kind == kind && $0.scope == scope && self.verdicts[$0.id] != .passed }
     }
 
-    /// The table of a cache, beside what is published of others.
+    /// The table of a cache, with the published results of browsers.
     func table(_ title: String) -> String {
         var lines = [
             "HTTP cache tests, \(title): required \(self.count(.required)), optimal \(self.count(.optimal)), "

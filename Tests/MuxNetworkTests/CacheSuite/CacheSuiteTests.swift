@@ -13,15 +13,15 @@ let cacheSubject: CacheSubject = { base, clock, wallTime in
     )
 }
 
-/// How many tests the cache under test has to pass, of 137 and 77.
+/// The number of tests that the cache under test must pass, of 137 and 77.
 let cacheSubjectGoal = (required: 137, optimal: 70)
 
-/// The public suite http-tests/cache-tests, played by an interpreter of its own.
+/// The public suite http-tests/cache-tests, run by an interpreter in Swift.
 @Suite(.standard, .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing"))
 struct CacheSuiteTests {
     // MARK: - The interpreter
 
-    @Test func `HC-04 the tests that apply to a private cache are those of the published results`() throws {
+    @Test func `HC-04 the tests for a private cache are the tests of the published results`() throws {
         let tests = try CacheSuite.all().flatMap(\.tests)
         func count(_ kind: CacheSuiteTest.Kind, _ scope: CacheSuiteTest.Scope) -> Int {
             tests.count { $0.kind == kind && $0.scope == scope }
@@ -50,14 +50,14 @@ struct CacheSuiteTests {
         #expect(unread(requests, CacheSuiteRequest.CodingKeys.allCases.map(\.rawValue)) == [])
     }
 
-    @Test func `HC-04 dates are written as HTTP has them`() {
+    @Test func `HC-04 dates are formatted as HTTP dates`() {
         let date = Date(timeIntervalSince1970: 784_111_777)
 
         #expect(CacheSuiteDate.text(date) == "Sun, 06 Nov 1994 08:49:37 GMT")
         #expect(CacheSuiteDate.text(date, isRFC850: true) == "Sunday, 06-Nov-94 08:49:37 GMT")
     }
 
-    @Test func `HC-04 without a cache no test passes that asks for one`() async throws {
+    @Test func `HC-04 without a cache no test passes that requires a cache`() async throws {
         let report = try await CacheSuiteReport.of { base, _, _ in base }
 
         let passed = report.suites.flatMap(\.tests).filter { report.verdicts[$0.id] == .passed }
@@ -65,7 +65,7 @@ struct CacheSuiteTests {
             test.requests.contains { $0.expectedType == .cached || $0.expectedType?.isValidated == true }
         }
         #expect(cached.map(\.id) == [])
-        // What remains passes for not being reused, and depends on no test that asks for a cache.
+        // The other passed tests require no reuse, and depend on no test that requires a cache.
         #expect(report.count(.required) == .init(passed: 18, total: 137))
         #expect(report.count(.optimal) == .init(passed: 0, total: 77))
         #expect(report.verdicts["freshness-none"] == .passed)
@@ -77,7 +77,7 @@ struct CacheSuiteTests {
         #expect(report.verdicts["304-lm-use-stored-Test-Header"]?.isVoid == true)
     }
 
-    @Test func `HC-04 a cache without rules fails what requires them`() async throws {
+    @Test func `HC-04 a cache without rules fails the tests that require rules`() async throws {
         let report = try await CacheSuiteReport.of { base, _, _ in HoardingTransport(base) }
 
         #expect(report.count(.required) == .init(passed: 0, total: 137))
@@ -86,10 +86,10 @@ struct CacheSuiteTests {
         #expect(report.verdicts["cc-resp-immutable-stale"] == .failed("request 2 was not sent"))
     }
 
-    @Test func `HC-04 every answer of the origin gets through`() async throws {
+    @Test func `HC-04 every response of the origin reaches the caller`() async throws {
         let report = try await CacheSuiteReport.of { base, _, _ in base }
 
-        // Unknown codings, wrong lengths and odd statuses are tests of the cache only if the transport passes them on.
+        // Unknown codings, wrong lengths and odd statuses test the cache only after passing the transport.
         let lost = report.suites.flatMap(\.tests).filter { test in
             let reason = report.outcomes[test.id]?.reason ?? ""
             return reason.hasPrefix("no answer") && !test.requests.contains { $0.disconnects }
@@ -122,7 +122,7 @@ struct CacheSuiteTests {
 }
 
 extension CacheSuiteReport {
-    /// Plays all tests but those of shared caches against a subject.
+    /// Runs all tests except tests of shared caches against a subject.
     static func of(_ subject: @escaping CacheSubject) async throws -> CacheSuiteReport {
         let suites = try CacheSuite.all()
         let tests = suites.flatMap(\.tests).filter { $0.scope != .sharedCache }
@@ -133,7 +133,7 @@ extension CacheSuiteReport {
     }
 }
 
-/// Keeps the first answer of every URL for good.
+/// Keeps the first response of every URL forever.
 private final class HoardingTransport: HTTPTransport {
     private let base: any HTTPTransport
     private let kept = Locked<[URL: HTTPReply]>([:])

@@ -5,21 +5,21 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The suite, played against the cache of values: a map of whole answers, by URL.
+/// The suite, run against the value cache: a map of complete responses, by URL.
 @Suite(.standard, .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing"))
 struct ValueCacheSuiteTests {
-    /// Whether a test is about whole answers: the output of a request has no fields to update, no parts and no age.
+    /// Whether a test concerns complete responses: an output has no fields to update, no parts and no age.
     private static func isAboutAnswers(_ test: CacheSuiteTest, of suite: CacheSuite) -> Bool {
         ["headers", "update304", "updateHEAD", "partial", "conditional-lm", "interim"].contains(suite.id)
             || test.id.hasPrefix("other-age-") || Self.answersOfTheCache.contains(test.id)
     }
 
-    /// The cache itself would have to answer, with a 304 or a 504 where a value cache returns the value or throws.
+    /// Tests that expect a 304 or a 504 from the cache, where a value cache returns the value or throws.
     private static let answersOfTheCache: Set<String> = [
         "conditional-304-etag", "conditional-etag-precedence", "stale-close-must-revalidate", "stale-close-no-cache",
     ]
 
-    @Test func `HC-01 HC-02 the value cache fails nothing that is required`() async throws {
+    @Test func `HC-01 HC-02 the value cache fails no required test`() async throws {
         let report = try await CacheSuiteReport.of { ValueCacheTransport($0, $1, $2) }
         print(report.table("the value cache"))
 
@@ -37,13 +37,13 @@ struct ValueCacheSuiteTests {
     }
 }
 
-/// The value cache of a client, in the place of a transport: `GET`s come from a map, everything else passes through the client.
+/// The value cache of a client as a transport: a map serves `GET`, and the client sends other methods.
 ///
-/// Request directives become the options of a request that mean the same.
+/// Request directives become equivalent options of a request.
 private final class ValueCacheTransport: HTTPTransport {
     private let client: HTTPClient
     private let answers: MultiplexerMap<URL, HTTPReply>
-    /// The last request of each URL, which is what the next fetch sends.
+    /// The last request of each URL, which the next fetch sends.
     private let calls: Locked<[URL: HTTPCall]>
 
     init(_ base: any HTTPTransport, _ clock: VirtualClock, _ wallTime: @escaping @Sendable () -> Date) {
@@ -88,7 +88,7 @@ private final class ValueCacheTransport: HTTPTransport {
     }
 }
 
-/// A request whose output is the answer, whatever its status.
+/// A request whose output is the response, regardless of the status.
 private struct GetWhole: HTTPRequest {
     typealias Output = HTTPReply
     var call: HTTPCall

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a client, its cache of answers, and media have fetched with a token ends with the session of that token.
+/// Values that a client, a response cache or media have fetched with a token end with the token's session.
 @Suite(.standard)
 struct AccountOfClientTests {
     private let repository = MuxRepository(store: MemoryStore())
@@ -27,13 +27,13 @@ struct AccountOfClientTests {
         )
     }
 
-    /// Answers with the token, which is fresh for a minute.
+    /// Responds with the token, in a response that is fresh for a minute.
     private let mirror = ClosureTransport { call in
         let token = call.headers["Authorization"]?.split(separator: " ").last ?? ""
         return HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data(token.utf8))
     }
 
-    @Test func `CO-09 a sign-out reaches what a client with a token keeps in memory alone`() async throws {
+    @Test func `CO-09 a sign-out removes values that a client with a token keeps only in memory`() async throws {
         let runner = self.runner()
         let client = HTTPClient(transport: self.mirror, authenticator: runner)
         let value = client.multiplexer(Ask())
@@ -48,7 +48,7 @@ struct AccountOfClientTests {
         #expect(try await map.request(key: 1) == Data("2".utf8))
     }
 
-    @Test func `AC-01 a sign-out reaches what a client without a token keeps in memory alone`() async throws {
+    @Test func `AC-01 a sign-out removes values that a client without a token keeps only in memory`() async throws {
         let runner = self.runner()
         let client = HTTPClient(transport: self.mirror)
         let value = client.multiplexer(repository: self.repository, Ask())
@@ -63,7 +63,7 @@ struct AccountOfClientTests {
         #expect(other.cachedValue != nil)
     }
 
-    @Test func `CO-09 a request that is under way at the sign-out ends with it, also in memory alone`() async throws {
+    @Test func `CO-09 a running request ends at the sign-out, even for a value only in memory`() async throws {
         let runner = self.runner()
         let gate = Gate<Void>()
         let transport = ClosureTransport { _ in
@@ -82,7 +82,7 @@ struct AccountOfClientTests {
     }
 
     @Test(arguments: [false, true])
-    func `CO-09 a cache of answers belongs to the repository of the client's authenticator`(onDisk: Bool) async throws {
+    func `CO-09 a response cache belongs to the repository of the client's authenticator`(onDisk: Bool) async throws {
         let runner = self.runner()
         var options = CachingTransport.Configuration()
         if onDisk {
@@ -101,7 +101,7 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    @Test func `CO-09 a cache in another repository than its client's authenticator is a typed error and an event`()
+    @Test func `CO-09 a cache in another repository than the authenticator is a typed error and an event`()
         async throws
     {
         let (events, others) = (EventTally(), EventTally())
@@ -130,7 +130,7 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    @Test func `CO-09 media and what is decoded of them belong to the repository of their dependency`() async throws {
+    @Test func `CO-09 media and decoded media belong to the repository of the media's dependency`() async throws {
         let runner = self.runner()
         let media = AsyncMedia(
             directory: self.folder,
@@ -152,8 +152,7 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    @Test func `CO-09 media in another repository than their dependency's are a typed error and an event`() async throws
-    {
+    @Test func `CO-09 media in another repository than the dependency are a typed error and an event`() async throws {
         let events = EventTally()
         let other = MuxRepository(store: MemoryStore(), observer: events)
         let url = try #require(URL(string: "http://host/picture.txt"))
@@ -178,7 +177,7 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    /// An authenticator that is no runner, and uses one.
+    /// An authenticator that uses a runner.
     private struct Traced: HTTPAuthenticator {
         let runner: OAuthDependentRunner<String, String>
 
@@ -191,7 +190,7 @@ struct AccountOfClientTests {
         }
     }
 
-    @Test func `CO-09 an authenticator of one's own names the repository of its session`() async throws {
+    @Test func `CO-09 a custom authenticator names the repository of its session`() async throws {
         let runner = self.runner()
         let traced = Traced(runner: runner)
         let value = HTTPClient(transport: self.mirror, authenticator: traced).multiplexer(Ask())
@@ -205,7 +204,7 @@ struct AccountOfClientTests {
         #expect(try await cached.output(of: Ask()) == Data("2".utf8))
     }
 
-    @Test func `CO-09 a cache of answers under media belongs to their repository`() async throws {
+    @Test func `CO-09 a response cache under media belongs to the repository of the media`() async throws {
         let runner = self.runner()
         let url = try #require(URL(string: "http://host/picture.txt"))
         func media(_ transport: any HTTPTransport) -> AsyncMedia {
@@ -231,7 +230,7 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    @Test func `CO-09 accounts with folders of their own share no files`() async throws {
+    @Test func `CO-09 accounts with separate folders share no files`() async throws {
         let accounts = ["a", "b"].map { name in
             let repository = MuxRepository(directory: self.folder.appending(component: name), durability: .relaxed)
             let runner = self.runner(repository)
@@ -259,14 +258,14 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    // MARK: - A person who cancels
+    // MARK: - A cancelled sign-in
 
     private struct Cancelled: Error {}
     private struct Offline: RetryableError {
         var retryAdvice: RetryAdvice { .transient }
     }
 
-    /// How often a person is asked whose sign-in fails with `error`, by each of those that try again.
+    /// The number of sign-ins in each of four ways to retry, if the sign-in fails with `error`.
     private func asked(_ error: any Error) async -> [Int] {
         var counts: [Int] = []
         let policy = RetryPolicy.immediate(maxAttempts: 3)
@@ -303,7 +302,7 @@ struct AccountOfClientTests {
         return counts
     }
 
-    @Test func `C03 no retry policy asks a person again who has cancelled the sign-in`() async {
+    @Test func `C03 no retry policy repeats a sign-in that a person has cancelled`() async {
         #expect(await self.asked(Cancelled()) == [1, 1, 1, 1])
         #expect(await self.asked(CancellationError()) == [1, 1, 1, 1])
         #expect(await self.asked(Offline()) == [3, 3, 3, 3], "the error says that it is transient")

@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.standard)
 struct AuthenticationTests {
-    /// A server that lets in whoever has the present token.
+    /// A server that accepts only the current token.
     private final class Door: Sendable {
         let good: Locked<String>
         let transport: ScriptedTransport
@@ -29,7 +29,7 @@ struct AuthenticationTests {
         DependentRunner(first) { _ in .updatedDependency(try await fetch()) }
     }
 
-    @Test func `K05 the headers of a token are known as credentials`() async throws {
+    @Test func `K05 the headers of a token are marked as credentials`() async throws {
         struct Key: HTTPToken {
             var headers: HTTPHeaders { ["X-Own-Token": "secret"] }
         }
@@ -41,7 +41,7 @@ struct AuthenticationTests {
         #expect(transport.calls.map(\.credentialHeaders) == [["X-Own-Token"], []])
     }
 
-    @Test func `K07 fifty requests with a token that has ended make one token request`() async throws {
+    @Test func `K07 fifty requests with an expired token make one token request`() async throws {
         let hold = Gate<Void>()
         let door = Door("new", hold: hold)
         let fetch = ScriptedFetch<String>([.value("new")])
@@ -59,7 +59,7 @@ struct AuthenticationTests {
         #expect(door.tokens.filter { $0 == "Bearer new" }.count == 50)
     }
 
-    @Test func `K07 fifty requests against a server that rotates make one refresh`() async throws {
+    @Test func `K07 fifty requests to a server with token rotation make one refresh`() async throws {
         let backend = try LoopbackBackend(oauth: FakeOAuthServer(users: ["a": "p"]), places: [Place(id: 1)])
         let oauth = backend.oauth
         let base = try HTTPEndpoint(try backend.goOnline())
@@ -109,7 +109,7 @@ struct AuthenticationTests {
         #expect(door.transport.calls[0].body == door.transport.calls[1].body)
     }
 
-    @Test func `K09 a second 401 is the end`() async throws {
+    @Test func `K09 a second 401 is the error of the request`() async throws {
         let door = Door("never")
         let fetch = ScriptedFetch<String>(thereafter: .value("other"))
         let client = HTTPClient(transport: door.transport, authenticator: self.runner("old", fetch))
@@ -120,7 +120,7 @@ struct AuthenticationTests {
         #expect(door.tokens == ["Bearer old", "Bearer other"] && fetch.callCount == 1)
     }
 
-    @Test func `K09 a token that is given is neither renewed nor tried again`() async {
+    @Test func `K09 a token that the caller passes is neither renewed nor sent again`() async {
         let door = Door("new")
         let fetch = ScriptedFetch<String>([])
         let client = HTTPClient(transport: door.transport, authenticator: self.runner("mine", fetch))
@@ -131,7 +131,7 @@ struct AuthenticationTests {
         #expect(door.tokens == ["Bearer given"] && fetch.callCount == 0)
     }
 
-    @Test func `K10 a token that is about to end is renewed before the server sees it`() async throws {
+    @Test func `K10 a token that is about to expire is renewed before the server receives the token`() async throws {
         let wall: @Sendable () -> Date = { Date(timeIntervalSince1970: 1_000) }
         let good = try Self.token(expiry: 2_000)
         let door = Door(good.text)
@@ -149,7 +149,7 @@ struct AuthenticationTests {
         }
     }
 
-    @Test func `K10 a new token that ends at once is used nevertheless`() async throws {
+    @Test func `K10 a new token that has already expired is used nevertheless`() async throws {
         let short = try Self.token(expiry: 1)
         let door = Door(short.text)
         let fetch = ScriptedFetch<JSONWebToken>(thereafter: .value(short))
@@ -161,7 +161,7 @@ struct AuthenticationTests {
         #expect(fetch.callCount == 1 && door.tokens == ["Bearer \(short.text)"])
     }
 
-    @Test func `K11 a request with private headers asks for no token`() async throws {
+    @Test func `K11 a request with private headers causes no token request`() async throws {
         let door = Door("x")
         let fetch = ScriptedFetch<String>([])
         let client = HTTPClient(transport: door.transport, authenticator: self.runner(nil, fetch))
@@ -171,7 +171,7 @@ struct AuthenticationTests {
         #expect(fetch.callCount == 0 && door.tokens == [""])
     }
 
-    @Test func `K11 a request that cannot be sent asks for no token`() async {
+    @Test func `K11 a request that cannot be sent causes no token request`() async {
         let fetch = ScriptedFetch<String>([])
         let client = HTTPClient(transport: ScriptedTransport([]), authenticator: self.runner(nil, fetch))
 
@@ -184,7 +184,7 @@ struct AuthenticationTests {
         #expect(fetch.callCount == 0)
     }
 
-    @Test func `K11 an error of the exchange is none of the authenticator`() async {
+    @Test func `K11 an error of the exchange is not an authentication error`() async {
         let fetch = ScriptedFetch<String>([.value("t")])
         let transport = ScriptedTransport([.failure(HTTPError.notHTTP), .failure(BadDependency())])
         let client = HTTPClient(transport: transport, authenticator: self.runner(nil, fetch))
@@ -199,7 +199,7 @@ struct AuthenticationTests {
         #expect(fetch.callCount == 1)
     }
 
-    @Test func `K07 a multiplexer with a dependency renews the token for a 401`() async throws {
+    @Test func `K07 a multiplexer with a dependency renews the token after a 401`() async throws {
         let door = Door("new")
         let fetch = ScriptedFetch<String>([.value("new")])
         let runner = self.runner("old", fetch)
@@ -216,7 +216,7 @@ struct AuthenticationTests {
         #expect(fetch.callCount == 1 && door.tokens == ["Bearer old", "Bearer new"])
     }
 
-    @Test func `K13 a call that waits for a token leaves at once`() async {
+    @Test func `K13 a cancelled call that waits for a token leaves at once`() async {
         let gate = Gate<String>()
         let runner = DependentRunner<String> { _ in .updatedDependency(try await gate.pass()) }
         let client = HTTPClient(transport: ScriptedTransport([]), authenticator: runner)

@@ -15,7 +15,7 @@ struct CallSiteTests {
     private static func page() async throws -> String { "page" }
     private static func token() async throws -> String { "token" }
 
-    /// Not created: the lines download no file.
+    /// A folder that is not created, because the lines download no file.
     private let folder = FileManager.default.temporaryDirectory.appending(component: UUID().uuidString)
     private let url = URL(string: "https://api.domain.com/users/1?all=true")
 
@@ -24,7 +24,7 @@ struct CallSiteTests {
         return (HTTPClient(configuration: configuration, transport: transport), transport)
     }
 
-    @Test func `CS-01 eight lines written from memory compile and do what they say`() async throws {
+    @Test func `CS-01 eight lines written from memory compile and have the expected effect`() async throws {
         let repository = MuxRepository(store: MemoryStore())
         let users = MultiplexerMap<String, User>(cacheKey: "Users", repository: repository) { User(name: $0) }
         let client = self.client().0
@@ -44,7 +44,7 @@ struct CallSiteTests {
         await media.expectAtRest()
     }
 
-    @Test func `CS-01 ten further lines written from memory compile and do what they say`() async throws {
+    @Test func `CS-01 ten further lines written from memory compile and have the expected effect`() async throws {
         let (client, transport) = self.client(.init(headers: ["X-App": "1"], retry: .web))
         let url = try #require(self.url)
 
@@ -77,7 +77,7 @@ struct CallSiteTests {
         #expect(output == 3)
     }
 
-    @Test func `CS-01 a runner made of a plain function gets a new value after a refusal, and can be refused one`()
+    @Test func `CS-01 a runner of a plain function renews a refused value, and reports a refused renewal`()
         async throws
     {
         let count = Locked(0)

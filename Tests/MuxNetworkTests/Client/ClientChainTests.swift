@@ -21,7 +21,7 @@ struct ClientChainTests {
             _ send: (any HTTPToken) async throws -> RunResult<Output>
         ) async throws -> Output {
             if case .output(let output) = try await send(try await self.token()) { return output }
-            // The token was refused: once more, with a new one.
+            // The server refused the token, so the request is sent once more with a new token.
             guard case .output(let output) = try await send(try await self.token()) else { throw BadDependency() }
             return output
         }
@@ -34,7 +34,7 @@ struct ClientChainTests {
         Account(repository: self.world.repository, token: token)
     }
 
-    /// A response whose version is the last word of the token.
+    /// A response whose version is the token of the request, or 0 without a token.
     private static func mirror(_ call: HTTPCall, _ headers: HTTPHeaders = ["Cache-Control": "max-age=60"]) -> HTTPReply
     {
         let token = call.headers["Authorization"]?.split(separator: " ").last ?? "0"
@@ -84,7 +84,7 @@ struct ClientChainTests {
     }
 
     @Test func `HS-03 a hit takes at most three locks`() async throws {
-        // A virtual clock has a lock, and the system's clock has none.
+        // A virtual clock takes a lock, and the system's clock does not.
         let account = Account(repository: MuxRepository(store: MemoryStore())) { "1" }
         let client = HTTPClient(transport: .caching(ClosureTransport { Self.mirror($0) }), authenticator: account)
         _ = try await client.response(to: GetNumber())
@@ -177,7 +177,7 @@ struct ClientChainTests {
         self.world.clock.advance(by: .seconds(20))
         #expect(try await client.output(of: GetNumber()).version == 1)
         #expect(transport.calls.count == 2)
-        // Without a stored response, each attempt is made.
+        // Without a stored response, the client makes every attempt.
         _ = try? await client.output(of: GetNumber(id: "b"))
         #expect(transport.calls.count == 2 + 5)
     }
@@ -203,7 +203,7 @@ struct ClientChainTests {
         #expect(try await client.output(of: GetNumber()).version == 1)
     }
 
-    @Test func `HS-03 Vary on Authorization separates the clients of a cache, and no tokens of one client`()
+    @Test func `HS-03 Vary on Authorization separates clients of a cache, but not tokens of one client`()
         async throws
     {
         let transport = ClosureTransport {
@@ -238,7 +238,7 @@ struct ClientChainTests {
         #expect(try await client.output(of: GetNumber()).version == 2)
     }
 
-    @Test func `HS-03 one cache serves the accounts of several repositories, and no account sees another's responses`()
+    @Test func `HS-03 accounts of several repositories share a cache, and see only their own responses`()
         async throws
     {
         let transport = ClosureTransport { Self.mirror($0) }
@@ -316,7 +316,7 @@ struct ClientChainTests {
         #expect(stored.map { String(decoding: $0.payload, as: UTF8.self).contains("version") } != true)
     }
 
-    @Test func `HS-03 an authenticator without a session gives each call its token before the cache`() async throws {
+    @Test func `HS-03 an authenticator without a session adds its token to each call before the cache`() async throws {
         let transport = ClosureTransport {
             Self.mirror($0, ["Cache-Control": "max-age=60", "Vary": "Authorization"])
         }
@@ -372,7 +372,7 @@ struct ClientChainTests {
         #expect(try await waiter.value.version == 2)
     }
 
-    @Test func `HS-03 Clear-Site-Data of a refused token is obeyed`() async throws {
+    @Test func `HS-03 Clear-Site-Data of a response to a refused token is obeyed`() async throws {
         let (tokens, isExpired) = (Locked(0), Locked(false))
         let transport = ClosureTransport { call in
             let isRefused =
@@ -424,7 +424,7 @@ struct ClientChainTests {
         #expect(try await client.output(of: GetNumber()).version == 1)
         self.world.clock.advance(by: .seconds(61))
         #expect(try await client.response(to: GetNumber()).headers.cacheStatuses.last?.forward == .stale)
-        // No stored response has opened the circuit again.
+        // No stored response has closed the circuit.
         await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
         #expect(transport.calls.count == count)
     }

@@ -42,7 +42,7 @@ struct ClientRetryTests {
         #expect(HTTPClient.Configuration.default.retry == nil)
     }
 
-    @Test func `K14 in the end the caller gets what the last attempt met`() async throws {
+    @Test func `K14 the caller gets the error of the last attempt`() async throws {
         let failing = ScriptedTransport([.success(Self.busy), .failure(HTTPError.notHTTP)])
         let refusing = ScriptedTransport(
             [.failure(Self.late)],
@@ -61,7 +61,9 @@ struct ClientRetryTests {
         ("GET", 503, 3), ("GET", 404, 1), ("GET", 401, 1), ("GET", 500, 3), ("DELETE", 429, 3), ("POST", 503, 1),
         ("PATCH", 500, 1),
     ])
-    func `K14 only what may pass and does no harm is sent again`(method: String, status: Int, count: Int) async throws {
+    func `K14 only an idempotent request with a transient status is sent again`(method: String, status: Int, count: Int)
+        async throws
+    {
         let transport = ScriptedTransport([], thereafter: HTTPReply(status: status))
         let method = try #require(HTTPMethod(rawValue: method))
 
@@ -70,14 +72,14 @@ struct ClientRetryTests {
         #expect(transport.calls.count == count)
     }
 
-    @Test func `K14 a POST whose answer was lost is not sent again`() async {
+    @Test func `K14 a POST whose response was lost is not sent again`() async {
         let transport = ScriptedTransport([.failure(Self.late)], thereafter: HTTPReply(status: 200))
 
         await #expect(throws: Self.late) { try await self.client(transport).execute(Ask { $0.method = .post }) }
         #expect(transport.calls.count == 1)
     }
 
-    // The advice of a status says that a repetition is unsafe; the advice of a lost response does not.
+    // The retry advice of a status marks a repetition as unsafe, and the advice of a lost response does not.
     @Test(arguments: [("PATCH", 1), ("PURGE", 1), ("PUT", 2)] as [(HTTPMethod, Int)])
     func `PT-01 a request whose response was lost is sent again only if it is idempotent`(
         method: HTTPMethod,
@@ -91,7 +93,7 @@ struct ClientRetryTests {
         #expect(transport.calls.count == count)
     }
 
-    @Test func `K14 a POST is sent again if the policy says so`() async throws {
+    @Test func `K14 a POST is sent again if the policy permits the repetition of unsafe work`() async throws {
         var policy = RetryPolicy.immediate(maxAttempts: 3)
         policy.repeatsUnsafeWork = true
         let transport = ScriptedTransport(
@@ -104,7 +106,7 @@ struct ClientRetryTests {
         #expect(transport.calls.count == 3)
     }
 
-    @Test func `K14 a server that wants to be left alone is`() async throws {
+    @Test func `K14 a retry waits for the time of Retry-After`() async throws {
         let clock = VirtualClock()
         let busy = HTTPReply(status: 503, headers: ["Retry-After": "7"])
         let transport = ScriptedTransport([.success(busy)], thereafter: HTTPReply(status: 200))
@@ -117,7 +119,7 @@ struct ClientRetryTests {
         #expect(try await call.value == .ok)
     }
 
-    @Test func `K14 a host that is down is left alone and that is an error of connectivity`() async {
+    @Test func `K14 a request to a host that is down is not sent and is a connectivity error`() async {
         var options = RetryBudget.Limits()
         options.failuresToOpen = 1
         let transport = ScriptedTransport([.failure(Self.late)])

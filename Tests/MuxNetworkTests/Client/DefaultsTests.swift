@@ -5,10 +5,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The defaults that apps rely on, in one table: a change of one is a change of the public interface.
+/// The defaults that apps rely on, in one table: a changed default is a change of the public interface.
 @Suite(.standard)
 struct DefaultsTests {
-    /// The members of `value`, but for functions and types that are listed themselves.
+    /// The members of `value`, except functions and members that contain functions.
     private static func lines(_ name: String, _ value: Any) -> [String] {
         Mirror(reflecting: value).children.compactMap { label, value in
             let text = value is Set<Int> ? "\((value as? Set<Int> ?? []).sorted())" : "\(value)"
@@ -94,7 +94,7 @@ struct DefaultsTests {
         AsyncMedia.silence = 30.0 seconds
         """
 
-    @Test func `PT-04 the public defaults are these`() {
+    @Test func `PT-04 the public defaults match the table`() {
         let lines =
             Self.lines("MuxPolicy", MuxPolicy()) + Self.lines("Batching", MuxPolicy.Batching())
             + Self.lines("RunnerPolicy", RunnerPolicy()) + Self.lines("RetryPolicy", RetryPolicy())

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What an app adds to the client: its own words.
+/// A client method that an app adds.
 extension HTTPClient {
     fileprivate func fetchUserInfo(at base: HTTPEndpoint) async throws -> FacadeTests.User {
         try await self.output(of: FacadeTests.GetUserInfo(endpoint: base.appending("/me")))
@@ -28,7 +28,7 @@ struct FacadeTests {
         var id: Int
     }
 
-    @Test func `K12 an app speaks in its own words to a real server`() async throws {
+    @Test func `K12 an app calls a real server through its own client method`() async throws {
         let oauth = FakeOAuthServer(users: ["alice": "p"])
         let backend = try LoopbackBackend(oauth: oauth, places: [Nowhere(id: 1)])
         let base = try HTTPEndpoint(try backend.goOnline())

@@ -5,14 +5,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The class of a failure, and the figures of what is not a multiplexer.
+/// The reasons of failures in events, and the statistics of a response cache.
 @Suite(.standard)
 struct FailureReasonTests {
     private struct Refused: Error {}
 
     private let world = CachingWorld()
 
-    @Test func `CO-26 errors of the network have the class of their cause`() {
+    @Test func `CO-26 an error of the network has the reason of its cause`() {
         let response = HTTPResponse(request: self.world.call(), status: .init(503))
         let cases: [(any Error, MuxEvent.Reason)] = [
             (HTTPError.status(.init(response)), .status(503)),
@@ -39,7 +39,7 @@ struct FailureReasonTests {
         for (error, reason) in cases { #expect(MuxEvent.Reason(of: error) == reason, "\(error)") }
     }
 
-    @Test func `CO-26 the figures of a cache of answers are those of its events`() async throws {
+    @Test func `CO-26 the statistics of a response cache match its events`() async throws {
         let events = EventTally()
         let world = CachingWorld(observer: events)
         let gate = Gate<HTTPReply>()
@@ -65,7 +65,7 @@ struct FailureReasonTests {
             fails.withLock { $0 = status }
             #expect(try await send() == 200, "stale-if-error")
         }
-        // What may not be kept: those who waited for it ask for themselves, and have been counted.
+        // The response may not be stored, so the waiters, which are already counted, send their own requests.
         try await withThrowingTaskGroup { group in
             for _ in 0..<3 { group.addTask { _ = try await cache.send(slow) } }
             await gate.waitForCall(1)
@@ -89,13 +89,13 @@ struct FailureReasonTests {
         #expect(failures.allSatisfy { $0.name == "CachingTransport" })
     }
 
-    /// A consumer that wants nothing.
+    /// A sink that refuses the head and the body.
     private struct Closed: HTTPSink {
         func receive(head: HTTPReply) async throws { throw Refused() }
         func receive(_ bytes: Data) async throws { throw Refused() }
     }
 
-    @Test func `CO-26 a fetch whose answer nobody takes has an end, and a hit that nobody takes is one`() async throws {
+    @Test func `CO-26 a fetch with a refused response has an end event, and a refused hit is a hit`() async throws {
         let events = EventTally()
         let world = CachingWorld(observer: events)
         let status = Locked(200)

@@ -17,7 +17,7 @@ struct HTTPClientTests {
         typealias Output = User
     }
 
-    @Test func `K01 a transport of one's own carries everything`() async throws {
+    @Test func `K01 a custom transport carries every request`() async throws {
         let transport = ScriptedTransport { call, number in .json(#"{"user":"\#(call.method) \#(number)"}"#) }
         let client = HTTPClient(transport: transport)
 
@@ -28,7 +28,7 @@ struct HTTPClientTests {
         #expect(transport.calls.count == 2)
     }
 
-    @Test func `K02 the defaults are JSON and 20 and 40 seconds and 10 connections and no headers`() {
+    @Test func `K02 the defaults are JSON, 20 and 40 seconds, 10 connections and no headers`() {
         let configuration = HTTPClient.Configuration.default
 
         #expect(configuration.contentType == .json)
@@ -39,7 +39,7 @@ struct HTTPClientTests {
         #expect(abs(configuration.wallTime().timeIntervalSinceNow) < 60)
     }
 
-    @Test func `K02 the configured kind is asked for and is that of a body that does not say`() async throws {
+    @Test func `K02 the configured content type is sent in Accept, and for a body without a type`() async throws {
         var configuration = HTTPClient.Configuration()
         configuration.contentType = .xml
         let client = HTTPClient(configuration: configuration)
@@ -55,7 +55,7 @@ struct HTTPClientTests {
         #expect(call.headers[.contentType] == "application/xml")
     }
 
-    @Test func `K02 the configuration's limits are those of the session`() {
+    @Test func `K02 the session has the connection limit of the options`() {
         var options = HTTPTransportConfiguration()
         #expect(URLSessionTransport(options).connectionsPerHost == 10)
         options.connectionsPerHost = 3
@@ -74,7 +74,7 @@ struct HTTPClientTests {
         #expect(call.headers.fields.count == 3)
     }
 
-    @Test func `K04 a request brings back its value and the answer`() async throws {
+    @Test func `K04 a request returns the value and the response`() async throws {
         let client = HTTPClient(transport: ScriptedTransport([], thereafter: .json(#"{"user":"A"}"#, status: 203)))
 
         let (user, response) = try await client.execute(Ask(User.self, errors: Never.self))

@@ -9,8 +9,8 @@ struct JSONWebTokenTests {
         try JSONWebToken("e30.\(Base64URL.encode(Data(claims.utf8))).c2ln")
     }
 
-    @Test func `K06 the end is that of the example of RFC 7519`() throws {
-        // RFC 7519, section 3.1; its signature would not matter if it were another.
+    @Test func `K06 the expiry of the example of RFC 7519 is parsed`() throws {
+        // RFC 7519, section 3.1. The signature is not verified.
         let text =
             "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9"
             + ".eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
@@ -28,7 +28,7 @@ struct JSONWebTokenTests {
             (#"{"exp":0,"sub":"x","aud":["a",1,null]}"#, 0),
         ] as [(String, Double?)]
     )
-    func `K06 the end is a number of seconds or is not there`(claims: String, seconds: Double?) throws {
+    func `K06 the expiry is a number of seconds or absent`(claims: String, seconds: Double?) throws {
         #expect(try self.token(claims).expiry?.timeIntervalSince1970 == seconds)
     }
 
@@ -42,12 +42,12 @@ struct JSONWebTokenTests {
             ("e30.eyJleHAiOnRydWV9.e30", .invalidExpiry),
         ] as [(String, JSONWebToken.ParsingError)]
     )
-    func `K06 what is malformed is an error`(text: String, reason: JSONWebToken.ParsingError) {
+    func `K06 a malformed token is an error`(text: String, reason: JSONWebToken.ParsingError) {
         #expect(throws: reason) { try JSONWebToken(text) }
         #expect(reason.localizedDescription == reason.errorDescription)
     }
 
-    @Test func `K06 a token is stored as its text and shown as nothing`() throws {
+    @Test func `K06 a token is encoded as its text, and descriptions do not contain the text`() throws {
         let token = try self.token(#"{"exp":5}"#)
         let data = try JSONEncoder().encode([token])
 

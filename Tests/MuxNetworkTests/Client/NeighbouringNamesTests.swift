@@ -5,7 +5,7 @@ import MuxTestNeighbours
 import MuxTestSupport
 import Testing
 
-/// Names of other packages next to `import MuxKit` and `import MuxNetwork`: an ambiguous name does not compile.
+/// Names of other packages next to `import MuxKit` and `import MuxNetwork`: an ambiguity does not compile.
 @Suite(.standard)
 struct NeighbouringNamesTests {
     private struct Model {
@@ -35,7 +35,7 @@ struct NeighbouringNamesTests {
         #expect(try await Task.retry(attempts: 1) { 1 } == 1)
     }
 
-    @Test func `CS-04 both types HTTPRequest have a name with their module`() throws {
+    @Test func `CS-04 the name of each HTTPRequest type can include the module`() throws {
         let request: any MuxNetwork.HTTPRequest = GetUser()
         let other = MuxTestNeighbours.HTTPRequest(path: "/me")
         #expect(try request.endpoint.url().path() == other.path)

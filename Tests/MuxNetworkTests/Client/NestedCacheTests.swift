@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A response cache belongs to the account of the client or media that use it, at any depth of the transport.
+/// A response cache belongs to the account of its client or media, at any depth of the transport.
 @Suite(.standard)
 struct NestedCacheTests {
     private let world = CachingWorld()
@@ -67,7 +67,7 @@ struct NestedCacheTests {
             do { return .success(try await base.send(call)) } catch { return .failure(error) }
         }
 
-        /// Sends a call in a task that inherits nothing.
+        /// Sends a call in a task that inherits no task-local values.
         fileprivate static func sendOutside(_ call: HTTPCall, _ base: any HTTPTransport) async throws -> HTTPReply {
             try await withCheckedThrowingContinuation { continuation in
                 DispatchQueue.global().async {
@@ -77,7 +77,7 @@ struct NestedCacheTests {
         }
     }
 
-    /// Answers with the token, which is fresh for a minute.
+    /// Responds with the token as the version, in a response that is fresh for a minute.
     private let mirror = ClosureTransport { call in
         let token = call.headers["Authorization"]?.split(separator: " ").last ?? "0"
         return HTTPReply(
@@ -199,15 +199,15 @@ struct NestedCacheTests {
 
         #expect(self.mirror.calls.isEmpty)
         #expect(events.count(of: .repositoryMismatch) == 1 && others.count(of: .repositoryMismatch) == 1)
-        // The account of the cache's repository uses it.
+        // An account of the cache's repository can use the cache.
         let client = self.world.client(way.transport(over: cache), authenticator: self.runner(other))
         #expect(try await client.output(of: GetNumber()).version == 1)
     }
 
-    @Test func `AC-07 a cache of another repository over the system's transport is a typed error, too`() async throws {
+    @Test func `AC-07 a cache of another repository over the system's transport is a typed error`() async throws {
         let (own, other) = (MuxRepository(store: MemoryStore()), MuxRepository(store: MemoryStore()))
         let folder = try CacheFolder()
-        // Nothing listens there, and nothing is sent.
+        // No server listens at the URL, and no request is sent.
         let url = try #require(URL(string: "http://127.0.0.1:1/numbers/a"))
         let media = AsyncMedia(
             directory: folder.url,
@@ -223,7 +223,7 @@ struct NestedCacheTests {
     }
 
     @Test(arguments: Way.allCases)
-    func `AC-07 a call of an ended session leaves nothing in a cache behind it`(way: Way) async throws {
+    func `AC-07 a call of an ended session stores no response in a cache`(way: Way) async throws {
         let runner = self.runner(self.world.repository)
         let gate = Gate<Void>()
         let cache = CachingTransport(self.mirror)
@@ -245,15 +245,15 @@ struct NestedCacheTests {
         #expect(try await client.output(of: GetNumber()).version == 2)
     }
 
-    @Test func `AC-07 what hides its account is not stored`() async throws {
+    @Test func `AC-07 a response is not stored if the transport hides the account of the call`() async throws {
         let runner = self.runner(self.world.repository)
         let cache = CachingTransport(self.mirror)
-        // Neither the call nor the task is that of the client.
+        // The cache receives neither the client's call nor the client's task.
         let hidden = Passing { try await Way.sendOutside(Way.rebuilt($0), cache) }
         let client = self.world.client(hidden, authenticator: runner)
         for _ in 0..<2 { #expect(try await client.output(of: GetNumber()).version == 1) }
         #expect(self.mirror.calls.count == 2)
-        // Also where a request without credentials has made the cache.
+        // The same applies after a request without credentials has created a cache in the shared repository.
         _ = try await self.world.client(hidden).output(of: GetNumber())
         for _ in 0..<2 { _ = try await client.output(of: GetNumber()) }
         #expect(self.mirror.calls.count == 5)
@@ -275,7 +275,7 @@ struct NestedCacheTests {
         #expect(self.mirror.calls.count == 1)
     }
 
-    @Test func `AC-07 media without an account use their own repository and refuse no other`() async throws {
+    @Test func `AC-07 media without an account use their own repository and accept caches of others`() async throws {
         let folder = try CacheFolder()
         for repository in [nil, MuxRepository(store: MemoryStore())] {
             let cache = CachingTransport(self.mirror, repository: repository)

@@ -5,17 +5,17 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A client whose tokens live for seconds, and whose token server fails now and then.
+/// A client with a token lifetime of seconds, and with a token server that fails at times.
 @Suite(.standard)
 struct TokenRenewalTests {
-    /// A token server and the server that the tokens are for, in virtual time.
+    /// A token server and a server that accepts the tokens, in virtual time.
     private final class Servers: Sendable {
         let clock = VirtualClock()
         let oauth: FakeOAuthServer
         let signIns = Locked(0)
-        /// What the token server answers instead.
+        /// The next responses of the token server, in place of tokens.
         let trouble = Locked<[HTTPReply]>([])
-        /// By how much the device's time of day is wrong.
+        /// The error of the device's wall clock.
         let wallShift = Locked(TimeInterval.zero)
 
         init(_ life: Duration) {
@@ -94,7 +94,7 @@ struct TokenRenewalTests {
     private let busy = HTTPReply(status: 503)
 
     @Test(arguments: [1, 2, 33, 60])
-    func `CO-19 a client with tokens of some seconds loses none of five hundred requests`(seconds: Int) async throws {
+    func `CO-19 a client with a token lifetime of seconds loses no request of five hundred`(seconds: Int) async throws {
         let servers = Servers(.seconds(seconds))
         let client = servers.client(try servers.runner())
         for _ in 0..<500 {
@@ -106,7 +106,7 @@ struct TokenRenewalTests {
         #expect(servers.signIns.withLock { $0 } == 1)
     }
 
-    @Test func `CO-19 a client uses the token that is good while the token server is away`() async throws {
+    @Test func `CO-19 a client uses the valid token while the token server is unavailable`() async throws {
         let servers = Servers(.seconds(60))
         let client = servers.client(try servers.runner())
         #expect(try await client.output(of: self.ask) == "alice")
@@ -118,7 +118,8 @@ struct TokenRenewalTests {
     }
 
     @Test(arguments: [-600.0, 600])
-    func `CO-19 a device whose clock is set by minutes loses no request`(shift: TimeInterval) async throws {
+    func `CO-19 a client loses no request after the device's clock is set by minutes`(shift: TimeInterval) async throws
+    {
         let servers = Servers(.seconds(120))
         let client = servers.client(try servers.runner())
         #expect(try await client.output(of: self.ask) == "alice")
@@ -131,7 +132,7 @@ struct TokenRenewalTests {
         #expect(servers.oauth.statistics.refreshes <= 6)
     }
 
-    /// A client whose token is over, and whose token server answers 503 once.
+    /// A client with an expired token, and with a token server that returns 503 once.
     private func broken(retry: RetryPolicy? = nil) async throws -> (Servers, HTTPClient) {
         let servers = Servers(.seconds(60))
         let client = servers.client(try servers.runner(), retry: retry)
@@ -142,7 +143,7 @@ struct TokenRenewalTests {
     }
 
     @Test(arguments: [HTTPMethod.get, .post])
-    func `CO-21 the retry of a configuration rides out a token server that fails once`(
+    func `CO-21 the retry policy of a configuration survives one failure of the token server`(
         method: HTTPMethod
     ) async throws {
         let (servers, client) = try await self.broken(retry: .immediate(maxAttempts: 2))
@@ -151,14 +152,14 @@ struct TokenRenewalTests {
         #expect(servers.oauth.statistics.refreshes == 1)
     }
 
-    @Test func `CO-21 so does a retry around the request`() async throws {
+    @Test func `CO-21 a retry around the request survives one failure of the token server`() async throws {
         let (servers, client) = try await self.broken()
         let user = try await retry(.immediate(maxAttempts: 2)) { _ in try await client.output(of: self.ask) }
         #expect(user == "alice")
         #expect(servers.oauth.statistics.refreshes == 1)
     }
 
-    @Test func `CO-21 and the retry of a multiplexer, over the client and over the runner`() async throws {
+    @Test func `CO-21 the retry policy of a multiplexer survives one failure of the token server`() async throws {
         let policy = MuxPolicy(retry: .immediate(maxAttempts: 2))
         let (_, client) = try await self.broken()
         let ask = self.ask
@@ -178,13 +179,13 @@ struct TokenRenewalTests {
         #expect(try await other.request() == "alice")
     }
 
-    @Test func `CO-21 without a retry the request fails, and the next one succeeds`() async throws {
+    @Test func `CO-21 without a retry the request fails, and the next request succeeds`() async throws {
         let (_, client) = try await self.broken()
         await #expect(throws: HTTPError.self) { try await client.output(of: self.ask) }
         #expect(try await client.output(of: self.ask) == "alice")
     }
 
-    @Test func `CO-21 the advice of a runner's error is that of what is underneath`() {
+    @Test func `CO-21 the error of a runner has the retry advice of the underlying error`() {
         struct Passing: RetryableError {
             var retryAdvice: RetryAdvice { RetryAdvice(isTransient: true, status: 503, retryAfter: .seconds(7)) }
         }

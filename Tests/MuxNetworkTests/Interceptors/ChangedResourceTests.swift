@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a client sends changes what it has kept.
+/// The requests of a client invalidate the client's cached values.
 @Suite(.standard)
 struct ChangedResourceTests {
     private let world = CachingWorld()
@@ -16,7 +16,9 @@ struct ChangedResourceTests {
     }
 
     @Test(arguments: ["POST", "PUT", "PATCH", "DELETE", "PURGE"] as [HTTPMethod])
-    func `N03 an unsafe method makes what was kept of its URL stale and nothing else`(method: HTTPMethod) async throws {
+    func `N03 an unsafe method makes cached values of its URL stale, and no other values`(method: HTTPMethod)
+        async throws
+    {
         let client = self.world.client(self.server.transport)
         let map = self.map(client)
         let alone = client.multiplexer(cacheKey: "Number", repository: self.world.repository, GetNumber())
@@ -32,7 +34,7 @@ struct ChangedResourceTests {
     }
 
     @Test(arguments: ["GET", "HEAD", "OPTIONS"] as [HTTPMethod])
-    func `N03 a safe method changes nothing`(method: HTTPMethod) async throws {
+    func `N03 a safe method makes no value stale`(method: HTTPMethod) async throws {
         let client = self.world.client(self.server.transport)
         let map = self.map(client)
         _ = try await map.request(key: "a")
@@ -45,7 +47,7 @@ struct ChangedResourceTests {
     @Test(arguments: [
         (200, true), (201, true), (204, true), (303, true), (400, false), (404, false), (409, false), (500, false),
     ])
-    func `N03 what the server refused changes nothing`(status: Int, isChanged: Bool) async throws {
+    func `N03 a request that the server refuses makes no value stale`(status: Int, isChanged: Bool) async throws {
         let client = self.world.client(self.server.transport)
         let map = self.map(client)
         _ = try await map.request(key: "a")
@@ -56,7 +58,7 @@ struct ChangedResourceTests {
         #expect(map.cachedEntry(key: "a")?.isStale == isChanged)
     }
 
-    @Test func `N03 what broke off may have changed something`() async throws {
+    @Test func `N03 a change that breaks off makes the cached value stale`() async throws {
         let breaks = Locked(false)
         let inner = self.server.transport
         let client = self.world.client(
@@ -74,7 +76,7 @@ struct ChangedResourceTests {
         #expect(map.cachedEntry(key: "a")?.isStale == true)
     }
 
-    @Test func `N03 the places that an answer names are changed if they are of the same origin`() async throws {
+    @Test func `N03 Location and Content-Location of a response invalidate URLs of the same origin`() async throws {
         let client = self.world.client(self.server.transport)
         let map = self.map(client)
         for key in ["b", "c", "d"] { _ = try await map.request(key: key) }
@@ -100,7 +102,7 @@ struct ChangedResourceTests {
         #expect(foreign.cachedEntry?.isStale == false, "what belongs to another server")
     }
 
-    @Test func `N03 a fetch that a change passed is not kept`() async throws {
+    @Test func `N03 a fetch that overlaps a change is not stored`() async throws {
         let gate = Gate<Void>()
         let inner = self.server.transport
         let client = self.world.client(
@@ -121,7 +123,7 @@ struct ChangedResourceTests {
         #expect(try await map.request(key: "a").version == 2)
     }
 
-    @Test func `N03 a fetch that a change passed is not kept, whatever else is fetched meanwhile`() async throws {
+    @Test func `N03 a fetch that overlaps a change is not stored, even after many other fetches`() async throws {
         let gate = Gate<Void>()
         let inner = self.server.transport
         let client = self.world.client(
@@ -143,12 +145,12 @@ struct ChangedResourceTests {
         #expect(try await map.request(key: "a").version == 2)
     }
 
-    @Test func `N03 what is on disk only is stale, too`() async throws {
+    @Test func `N03 a change makes a value that is only on disk stale`() async throws {
         let first = self.map(self.world.client(self.server.transport))
         for key in ["a", "b"] { _ = try await first.request(key: key) }
         await first.save()
 
-        // The next process changes it before it has made the map.
+        // The next process sends the change before the creation of the map.
         let next = self.world.relaunched()
         let client = next.client(self.server.transport)
         try await client.execute(ChangeNumber())
@@ -163,7 +165,7 @@ struct ChangedResourceTests {
         #expect(self.server.calls.map(\.method) == ["GET", "GET", "POST", "GET"], "the other one is fresh")
     }
 
-    @Test func `N03 what was read from disk is found by a later change`() async throws {
+    @Test func `N03 a change makes a value that was read from disk stale`() async throws {
         let first = self.map(self.world.client(self.server.transport))
         _ = try await first.request(key: "a")
         await first.save()
@@ -177,7 +179,7 @@ struct ChangedResourceTests {
         #expect(try await map.request(key: "a").version == 2)
     }
 
-    @Test func `N03 so many changes that not all are known by name count for everything`() async throws {
+    @Test func `N03 more changes than the limit of recorded names make every value stale`() async throws {
         let first = self.map(self.world.client(self.server.transport))
         _ = try await first.request(key: "kept")
         await first.save()
@@ -192,7 +194,7 @@ struct ChangedResourceTests {
         #expect(self.server.calls.last?.method == "GET", "it was asked about")
     }
 
-    @Test func `N03 a multiplexer that is gone is not told and not kept alive`() async throws {
+    @Test func `N03 a released multiplexer is neither notified nor retained`() async throws {
         let client = self.world.client(self.server.transport)
         weak var weakMap: MultiplexerMap<String, Number>?
         do {
@@ -205,7 +207,7 @@ struct ChangedResourceTests {
         try await client.execute(ChangeNumber())
     }
 
-    @Test func `N03 the index forgets keys that memory has forgotten`() throws {
+    @Test func `N03 the index removes keys that are no longer in memory`() throws {
         let time = TimeSource(self.world.clock)
         let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)
         let refreshed = Locked<[Int]>([])
@@ -220,7 +222,7 @@ struct ChangedResourceTests {
         #expect(refreshed.withLock { $0 } == [9_500])
     }
 
-    @Test func `N03 one resource has one name however its URL is written`() throws {
+    @Test func `N03 only equivalent URLs have the same resource name`() throws {
         func name(_ text: String) throws -> HTTPResourceName? { HTTPResourceName(try #require(URL(string: text))) }
         #expect(try name("HTTP://Example.COM:80") == name("http://example.com/#x"))
         #expect(try name("https://example.com:443/a?b=c") == name("https://example.com/a?b=c#d"))

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A server that wants to be left alone is left alone.
+/// A host receives no requests during the pause of its `Retry-After` field.
 @Suite(.standard)
 struct RetryAfterTests {
     private let world = CachingWorld()
@@ -22,7 +22,7 @@ struct RetryAfterTests {
     }
 
     @Test(arguments: [(503, "7"), (429, "7"), (403, "7"), (503, "7.0"), (503, "Sun, 06 Nov 1994 08:49:44 GMT")])
-    func `N04 after a 503 with seven seconds no request goes to that host for seven seconds`(
+    func `N04 after a Retry-After of seven seconds the host gets no request for seven seconds`(
         status: Int,
         text: String
     ) async throws {
@@ -43,7 +43,7 @@ struct RetryAfterTests {
         #expect(self.server.calls.count == 2)
     }
 
-    @Test func `N04 a time of day counts from the server's clock`() async throws {
+    @Test func `N04 a date in Retry-After is relative to the server's clock`() async throws {
         let client = self.world.client(self.server.transport)
         let headers: HTTPHeaders = [
             "Date": "Sun, 06 Nov 1994 07:00:00 GMT", "Retry-After": "Sun, 06 Nov 1994 07:00:07 GMT",
@@ -54,7 +54,7 @@ struct RetryAfterTests {
         await #expect { try await client.execute(GetNumber()) } throws: { self.timeLeft($0) == .seconds(7) }
     }
 
-    @Test func `N04 the server that answered is left alone and not the one that sent there`() async throws {
+    @Test func `N04 the pause is for the host of the response, and not for the host that redirected`() async throws {
         let busy = try #require(URL(string: "https://busy.example.com/numbers/a"))
         let (server, sent) = (self.server, Locked(0))
         let transport = ClosureTransport { call in
@@ -74,7 +74,7 @@ struct RetryAfterTests {
         }
     }
 
-    @Test func `N04 hosts that are asked no more are forgotten`() async throws {
+    @Test func `N04 hosts whose pause is over are removed`() async throws {
         let interceptor = RetryAfterInterceptor(time: TimeSource(self.world.clock), wallTime: { self.world.now })
         self.busy(503, "7")
         for number in 0..<100 {
@@ -86,7 +86,7 @@ struct RetryAfterTests {
         #expect(interceptor.count <= 7)
     }
 
-    @Test func `N04 other hosts are asked meanwhile`() async throws {
+    @Test func `N04 other hosts receive requests during the pause`() async throws {
         let client = self.world.client(self.server.transport)
         self.busy(503, "7")
         _ = try? await client.execute(GetNumber())
@@ -102,7 +102,7 @@ struct RetryAfterTests {
     @Test(arguments: [
         (503, nil), (503, "soon"), (503, "-7"), (503, "0"), (500, "7"), (200, "7"), (301, "7"), (502, "7"),
     ])
-    func `N04 nothing else closes a host`(status: Int, text: String?) async throws {
+    func `N04 another status or an invalid Retry-After does not pause a host`(status: Int, text: String?) async throws {
         let client = self.world.client(self.server.transport)
         self.busy(status, text)
 
@@ -111,7 +111,7 @@ struct RetryAfterTests {
         #expect(self.server.calls.count == 2)
     }
 
-    @Test func `N04 no server closes itself for ever`() async throws {
+    @Test func `N04 the pause of a host has a maximum`() async throws {
         let client = self.world.client(self.server.transport)
         self.busy(503, "99999999999999999999")
         _ = try? await client.execute(GetNumber())
@@ -123,7 +123,7 @@ struct RetryAfterTests {
         _ = try await client.execute(GetNumber())
     }
 
-    @Test func `N04 a later and shorter wish does not shorten the first`() async throws {
+    @Test func `N04 a later and shorter Retry-After does not shorten the pause`() async throws {
         let (long, short) = (Gate<Void>(), Gate<Void>())
         let transport = ClosureTransport { call in
             let isLong = call.url.path() == "/numbers/long"
@@ -144,7 +144,7 @@ struct RetryAfterTests {
         await #expect { try await client.response(to: GetNumber()) } throws: { self.timeLeft($0) == .seconds(1) }
     }
 
-    @Test func `N04 meanwhile a stale value is served`() async throws {
+    @Test func `N04 a stale value is served during the pause`() async throws {
         let client = self.world.client(self.server.transport)
         let number = client.multiplexer(cacheKey: "Number", repository: self.world.repository, GetNumber())
         _ = try await number.request()
@@ -160,14 +160,14 @@ struct RetryAfterTests {
         #expect(try await number.requestEntry().isStale == false)
     }
 
-    @Test func `N04 a retry knows how long to wait`() {
+    @Test func `N04 the retry advice contains the remaining pause`() {
         let error = HTTPError.transport(.serverBusy(retryAfter: .seconds(7)))
         #expect(error.retryAdvice == RetryAdvice(isTransient: true, retryAfter: .seconds(7)))
         #expect(error.isConnectivityFailure && !error.isBadDependency)
         #expect(error.description.contains("7"))
     }
 
-    @Test func `N04 a download is held back as well`() async throws {
+    @Test func `N04 a download is not sent during the pause`() async throws {
         struct Sink: HTTPSink {
             func receive(head: HTTPReply) throws {}
             func receive(_ bytes: Data) throws {}
@@ -189,7 +189,7 @@ struct RetryAfterTests {
     // MARK: - WR-07
 
     @Test(arguments: [(403, "60"), (429, "60"), (503, "59.5"), (503, "Sun, 06 Nov 1994 08:50:37 GMT"), (500, "60")])
-    func `WR-07 behind a stale value 200 requests send one request while the server wants to be left alone`(
+    func `WR-07 200 requests for a stale value send one request during the time of Retry-After`(
         status: Int,
         text: String
     ) async throws {
@@ -204,7 +204,7 @@ struct RetryAfterTests {
 
         for _ in 0..<200 {
             #expect(try await number.request().version == 1)
-            // The first failure may pause all requests to the host: the renewal of the number comes first.
+            // The first failure may pause all requests to the host, so the renewal of the number runs first.
             _ = await settledOccupancy { number.occupancy }
             #expect(try await map.request(key: "b").version == 1)
             _ = await settledOccupancy { map.occupancy }
@@ -225,7 +225,7 @@ struct RetryAfterTests {
         #expect(try await number.requestEntry().isStale == false)
     }
 
-    @Test func `WR-07 no redirection leads to a server that wants to be left alone`() async throws {
+    @Test func `WR-07 no redirection leads to a host during its pause`() async throws {
         let asked = Locked<[String]>([])
         let transport = ExchangeTransport(clock: self.world.clock) { call, sink in
             asked.withLock { $0.append(call.url.absoluteString) }
