@@ -3,14 +3,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Batches that are left, fenced, asked for by themselves, or for keys that are hardly two.
+/// Abandoned, fenced and recursive batches, and keys that differ only in Unicode form.
 @Suite(.standard)
 struct BatchEdgeTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
     private let executor: OrderedExecutor
     private let world: World
-    /// The batches that were fetched.
+    /// The fetched batches.
     private let batches = Locked<[[Int]]>([])
     private let leaveAtOnce = MuxPolicy(whenAbandoned: .cancel(linger: .zero))
 
@@ -26,7 +26,7 @@ struct BatchEdgeTests {
         }
     }
 
-    /// Starts a request, and waits until its key gathers.
+    /// Starts a request, and waits until its key is in the pending batch.
     private func gather(_ key: Int, _ map: Map, fetches: Int) async -> Task<Int, any Error> {
         let caller = Task { try await map.request(key: key) }
         await self.world.events.wait(for: .fetchStarted, count: fetches)
@@ -36,19 +36,19 @@ struct BatchEdgeTests {
 
     private func passWindow() async {
         self.executor.settle()
-        // One sleeper is the deadline of the flights, the other one the window.
+        // One sleeper is the deadline of the flights, the other sleeper is the window.
         await self.world.clock.waitForSleepers(2)
         self.world.clock.advance(by: .seconds(1))
     }
 
-    // MARK: - Leaving
+    // MARK: - Cancelled callers
 
-    @Test func `MX-23 a key that nobody wants any more is not in the batch`() async throws {
+    @Test func `MX-23 a key without waiters is not in the batch`() async throws {
         let map = self.map()
         let first = await self.gather(1, map, fetches: 1)
         await self.world.clock.waitForSleepers(2)
         let second = await self.gather(2, map, fetches: 2)
-        // Another flight's turn in the map: the second key gathers by now.
+        // A third flight has run in the map, so the second key is in the pending batch.
         let third = await self.gather(3, map, fetches: 3)
         first.cancel()
         _ = await first.result
@@ -60,9 +60,7 @@ struct BatchEdgeTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-23 a batch that all leave while it gathers is not fetched and the next has its full window`()
-        async throws
-    {
+    @Test func `MX-23 a pending batch without waiters is not fetched, and the next has its full window`() async throws {
         let map = self.map()
         let first = await self.gather(1, map, fetches: 1)
         await self.world.clock.waitForSleepers(2)
@@ -81,7 +79,7 @@ struct BatchEdgeTests {
         #expect(self.batches.withLock { $0 } == [[2]])
     }
 
-    @Test func `MX-23 a batch that begins before its timer is noted is cancelled when nobody waits`() async throws {
+    @Test func `MX-23 a batch that begins before its timer is recorded is cancelled without waiters`() async throws {
         let world = World(spawn: TaskLauncher(executor: InlineExecutor()))
         let gate = Gate<Void>()
         let map = Map(
@@ -103,7 +101,7 @@ struct BatchEdgeTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-23 a batch that hangs is out of time for each of its keys`() async throws {
+    @Test func `MX-23 a batch that hangs times out for each of its keys`() async throws {
         let gate = Gate<Void>()
         let map = Map(
             policy: .init(fetchTimeout: .seconds(60)),
@@ -127,7 +125,7 @@ struct BatchEdgeTests {
 
     // MARK: - Fences
 
-    @Test func `MX-23 a key that is asked for before and after a fence is in the batch once`() async throws {
+    @Test func `MX-23 a key requested before and after a fence is in the batch once`() async throws {
         let map = self.map()
         let before = await self.gather(1, map, fetches: 1)
         await self.world.clock.waitForSleepers(2)
@@ -143,7 +141,7 @@ struct BatchEdgeTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-07 a batch from before a refresh does not answer requests after it`() async throws {
+    @Test func `MX-07 a batch from before a refresh does not serve requests after the refresh`() async throws {
         let gate = Gate<Int>()
         let map = Map(batching: .init(maximumSize: 1), repository: self.world.repository) { keys in
             let value = try await gate.pass()
@@ -161,9 +159,9 @@ struct BatchEdgeTests {
         #expect(map.cachedValue(key: 1) == 2)
     }
 
-    // MARK: - Circles
+    // MARK: - Cycles
 
-    @Test func `MX-19 a batch that requests one of its own keys is an error at once`() async throws {
+    @Test func `MX-19 a batch that requests one of its own keys fails at once`() async throws {
         let later = Later<Map>()
         let map = Map(batching: .init(maximumSize: 2), repository: self.world.repository) { keys in
             [1: try await later().request(key: 2), 2: 2]
@@ -177,7 +175,7 @@ struct BatchEdgeTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-19 a batch may request a key that is in another batch`() async throws {
+    @Test func `MX-19 a batch may request a key of another batch`() async throws {
         let later = Later<Map>()
         let map = Map(batching: .init(maximumSize: 1), repository: self.world.repository) { keys in
             guard let key = keys.first, key > 0 else { return [0: 0] }
@@ -187,9 +185,9 @@ struct BatchEdgeTests {
         #expect(try await map.request(key: 3) == 3)
     }
 
-    // MARK: - Keys that are hardly two
+    // MARK: - Keys that differ in Unicode form
 
-    @Test func `MX-23 texts that differ in Unicode form each get their own value from one window`() async throws {
+    @Test func `MX-23 strings that differ in Unicode form each get their own value from one window`() async throws {
         let (composed, decomposed) = ("\u{e9}", "e\u{301}")
         let map = MultiplexerMap<String, Int>(
             batching: .init(maximumSize: 2),
@@ -202,7 +200,7 @@ struct BatchEdgeTests {
         #expect(try await (one, two) == (1, 2))
     }
 
-    @Test func `MX-23 a reply in another Unicode form is the reply`() async throws {
+    @Test func `MX-23 a batch result is accepted for its key in another Unicode form`() async throws {
         let map = MultiplexerMap<String, Int>(
             batching: .init(maximumSize: 1),
             repository: self.world.repository
@@ -214,7 +212,7 @@ struct BatchEdgeTests {
 
     // MARK: - Hits
 
-    @Test func `MX-23 values in memory are a success for a cancelled caller, too`() async throws {
+    @Test func `MX-23 a cancelled caller gets values that are in memory`() async throws {
         let map = self.map()
         map.store(-1, key: 1)
         let caller = Task {
@@ -224,7 +222,7 @@ struct BatchEdgeTests {
         #expect(try await caller.value == [1: -1])
     }
 
-    @Test func `MX-20 many keys that are all in memory run no job on the caller's executor`() async throws {
+    @Test func `MX-20 a request for many keys in memory runs no job on the caller's executor`() async throws {
         let map = self.map()
         for key in 0..<100 { map.store(key, key: key) }
         let jobs = try await CountedActor().jobs {
@@ -236,7 +234,7 @@ struct BatchEdgeTests {
 
     // MARK: - Priority
 
-    @Test func `MX-21 a batch runs at the highest priority of those who gathered for it`() async throws {
+    @Test func `MX-21 a batch runs at the highest priority of its callers`() async throws {
         let priority = Locked<TaskPriority?>(nil)
         let map = Map(batching: .init(window: .seconds(1)), repository: self.world.repository) { keys in
             priority.withLock { $0 = Task.currentPriority }

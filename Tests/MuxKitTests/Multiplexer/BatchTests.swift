@@ -7,7 +7,7 @@ import Testing
 struct BatchTests {
     private let executor: OrderedExecutor
     private let world: World
-    /// The batches that were fetched, each sorted.
+    /// The fetched batches, each with sorted keys.
     private let batches = Locked<[[Int]]>([])
 
     init() {
@@ -27,17 +27,17 @@ struct BatchTests {
         }
     }
 
-    /// Lets the window pass once that many fetches have begun.
+    /// Waits for `fetches` started fetches, then advances the clock past the window.
     private func passWindow(fetches: Int) async {
         await self.world.events.wait(for: .fetchStarted, count: fetches)
-        // Each of them has come to the batch then.
+        // Each fetch has joined the batch after this call.
         self.executor.settle()
-        // One sleeper is the deadline of the flights, the other one the window.
+        // One sleeper is the deadline of the flights, the other sleeper is the window.
         await self.world.clock.waitForSleepers(2)
         self.world.clock.advance(by: .seconds(1))
     }
 
-    @Test func `MX-23 many keys are fetched in one call, and fresh ones not at all`() async throws {
+    @Test func `MX-23 many keys are fetched in one call, and fresh keys are not fetched`() async throws {
         let map = self.map()
         map.store(-5, key: 5)
         let many = Task { try await map.request(keys: 0..<10) }
@@ -66,8 +66,7 @@ struct BatchTests {
         #expect(self.batches.withLock { $0.map(\.count) } == [4, 4])
     }
 
-    @Test func `MX-23 a key in flight in a batch is joined by a single request, and the other way round`() async throws
-    {
+    @Test func `MX-23 single requests and requests for many keys join a key in flight in a batch`() async throws {
         let gate = Gate<Void>()
         let map = self.map { keys in
             try await gate.pass()
@@ -90,7 +89,7 @@ struct BatchTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-23 a missing key fails alone and nothing is remembered about it`() async throws {
+    @Test func `MX-23 a missing key fails alone, and the failure is not remembered`() async throws {
         let map = self.map(.init(maximumSize: 2)) { keys in
             Dictionary(uniqueKeysWithValues: keys.filter { $0 != 13 }.map { ($0, $0) })
         }
@@ -101,7 +100,7 @@ struct BatchTests {
         #expect(self.batches.withLock { $0 } == [[12, 13], [13, 14]])
     }
 
-    @Test func `MX-23 a batch that fails fails its keys, and the next one tries again`() async throws {
+    @Test func `MX-23 a failed batch fails its keys, and the next batch tries again`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed())], thereafter: .value(1))
         let map = self.map(.init(maximumSize: 2)) { keys in
             let value = try await fetch()
@@ -111,7 +110,7 @@ struct BatchTests {
         #expect(try await map.request(keys: [1, 2]) == [1: 1, 2: 1])
     }
 
-    @Test func `MX-23 a batch that nobody waits for any more is cancelled`() async throws {
+    @Test func `MX-23 a batch without waiters is cancelled`() async throws {
         let gate = Gate<Void>()
         let map = MultiplexerMap<Int, Int>(
             policy: .init(whenAbandoned: .cancel(linger: .zero)),

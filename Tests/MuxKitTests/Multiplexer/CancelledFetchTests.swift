@@ -55,7 +55,7 @@ struct CancelledFetchTests {
         for _ in 0..<2 { #expect(try await number.requestEntry().staleReason == .fetchFailed) }
         #expect(try await number.request() == 4)
 
-        // A policy that permits no stale value is asked with the typed error.
+        // A policy that permits no stale value receives the typed error.
         let asked = Locked<[any Error]>([])
         var strict = MuxPolicy(timeToLive: .seconds(10))
         strict.isSilenceable = { error in
@@ -100,10 +100,7 @@ struct CancelledFetchTests {
     }
 
     @Test
-    func
-        `DS-11 a cancelled caller gets CancellationError at once, and a fetch that all have left is no error for later callers`()
-        async throws
-    {
+    func `DS-11 a cancelled caller leaves at once, and an abandoned fetch fails no later caller`() async throws {
         let gate = Gate<Int>()
         let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero))
         let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) { try await gate.pass() }
@@ -129,11 +126,11 @@ struct CancelledFetchTests {
             let callers = (0..<2).map { _ in Task { try await runner.run { .output($0) } } }
             await gate.waitForCall(1)
             gate.fail(1, with: cancellation)
-            gate.fail(2, with: cancellation)  // for a caller that came after the first update
+            gate.fail(2, with: cancellation)  // for a caller that arrives after the first update
             for caller in callers { await #expect(throws: MuxError.fetchCancelled) { try await caller.value } }
             await runner.expectAtRest()
 
-            // The update that a caller brings.
+            // An update passed by the caller.
             let own = DependentRunner<Int>()
             await #expect(throws: MuxError.fetchCancelled) {
                 try await own.run {
@@ -164,7 +161,7 @@ struct CancelledFetchTests {
             refreshAccess: { _ in throw URLError(.cancelled) },
             signIn: { throw CancellationError() }
         )
-        // The sign-in has an error of its own.
+        // A sign-in has its own error.
         let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         #expect(error?.code == .signInFailed)
 

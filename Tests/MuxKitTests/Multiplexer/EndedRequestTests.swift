@@ -3,13 +3,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Clearing what nobody may get any more.
+/// Clears that end waiting requests, and the eviction of unusable values.
 @Suite(.standard)
 struct EndedRequestTests {
     private let world = World()
     private let gate = Gate<Int>()
 
-    /// A map whose fetches wait for the gate, with or without a place on disk.
+    /// A map whose fetches wait for the gate, with or without persistence.
     private func map(isPersistent: Bool) -> MultiplexerMap<String, Int> {
         let gate = self.gate
         return isPersistent
@@ -18,7 +18,7 @@ struct EndedRequestTests {
     }
 
     @Test(arguments: [false, true])
-    func `CO-48 nobody gets a value whose fetch began before a key was cleared, if that is wanted`(isPersistent: Bool)
+    func `CO-48 a clear of a key that ends requests fails every waiting request for the key`(isPersistent: Bool)
         async throws
     {
         let map = self.map(isPersistent: isPersistent)
@@ -41,7 +41,7 @@ struct EndedRequestTests {
     }
 
     @Test(arguments: [false, true])
-    func `CO-48 nobody gets a value whose fetch began before everything was cleared, if that is wanted`(
+    func `CO-48 a clear of all keys that ends requests fails every waiting request`(
         isPersistent: Bool
     ) async throws {
         let map = self.map(isPersistent: isPersistent)
@@ -54,7 +54,7 @@ struct EndedRequestTests {
         await map.expectAtRest()
     }
 
-    @Test func `CO-48 a request that waits for a single value ends, too`() async throws {
+    @Test func `CO-48 a clear of a single value that ends requests fails the waiting request`() async throws {
         let gate = self.gate
         let value = Multiplexer(cacheKey: "Value", repository: self.world.repository) { try await gate.pass() }
         let waiting = Task { try await value.request() }
@@ -66,7 +66,7 @@ struct EndedRequestTests {
         await value.expectAtRest()
     }
 
-    @Test func `CO-48 requests of another map of the same name end, too`() async throws {
+    @Test func `CO-48 a clear that ends requests fails requests of another map of the same name, too`() async throws {
         let (map, other) = (self.map(isPersistent: true), self.map(isPersistent: true))
         let waiting = Task { try await other.request(key: "alice") }
         await self.gate.waitForCall(1)
@@ -76,7 +76,7 @@ struct EndedRequestTests {
         await #expect(throws: MuxError.cleared) { try await waiting.value }
     }
 
-    @Test func `CO-48 unless it is wanted who waits gets what the fetch brings`() async throws {
+    @Test func `CO-48 by default a clear lets a waiting request receive the fetched value`() async throws {
         let map = self.map(isPersistent: true)
         let waiting = Task { try await map.request(key: "alice") }
         await self.gate.waitForCall(1)
@@ -88,15 +88,15 @@ struct EndedRequestTests {
         #expect(map.cachedValue(key: "alice") == nil)
     }
 
-    // MARK: - Values that are of no use any more
+    // MARK: - Eviction of unusable values
 
-    @Test func `CO-48 values that have been of no use for long are let go of while others come`() async throws {
+    @Test func `CO-48 values that have been unusable for long are evicted while new values arrive`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .seconds(600), maximumCount: nil)
         let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { $0 }
         for key in 0..<500 { _ = try await map.request(key: key) }
         #expect((0..<500).count { map.cachedValue(key: $0) != nil } == 500)
 
-        // They may still answer for a failed fetch.
+        // The values may still replace a failed fetch.
         self.world.clock.advance(by: .seconds(659))
         for key in 500..<1_000 { _ = try await map.request(key: key) }
         #expect((0..<500).count { map.cachedValue(key: $0) != nil } == 500)
@@ -108,7 +108,7 @@ struct EndedRequestTests {
         #expect(map.statistics.evictions == 500)
     }
 
-    @Test func `CO-48 a value that the disk does not have yet, or that the server can confirm, stays`() async throws {
+    @Test func `CO-48 an unsaved value and a value with a validator are not evicted`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .zero, maximumCount: nil)
         let unsaved = MultiplexerMap<Int, Int>(cacheKey: "Map", policy: policy, repository: self.world.repository) {
             $0

@@ -5,13 +5,13 @@ import Testing
 
 @Suite(.standard)
 struct FenceStressTests {
-    /// A place to go to: who does may meet others on the way.
+    /// An actor to hop to, so that concurrent calls interleave.
     private actor Elsewhere {
         func visit() {}
     }
 
     @Test(arguments: [Duration.zero, .seconds(1)])
-    func `MX-07 whatever happens at once, no request after a fence gets a value from before it`(
+    func `MX-07 under concurrency no request after a fence gets a value from before the fence`(
         linger: Duration
     ) async throws {
         let world = World()
@@ -39,7 +39,7 @@ struct FenceStressTests {
         #expect(number.occupancy.waiters == 0)
     }
 
-    /// Fences and asks, again and again; returns what was older than the fence before it.
+    /// Makes requests after random fences, and returns the values that are older than their fence.
     private static func work(
         on number: Multiplexer<Int>,
         of world: World,

@@ -4,12 +4,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a fetch says about its value beside the time to live.
+/// Stale limits and `isKept` of a fetched value.
 @Suite(.standard)
 struct FetchedFactsTests {
     private let world = World()
 
-    /// A multiplexer whose first fetch brings what is given, and whose later ones fail for lack of a network.
+    /// A multiplexer whose first fetch returns `fetched` and whose later fetches fail offline.
     private func once(_ fetched: Fetched<Int>, _ policy: MuxPolicy = .init(), in world: World? = nil) -> Multiplexer<
         Int
     > {
@@ -19,7 +19,7 @@ struct FetchedFactsTests {
         }
     }
 
-    @Test func `N01 a value that must be revalidated never answers for an error`() async throws {
+    @Test func `N01 a value that must be revalidated never replaces an error`() async throws {
         let number = self.once(Fetched(1, timeToLive: .seconds(10), staleIfError: .zero))
         #expect(try await number.request() == 1)
         self.world.clock.advance(by: .seconds(9))
@@ -30,7 +30,7 @@ struct FetchedFactsTests {
         await #expect(throws: SilenceableError.self) { try await number.request(.within(.zero)) }
     }
 
-    @Test func `N01 a value answers for an error as long as its server says, whatever the policy says`() async throws {
+    @Test func `N01 the staleIfError of a fetched value overrides the policy`() async throws {
         let policy = MuxPolicy(staleIfError: .seconds(1), errorBackoff: .zero)
         let number = self.once(Fetched(1, timeToLive: .seconds(10), staleIfError: .seconds(60)), policy)
         #expect(try await number.request() == 1)
@@ -41,7 +41,7 @@ struct FetchedFactsTests {
         await #expect(throws: SilenceableError.self) { try await number.request() }
     }
 
-    @Test func `N01 a value answers at once as long as its server says, while it is renewed`() async throws {
+    @Test func `N01 a value is served at once within its staleWhileRevalidate while it is renewed`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let number = Multiplexer<Int>(repository: self.world.repository) { _ in
             Fetched(try await fetch(), timeToLive: .seconds(10), staleWhileRevalidate: .seconds(5))
@@ -56,7 +56,7 @@ struct FetchedFactsTests {
         #expect(try await number.request() == 3, "too old to answer at once")
     }
 
-    @Test func `N01 what a fetch said of staleness outlives a relaunch`() async throws {
+    @Test func `N01 the stale limits of a fetched value survive a relaunch`() async throws {
         let facts = Fetched(1, timeToLive: .seconds(10), staleWhileRevalidate: .seconds(2), staleIfError: .zero)
         let number = self.once(facts)
         #expect(try await number.request() == 1)
@@ -74,7 +74,7 @@ struct FetchedFactsTests {
         await #expect(throws: SilenceableError.self) { try await later.request() }
     }
 
-    @Test func `N01 a map remembers what a fetch said of staleness`() async throws {
+    @Test func `N01 a map keeps the stale limits of a fetched value`() async throws {
         let calls = Locked(0)
         let map = MultiplexerMap<String, Int>(repository: self.world.repository) { _, _ -> Fetched<Int> in
             guard calls.next() == 1 else { throw offline }
@@ -86,7 +86,7 @@ struct FetchedFactsTests {
         await #expect(throws: SilenceableError.self) { try await map.request(key: "a") }
     }
 
-    @Test func `N01 a value that is not to be kept answers those who wait and leaves nothing`() async throws {
+    @Test func `N01 a value with isKept false is returned to its waiters and not cached`() async throws {
         let gate = Gate<Fetched<Int>>()
         let fetch = ScriptedFetch<Fetched<Int>>([.gated(gate)], thereafter: .failure(offline))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in try await fetch() }
@@ -106,7 +106,7 @@ struct FetchedFactsTests {
         await number.expectAtRest()
     }
 
-    @Test func `N01 a value that is not to be kept takes what was there with it`() async throws {
+    @Test func `N01 a value with isKept false removes the previous value from memory and disk`() async throws {
         let isKept = Locked(true)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in
             Fetched(1, isKept: isKept.withLock { $0 })
@@ -123,7 +123,7 @@ struct FetchedFactsTests {
         #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test func `N01 what a fence has passed clears nothing, kept or not`() async throws {
+    @Test func `N01 a fenced fetch with isKept false does not remove a stored value`() async throws {
         let gate = Gate<Fetched<Int>>()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in
             try await gate.pass()

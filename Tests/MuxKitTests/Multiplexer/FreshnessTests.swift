@@ -8,7 +8,7 @@ import Testing
 struct FreshnessTests {
     private static let counting = ScriptedFetch<Int>.Outcome.computed { $0 }
 
-    @Test func `MX-06 a value is fresh for thirty minutes unless told otherwise`() async throws {
+    @Test func `MX-06 a value is fresh for thirty minutes by default`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
         let number = Multiplexer<Int>(repository: world.repository) { try await fetch() }
@@ -34,7 +34,7 @@ struct FreshnessTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-06 a fetch may say how long its value is fresh`() async throws {
+    @Test func `MX-06 a fetch may set the time to live of its value`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
         let number = Multiplexer<Int>(repository: world.repository) { _ in
@@ -50,7 +50,7 @@ struct FreshnessTests {
         #expect(number.cachedEntry?.timeToLive == .seconds(100))
     }
 
-    @Test func `MX-06 jitter takes its share off the time to live`() async throws {
+    @Test func `MX-06 jitter shortens the time to live`() async throws {
         let world = World(random: { 0.5 })
         let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
         let policy = MuxPolicy(timeToLive: .seconds(100), timeToLiveJitter: 0.4)
@@ -73,7 +73,7 @@ struct FreshnessTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-06 a time to live of ages does not overflow`() async throws {
+    @Test func `MX-06 an extremely long time to live does not overflow`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
         let policy = MuxPolicy(
@@ -90,7 +90,7 @@ struct FreshnessTests {
         #expect(try await number.refresh().request() == 2)
     }
 
-    @Test func `MX-09 a silenceable error answers with the older value`() async throws {
+    @Test func `MX-09 a fetch with a silenceable error returns the stale value`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline)])
         let number = Multiplexer<Int>(policy: .init(timeToLive: .seconds(10)), repository: world.repository) {
@@ -109,7 +109,7 @@ struct FreshnessTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-09 another error throws and still keeps the value`() async throws {
+    @Test func `MX-09 another error is thrown, and the value stays cached`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(FetchFailed())])
         let number = Multiplexer<Int>(policy: .init(timeToLive: .seconds(10)), repository: world.repository) {
@@ -123,7 +123,7 @@ struct FreshnessTests {
         #expect(number.cachedValue == 1)
     }
 
-    @Test func `MX-09 the policy says what is silenceable`() async throws {
+    @Test func `MX-09 the policy decides which errors are silenceable`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(FetchFailed())])
         let policy = MuxPolicy(timeToLive: .seconds(10), isSilenceable: { $0 is FetchFailed })
@@ -135,7 +135,7 @@ struct FreshnessTests {
         #expect(try await number.request() == 1)
     }
 
-    @Test func `MX-09 an older value answers only as long as the policy permits`() async throws {
+    @Test func `MX-09 a stale value replaces an error only within the policy's staleIfError`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1)], thereafter: .failure(offline))
         let policy = MuxPolicy(timeToLive: .seconds(10), staleIfError: .seconds(50), errorBackoff: .zero)
@@ -150,7 +150,7 @@ struct FreshnessTests {
     }
 
     @Test(arguments: [-1001, -1003, -1004, -1005, -1006, -1009, -1018, -1019, -1020])
-    func `MX-09 connectivity is silenceable, by the codes of the URL loading system`(code: Int) {
+    func `MX-09 connectivity errors of the URL loading system are silenceable, by their codes`(code: Int) {
         #expect(SilenceableError.isSilenceable(NSError(domain: NSURLErrorDomain, code: code)))
         #expect(!SilenceableError.isSilenceable(NSError(domain: "Other", code: code)))
         #expect(!SilenceableError.isSilenceable(NSError(domain: NSURLErrorDomain, code: -1202)))
@@ -158,13 +158,13 @@ struct FreshnessTests {
     }
 
     @Test(arguments: [true, false])
-    func `MX-09 an error says itself whether it is one of connectivity`(isConnectivityFailure: Bool) {
+    func `MX-09 a ConnectivityError reports whether it is a connectivity failure`(isConnectivityFailure: Bool) {
         struct Reported: ConnectivityError { let isConnectivityFailure: Bool }
         let error = Reported(isConnectivityFailure: isConnectivityFailure)
         #expect(SilenceableError.isSilenceable(error) == isConnectivityFailure)
     }
 
-    @Test func `MX-10 a stale value that was served is not stamped fresh`() async throws {
+    @Test func `MX-10 serving a stale value does not mark the value fresh`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .failure(offline), .value(4)])
         let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(5))
@@ -174,11 +174,11 @@ struct FreshnessTests {
 
         #expect(try await number.request() == 1)
         #expect(fetch.callCount == 2)
-        // Within the back-off it is served again without a try, and says that it is stale.
+        // Within the back-off the value is served without a fetch and reported as stale.
         world.clock.advance(by: .seconds(5) - .nanoseconds(1))
         #expect(try await number.requestEntry().isStale)
         #expect(fetch.callCount == 2)
-        // After it, each request tries.
+        // After the back-off, the next request fetches.
         world.clock.advance(by: .nanoseconds(1))
         #expect(try await number.request() == 1)
         #expect(fetch.callCount == 3)
@@ -199,7 +199,7 @@ struct FreshnessTests {
         #expect(try await number.refresh().request() == 3)
     }
 
-    @Test func `MX-10 a new value ends the back-off of the one before`() async throws {
+    @Test func `MX-10 a new value ends the back-off of the previous value`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .value(3)])
         let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(60))
@@ -214,7 +214,7 @@ struct FreshnessTests {
         #expect(try await number.request() == 3)
     }
 
-    @Test func `MX-27 an older value that nobody was given does not count as served`() async throws {
+    @Test func `MX-27 a stale value that reaches no caller does not count as served`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])
@@ -232,7 +232,7 @@ struct FreshnessTests {
         #expect(number.statistics.staleServed == 0)
     }
 
-    @Test func `MX-16 a value that was stored meanwhile is not a stale one`() async throws {
+    @Test func `MX-16 a value stored during a failing fetch is not stale`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }

@@ -3,13 +3,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Between the request and the fetch lies a look at the disk, which may take its time.
+/// Slow disk reads between a request and its fetch.
 @Suite(.standard)
 struct LateStartTests {
     private let executor = OrderedExecutor()
     private let store = UnreliableStore()
     private let world: World
-    /// Holds every look at the disk.
+    /// Holds every disk read.
     private let inLoad = Gate<Void>()
 
     init() {
@@ -17,7 +17,7 @@ struct LateStartTests {
         self.store.afterLoad.withLock { [inLoad] in $0 = { try? await inLoad.pass(ignoringCancellation: true) } }
     }
 
-    @Test func `RP-04 no fetch begins after a sign-out for those who asked before it`() async throws {
+    @Test func `RP-04 no fetch begins after a sign-out for an earlier request`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .value(1))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { try await fetch() }
         let caller = Task { try await number.request() }
@@ -32,7 +32,7 @@ struct LateStartTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-05 no fetch begins for a flight that was abandoned before`() async throws {
+    @Test func `MX-05 no fetch begins for an abandoned flight`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .value(1))
         let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero))
         let number = Multiplexer<Int>(cacheKey: "Number", policy: policy, repository: self.world.repository) {
@@ -50,7 +50,7 @@ struct LateStartTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-07 callers from before and after a refresh share the fetch that begins after it`() async throws {
+    @Test func `MX-07 callers before and after a refresh share the fetch that begins after the refresh`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { try await fetch() }

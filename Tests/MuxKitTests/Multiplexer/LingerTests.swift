@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct LingerTests {
-    @Test func `MX-05 of two callers that leave, the linger of the last one counts`() async throws {
+    @Test func `MX-05 when two callers leave, the linger of the last caller counts`() async throws {
         let executor = OrderedExecutor()
         let world = World(spawn: TaskLauncher(executor: executor))
         let gate = Gate<Int>()
@@ -15,12 +15,12 @@ struct LingerTests {
         await gate.waitForCall(1)
         await world.clock.waitForSleepers(1)  // the deadline of the fetch
 
-        // The first one is held up where it has just started the timer of its linger.
+        // The first caller is held just after the start of its linger timer.
         executor.holdNext()
         DispatchQueue.global().async { first.cancel() }
         await executor.waitForHeld()
         await world.clock.waitForSleepers(2)
-        // Meanwhile another one adopts the flight and leaves.
+        // Meanwhile another caller adopts the flight and leaves.
         let second = Task { try await number.request() }
         await world.events.wait(for: .joined)
         second.cancel()
@@ -36,7 +36,7 @@ struct LingerTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-05 a linger without end is a sleep that any clock can count`() async throws {
+    @Test func `MX-05 an endless linger is a sleep that any clock can represent`() async throws {
         let clock = InstantClock()
 
         try await TimeSource(clock).sleep(for: .seconds(Int64.max))
@@ -47,7 +47,7 @@ struct LingerTests {
     }
 }
 
-/// A clock that stands still, counts in any duration there is, and sleeps no time at all.
+/// A stopped clock that accepts every duration and returns from each sleep at once.
 private struct InstantClock: Clock {
     struct Instant: InstantProtocol {
         var offset = Duration.zero

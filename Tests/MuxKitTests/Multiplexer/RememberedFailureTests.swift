@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Remembered failures beside a value that is there.
+/// Remembered failures beside a cached value.
 @Suite(.standard)
 struct RememberedFailureTests {
     private let world = World()
@@ -17,7 +17,7 @@ struct RememberedFailureTests {
         return number
     }
 
-    @Test func `MX-13 a failure that no older value answers for is remembered beside one`() async throws {
+    @Test func `MX-13 a failure that is not silenceable is remembered beside a stale value`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed(call: 1))], thereafter: .computed { $0 })
         let number = try await self.number(.init(), fetch)
         self.world.clock.advance(by: .seconds(10))
@@ -31,7 +31,7 @@ struct RememberedFailureTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-13 a refresh of everything forgets what is remembered of keys without a value`() async throws {
+    @Test func `MX-13 a refresh of all keys forgets remembered failures of keys without a value`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed(call: 1))], thereafter: .computed { $0 })
         let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) })
         let numbers = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { _ in
@@ -45,7 +45,7 @@ struct RememberedFailureTests {
         #expect(try await numbers.request(key: 7) == 2)
     }
 
-    @Test func `MX-13 a reload fetches in spite of what is remembered`() async throws {
+    @Test func `MX-13 a reload fetches in spite of a remembered failure`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed())], thereafter: .computed { $0 })
         let number = try await self.number(.init(), fetch)
         self.world.clock.advance(by: .seconds(10))
@@ -54,7 +54,7 @@ struct RememberedFailureTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-13 a silenceable failure is not tried again while it is remembered`() async throws {
+    @Test func `MX-13 a fetch is not retried while its silenceable failure is remembered`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(offline)], thereafter: .computed { $0 })
         let number = try await self.number(.init(), fetch)
         self.world.clock.advance(by: .seconds(10))
@@ -66,7 +66,7 @@ struct RememberedFailureTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-13 what may be served while it is renewed is served and not renewed`() async throws {
+    @Test func `MX-13 a value in staleWhileRevalidate is not renewed during a remembered failure`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed())], thereafter: .computed { $0 })
         let number = try await self.number(.init(staleWhileRevalidate: .seconds(1_000)), fetch)
         self.world.clock.advance(by: .seconds(10))
@@ -81,7 +81,7 @@ struct RememberedFailureTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-13 a failure is remembered though the value is too old to answer for it`() async throws {
+    @Test func `MX-13 a failure is remembered although the value is too old to replace the failure`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(offline)], thereafter: .computed { $0 })
         let number = try await self.number(.init(staleIfError: .zero), fetch)
         self.world.clock.advance(by: .seconds(10))
@@ -89,7 +89,7 @@ struct RememberedFailureTests {
         #expect(fetch.callCount == 1)
     }
 
-    @Test func `MX-13 another failure ends what is remembered`() async throws {
+    @Test func `MX-13 another failure ends a remembered failure`() async throws {
         let fetch = ScriptedFetch<Int>(
             [.failure(FetchFailed(call: 404)), .failure(FetchFailed(call: 500))],
             thereafter: .value(3)
@@ -102,7 +102,7 @@ struct RememberedFailureTests {
     }
 
     @Test(arguments: [-1, 2, .nan, .infinity] as [Double])
-    func `MX-06 a jitter that is no fraction is held within none and all`(jitter: Double) async throws {
+    func `MX-06 a jitter outside of 0 to 1 is clamped`(jitter: Double) async throws {
         let policy = MuxPolicy(timeToLive: .seconds(100), timeToLiveJitter: jitter)
         let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) { 1 }
         _ = try await number.request()

@@ -4,10 +4,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Fetches that ask whether the value of before is still the same.
+/// Fetches that revalidate the previous value.
 @Suite(.standard)
 struct RevalidationTests {
-    /// A server with one resource, which answers "not modified" to whoever has its present version.
+    /// A server with one resource, which responds with "not modified" to the validator of the current version.
     private final class Server: Sendable {
         let version = Locked(1)
         let asked = Locked<[String?]>([])
@@ -34,7 +34,7 @@ struct RevalidationTests {
         }
     }
 
-    @Test func `N02 a value that is still the same gets a new lease and stays the same one`() async throws {
+    @Test func `N02 an unchanged value gets a new lifetime and keeps its identity`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)
         let first = try await numbers.requestEntry()
@@ -55,7 +55,7 @@ struct RevalidationTests {
         await numbers.expectAtRest()
     }
 
-    @Test func `N02 what an earlier fetch was given is no renewal of the value of now`() async throws {
+    @Test func `N02 a not modified result for the input of an earlier fetch is a new value`() async throws {
         let first = Locked<FetchedBefore<Int>?>(nil)
         let number = Multiplexer<Int>(policy: .init(timeToLive: .seconds(10)), repository: self.world.repository) {
             before in
@@ -74,7 +74,7 @@ struct RevalidationTests {
         #expect(!number.store(9, ifUnchangedSince: original), "and not that of then")
     }
 
-    @Test func `N02 who watches hears nothing of a renewal`() async throws {
+    @Test func `N02 a suspended observer gets no element for a renewal`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)
         _ = try await numbers.request()
@@ -98,7 +98,7 @@ struct RevalidationTests {
         #expect(await watching.value == [[1], [2]])
     }
 
-    @Test func `N02 a value that is another one now replaces that of before`() async throws {
+    @Test func `N02 a changed value replaces the previous value`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)
         let first = try await numbers.requestEntry()
@@ -111,7 +111,7 @@ struct RevalidationTests {
         #expect(!numbers.store([9], ifUnchangedSince: first))
     }
 
-    @Test func `N02 observers hear nothing of a renewal`() async throws {
+    @Test func `N02 an observer between two elements gets no element for a renewal`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)
         _ = try await numbers.request()
@@ -124,7 +124,7 @@ struct RevalidationTests {
         #expect(try #require(await seen.next())?.value == [7])
     }
 
-    @Test func `N02 the validator and the new lease are on disk`() async throws {
+    @Test func `N02 the validator and the new lifetime are saved to disk`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)
         _ = try await numbers.request()
@@ -144,7 +144,7 @@ struct RevalidationTests {
         #expect(stored?.validator == "v1" && stored?.timeToLive == .seconds(20))
     }
 
-    @Test func `N02 a lease that comes while the value is written is written, too`() async throws {
+    @Test func `N02 a new lifetime that arrives during a write of the value is saved, too`() async throws {
         let (store, gate) = (UnreliableStore(), Gate<Void>())
         store.beforeSave.withLock { $0 = { _ = try? await gate.pass() } }
         let world = World(store: store)
@@ -163,7 +163,7 @@ struct RevalidationTests {
         #expect(try await store.load(.init(domain: "Numbers"))?.timeToLive == .seconds(20))
     }
 
-    @Test func `N02 a fence that passes the question is obeyed`() async throws {
+    @Test func `N02 a fence during a revalidation is obeyed`() async throws {
         for fence in ["refresh", "store", "clear", "sign-out"] {
             let world = World()
             let gate = Gate<Void>()
@@ -200,7 +200,7 @@ struct RevalidationTests {
         }
     }
 
-    @Test func `N02 a lease of something else is not taken for one of what is cached`() async throws {
+    @Test func `N02 a not modified result for a replaced value does not renew the cached value`() async throws {
         let kept = Locked<FetchedBefore<[Int]>?>(nil)
         let numbers = Multiplexer<[Int]>(repository: self.world.repository) { before in
             if let old = kept.withLock({ $0 }) { return old.notModified() }
@@ -217,7 +217,7 @@ struct RevalidationTests {
         #expect(!numbers.store([9], ifUnchangedSince: second), "the value is another one")
     }
 
-    @Test func `N02 an answer whose value was changed is a new value`() async throws {
+    @Test func `N02 a not modified result with a changed value is a new value`() async throws {
         let numbers = Multiplexer<[Int]>(repository: self.world.repository) { before in
             guard let before else { return Fetched([1]) }
             var fetched = before.notModified()
@@ -231,7 +231,7 @@ struct RevalidationTests {
         #expect(!numbers.store([9], ifUnchangedSince: first))
     }
 
-    @Test func `N02 a map without room in memory still asks about what is on disk`() async throws {
+    @Test func `N02 a map without room in memory still revalidates the entry on disk`() async throws {
         let asked = Locked<[String?]>([])
         let policy = MuxPolicy(timeToLive: .seconds(10), maximumCount: 0)
         let map = MultiplexerMap<String, Int>(cacheKey: "M", policy: policy, repository: self.world.repository) {
@@ -263,7 +263,7 @@ struct RevalidationTests {
         #expect(server.asked.withLock { $0 } == [nil, nil])
     }
 
-    @Test func `N02 a migrated value is fetched as a whole`() async throws {
+    @Test func `N02 a migrated value is fetched without a validator`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)
         _ = try await numbers.request()
