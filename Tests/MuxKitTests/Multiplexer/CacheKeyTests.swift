@@ -59,7 +59,7 @@ struct CacheKeyTests {
         }
     }
 
-    @Test func `CS-03 an enum of texts or numbers is a key of a map without further code`() async throws {
+    @Test func `CS-03 an enum of strings or integers is a key of a map without further code`() async throws {
         let users = MultiplexerMap<Keys, Int>(cacheKey: Keys.users, repository: self.world.repository) { _ in 1 }
         let levels = MultiplexerMap<Level, Int>(cacheKey: "levels", repository: self.world.repository) { $0.rawValue }
         _ = try await users.request(key: .profile)
@@ -81,7 +81,7 @@ struct CacheKeyTests {
         #expect(try await map.request(key: Name(rawValue: "e\u{301}")) == 3)
     }
 
-    @Test func `CS-03 a type with a raw value and a description keeps the description as its text`() {
+    @Test func `CS-03 a type with a raw value and a description uses the description as its key text`() {
         struct Code: RawRepresentable, LosslessStringConvertible, MuxKey {
             let rawValue: Int
             init(rawValue: Int) { self.rawValue = rawValue }

@@ -4,12 +4,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The first part of a fetch runs on the caller's thread, where that is no one's.
+/// A fetch begins on the thread of a caller without isolation and without a preferred executor.
 @Suite(.standard, .serialized)
 struct ColdRequestTests {
     private typealias Map = MultiplexerMap<Int, Place>
 
-    /// Where a fetch begins.
+    /// The thread on which a fetch begins.
     private struct Place: Sendable, Equatable {
         let thread: ObjectIdentifier
         let name: String?
@@ -46,12 +46,12 @@ struct ColdRequestTests {
         #expect(self.map.statistics.fetches == 100)
     }
 
-    @Test func `PF-01 no fetch begins where the main actor is`() async throws {
+    @Test func `PF-01 no fetch begins on the main queue`() async throws {
         let map = self.map
         let fromMain = try await Task { @MainActor in try await map.request(key: 1) }.value
         #expect(!fromMain.isMain)
 
-        // Code without isolation, on the main queue nevertheless: that is where such a task begins.
+        // Code without isolation runs on the main queue nevertheless, because an immediate task begins there.
         let request: @Sendable @concurrent () async throws -> (Place, Place) = {
             (Place.here, try await map.request(key: 2))
         }
@@ -62,7 +62,7 @@ struct ColdRequestTests {
         #expect(!fetch.isMain)
     }
 
-    /// One thread, with a name.
+    /// A serial executor that names the thread of its jobs.
     private final class NamedThread: TaskExecutor {
         private let queue = DispatchQueue(label: "NamedThread")
 
@@ -77,13 +77,13 @@ struct ColdRequestTests {
         }
     }
 
-    @Test func `PF-01 no fetch runs on an executor of the caller's`() async throws {
+    @Test func `PF-01 no fetch runs on the caller's preferred executor`() async throws {
         let places = try await withTaskExecutorPreference(NamedThread()) { try await self.placesOnPool(1) }
         #expect(places.caller.name == "caller's")
         #expect(places.fetch.name != "caller's")
     }
 
-    @Test func `PF-01 an actor serves others while a fetch runs for it`() async throws {
+    @Test func `PF-01 an actor serves other calls while its fetch runs`() async throws {
         actor Screen {
             private var count = 0
             func tap() -> Int {
@@ -93,7 +93,7 @@ struct ColdRequestTests {
             func load(_ map: MultiplexerMap<Int, Int>) async throws -> Int { try await map.request(key: 1) }
         }
         let screen = Screen()
-        // The fetch blocks a thread until the actor has done something else.
+        // The fetch blocks a thread until the actor has served another call.
         let tapped = DispatchSemaphore(value: 0)
         let begun = Gate<Void>()
         let wait: @Sendable () -> Void = { #expect(tapped.wait(timeout: .now() + 300) == .success) }
@@ -109,7 +109,7 @@ struct ColdRequestTests {
         #expect(try await value == 1)
     }
 
-    @Test func `PF-01 a caller that is cancelled while its fetch begins leaves and ends the fetch`() async throws {
+    @Test func `PF-01 a caller that is cancelled at the start of its fetch leaves and ends the fetch`() async throws {
         let caller = Locked<Task<Int, any Error>?>(nil)
         let saw = Gate<Bool>()
         let map = MultiplexerMap<Int, Int>(
@@ -117,7 +117,7 @@ struct ColdRequestTests {
             repository: MuxRepository(store: MemoryStore())
         ) { key in
             caller.withLock { $0 }?.cancel()
-            // As soon as the first part is over.
+            // The cancellation reaches the fetch after the part before the first suspension.
             while !Task.isCancelled { await Task.yield() }
             saw.open(1, returning: true)
             return key
@@ -134,7 +134,7 @@ struct ColdRequestTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-01 a caller whose fetch blocks at first leaves after that`() async throws {
+    @Test func `PF-01 a cancelled caller whose fetch blocks leaves when the fetch unblocks`() async throws {
         let isReleased = DispatchSemaphore(value: 0)
         let wait: @Sendable () -> Void = { isReleased.wait() }
         let begun = Gate<Void>()
@@ -151,7 +151,7 @@ struct ColdRequestTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-01 a thousand fetches that wait for one another take no stack`() async throws {
+    @Test func `PF-01 a chain of a thousand waiting fetches does not overflow the stack`() async throws {
         let chain = Locked<MultiplexerMap<Int, Int>?>(nil)
         let map = MultiplexerMap<Int, Int>(repository: MuxRepository(store: MemoryStore())) { key in
             guard key > 0, let map = chain.withLock({ $0 }) else { return 0 }
@@ -163,7 +163,7 @@ struct ColdRequestTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-01 a schedule has fetches that begin at once and others that do not`() async throws {
+    @Test func `PF-01 the seed of a schedule decides which fetches begin at once`() async throws {
         func begins(_ seed: UInt64) async throws -> [Bool] {
             try await SeededExecutor(seed: seed).run {
                 var begins: [Bool] = []

@@ -3,16 +3,16 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What the disk has is judged for each caller by what that caller asked for.
+/// An entry on disk is checked against the request options of each caller.
 @Suite(.standard)
 struct DiskWishTests {
     private let store = UnreliableStore()
-    /// Holds what is read from disk.
+    /// Holds disk reads.
     private let disk = Gate<Void>()
     private let fetch = Gate<Int>()
     private let policy = MuxPolicy(timeToLive: .seconds(100))
 
-    /// A process that finds the value 1 on disk, fetched `age` ago.
+    /// A relaunched process with the value 1 on disk, stored `age` ago.
     private func relaunched(after age: Duration, _ policy: MuxPolicy? = nil) async -> (World, Multiplexer<Int>) {
         let world = World(store: self.store)
         let first = Multiplexer<Int>(cacheKey: "Number", policy: self.policy, repository: world.repository) { 1 }
@@ -42,7 +42,7 @@ struct DiskWishTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-15 staleWhileRevalidate takes a stale value from disk at once and it is renewed`() async throws {
+    @Test func `MX-15 staleWhileRevalidate returns a stale value from disk at once and renews it`() async throws {
         let (world, number) = await self.relaunched(after: .seconds(1_000))
         let entry = try await number.requestEntry(.staleWhileRevalidate)
         #expect(entry.value == 1)
@@ -56,7 +56,7 @@ struct DiskWishTests {
         await number.expectAtRest()
     }
 
-    @Test(arguments: [0, 10_000]) func `MX-15 within takes the stale value that was read from disk meanwhile`(
+    @Test(arguments: [0, 10_000]) func `MX-15 within returns the stale value read from disk meanwhile`(
         bound: Int
     ) async throws {
         let world = World(store: self.store)
@@ -71,7 +71,7 @@ struct DiskWishTests {
         }
         let caller = Task { try await map.requestEntry(key: 1, .within(.seconds(2))) }
         await self.fetch.waitForCall(1)
-        // One sleeper is the flight's deadline, the other one the caller's patience.
+        // One sleeper is the flight's deadline, the other sleeper is the caller's time limit.
         await next.clock.waitForSleepers(2)
         next.clock.advance(by: .seconds(2))
 
@@ -87,9 +87,7 @@ struct DiskWishTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-15 a caller whose patience ends before the disk has answered takes what the disk has then`()
-        async throws
-    {
+    @Test func `MX-15 a caller whose time limit ends during the disk read gets the entry on disk`() async throws {
         let (world, number) = await self.relaunched(after: .seconds(1_000))
         self.holdDisk()
         let caller = Task { try await number.requestEntry(.within(.seconds(2))) }
@@ -107,7 +105,7 @@ struct DiskWishTests {
         #expect(number.cachedValue == 2)
     }
 
-    @Test func `MX-15 one who wants a fetch does not keep the others from what the disk has`() async throws {
+    @Test func `MX-15 a reload does not keep other callers from the entry on disk`() async throws {
         let (world, number) = await self.relaunched(after: .seconds(5))
         self.holdDisk()
         let reload = Task { try await number.request(.reload) }
@@ -125,7 +123,7 @@ struct DiskWishTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-15 one who wanted a fetch and left keeps nobody from what the disk has`() async throws {
+    @Test func `MX-15 a cancelled reload does not keep later callers from the entry on disk`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(100), whenAbandoned: .cancel(linger: .zero))
         let (world, number) = await self.relaunched(after: .seconds(5), policy)
         let reload = Task { try await number.request(.reload) }
@@ -140,7 +138,7 @@ struct DiskWishTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-12 an entry on disk that is due for renewal answers at once and is renewed`() async throws {
+    @Test func `MX-12 an entry on disk that is due for renewal is returned at once and renewed`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(100), refreshAhead: .seconds(100))
         let (world, number) = await self.relaunched(after: .seconds(99), policy)
         let entry = try await number.requestEntry()
@@ -153,9 +151,7 @@ struct DiskWishTests {
         #expect(number.statistics.diskHits == 1)
     }
 
-    @Test func `MX-15 a value that was stored meanwhile is what there is when patience ends, and it is fresh`()
-        async throws
-    {
+    @Test func `MX-15 a value stored before the time limit of a caller is returned as fresh`() async throws {
         let (world, number) = await self.relaunched(after: .seconds(1_000))
         let caller = Task { try await number.requestEntry(.within(.seconds(2))) }
         await self.fetch.waitForCall(1)

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// A server that fails is left alone: its failures are not answered with more requests.
+/// Failures of a server start a pause instead of further requests.
 @Suite(.standard)
 struct FailingServerTests {
     /// An error that reports a `Retry-After`.
@@ -48,7 +48,7 @@ struct FailingServerTests {
 
         func fails(with error: (any Error)?) { self.error.withLock { $0 = error } }
 
-        /// Requests so often, each after the fetch behind the one before has ended.
+        /// Makes `times` requests, each after the end of the previous background fetch.
         func requests(_ times: Int) async throws {
             for _ in 0..<times {
                 #expect(try await self.request(.init()).value == 1)
@@ -62,7 +62,7 @@ struct FailingServerTests {
     private let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(100_000))
 
     @Test(arguments: Kind.allCases, [true, false])
-    func `WR-07 renewals behind a stale value pause after any failure, longer after each`(
+    func `WR-07 background renewals pause after any failure, and each failure extends the pause`(
         kind: Kind,
         isSilenceable: Bool
     ) async throws {
@@ -112,7 +112,7 @@ struct FailingServerTests {
         #expect(subject.count == 7)
     }
 
-    @Test(arguments: Kind.allCases) func `WR-07 a Retry-After is obeyed behind a stale value`(kind: Kind) async throws {
+    @Test(arguments: Kind.allCases) func `WR-07 background renewals obey Retry-After`(kind: Kind) async throws {
         let subject = Subject(kind, self.policy)
         try await subject.requests(1)
         subject.advance(10)
@@ -130,7 +130,7 @@ struct FailingServerTests {
     }
 
     @Test(arguments: Kind.allCases)
-    func `WR-07 a Retry-After is obeyed where a stale value replaces the failed fetch`(kind: Kind) async throws {
+    func `WR-07 a Retry-After is obeyed when a stale value replaces a failure`(kind: Kind) async throws {
         let subject = Subject(kind, MuxPolicy(timeToLive: .seconds(10)))
         try await subject.requests(1)
         subject.advance(10)
@@ -180,7 +180,7 @@ struct FailingServerTests {
     }
 
     @Test(arguments: Kind.allCases)
-    func `WR-07 without a value each request fetches, whatever failed before`(kind: Kind) async throws {
+    func `WR-07 without a cached value each request fetches in spite of a Retry-After`(kind: Kind) async throws {
         let subject = Subject(kind, self.policy)
         subject.fails(with: Busy(retryAfter: .seconds(60)))
         for number in 1...3 {
@@ -191,7 +191,7 @@ struct FailingServerTests {
         #expect(try await subject.request(.init()).value == 4)
     }
 
-    @Test func `WR-07 renewals ahead of time pause, too`() async throws {
+    @Test func `WR-07 renewals of a fresh value pause after a failure, too`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(1_000), refreshAhead: .seconds(1_000))
         let subject = Subject(.one, policy)
         try await subject.requests(1)
@@ -208,7 +208,7 @@ struct FailingServerTests {
         #expect(subject.count == 3)
     }
 
-    @Test func `WR-07 a fetch that takes too long pauses renewals like any failure`() async throws {
+    @Test func `WR-07 a fetch timeout pauses renewals like any failure`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let policy = MuxPolicy(
@@ -240,7 +240,7 @@ struct FailingServerTests {
         #expect(try await number.request() == 3)
     }
 
-    @Test func `WR-07 the late end of a fetch that took too long changes no failure that is remembered`() async throws {
+    @Test func `WR-07 the late end of a timed-out fetch changes no remembered failure`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let policy = MuxPolicy(
@@ -276,7 +276,7 @@ struct FailingServerTests {
         await number.expectAtRest()
     }
 
-    @Test func `WR-07 without a back-off in the policy only the server's own pause holds`() async throws {
+    @Test func `WR-07 without an errorBackoff only the server's Retry-After pauses renewals`() async throws {
         var policy = self.policy
         policy.errorBackoff = .zero
         let subject = Subject(.one, policy)
@@ -295,7 +295,7 @@ struct FailingServerTests {
     }
 
     @Test(arguments: Kind.allCases)
-    func `HS-10 a stale value from disk is returned in a pause without a fetch, as a value in memory is`(
+    func `HS-10 during a pause a stale value from disk or memory is returned without a fetch`(
         kind: Kind
     ) async throws {
         let store = UnreliableStore()
@@ -334,7 +334,7 @@ struct FailingServerTests {
         store.failsLoads.withLock { $0 = true }
         await #expect(throws: Busy.self) { try await entry() }
         store.failsLoads.withLock { $0 = false }
-        // The failure is no longer remembered, and the server's pause lasts.
+        // The failure is no longer remembered, but the server's Retry-After still applies.
         world.clock.advance(by: .seconds(1))
 
         let stale = try await entry()

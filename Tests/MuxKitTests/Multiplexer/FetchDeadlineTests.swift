@@ -9,14 +9,14 @@ struct FetchDeadlineTests {
     private let policy = MuxPolicy(timeToLive: .zero, fetchTimeout: .seconds(5))
     private let gate = Gate<Int>()
 
-    /// A fetch that ends when the gate says so, and ignores that it is cancelled.
+    /// A multiplexer whose fetch waits for the gate and ignores its cancellation.
     private func stubborn() -> Multiplexer<Int> {
         Multiplexer(policy: self.policy, repository: self.world.repository) { [gate] in
             try await gate.pass(ignoringCancellation: true)
         }
     }
 
-    /// A request whose fetch has hung until its time was over.
+    /// Makes a request whose fetch hangs until its timeout.
     private func timedOutRequest(of number: Multiplexer<Int>) async {
         let caller = Task { try await number.request() }
         await self.gate.waitForCall(1)
@@ -25,7 +25,7 @@ struct FetchDeadlineTests {
         await #expect(throws: MuxError.timedOut(after: .seconds(5))) { try await caller.value }
     }
 
-    @Test func `MX-18 the callers of a fetch that hangs get timedOut when its time is over`() async throws {
+    @Test func `MX-18 the callers of a hanging fetch get timedOut at the fetch's timeout`() async throws {
         let number = self.stubborn()
         let callers = (0..<10).map { _ in Task { try await number.request() } }
         await self.gate.waitForCall(1)
@@ -43,7 +43,7 @@ struct FetchDeadlineTests {
         self.gate.open(1, returning: 1)
     }
 
-    @Test func `MX-18 a fetch whose time is over is cancelled`() async throws {
+    @Test func `MX-18 a timed-out fetch is cancelled`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .gated(self.gate))
         let number = Multiplexer<Int>(policy: self.policy, repository: self.world.repository) { try await fetch() }
 
@@ -54,7 +54,7 @@ struct FetchDeadlineTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-18 the slot is free for the next call although the fetch ignores its cancellation`() async throws {
+    @Test func `MX-18 the next request fetches although a timed-out fetch ignores its cancellation`() async throws {
         let number = self.stubborn()
         await self.timedOutRequest(of: number)
 
@@ -67,7 +67,7 @@ struct FetchDeadlineTests {
         self.gate.open(1, returning: 1)
     }
 
-    @Test func `MX-18 the late value of a fetch whose time is over is dropped`() async throws {
+    @Test func `MX-18 the late value of a timed-out fetch is dropped`() async throws {
         let number = self.stubborn()
         await self.timedOutRequest(of: number)
 
@@ -78,7 +78,7 @@ struct FetchDeadlineTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-18 each fetch has its own time`() async throws {
+    @Test func `MX-18 each fetch has its own timeout`() async throws {
         let gate = self.gate
         let map = MultiplexerMap<Int, Int>(policy: self.policy, repository: self.world.repository) { _ in
             try await gate.pass()
@@ -100,7 +100,7 @@ struct FetchDeadlineTests {
         await #expect(throws: MuxError.timedOut(after: .seconds(5))) { try await late.value }
     }
 
-    @Test func `MX-18 one sleeper watches over many quick fetches`() async throws {
+    @Test func `MX-18 many quick fetches share one sleeper for their timeouts`() async throws {
         let number = Multiplexer<Int>(policy: self.policy, repository: self.world.repository) { 1 }
 
         for _ in 0..<1_000 { _ = try await number.request() }

@@ -39,7 +39,7 @@ struct FlightContextTests {
         }
 
         let caller = Task(priority: priority) { try await number.request() }
-        // Not by waiting for the caller, which would raise its priority.
+        // A wait for the caller instead would raise the caller's priority.
         await gate.waitForCall(1)
 
         #expect(seen.withLock { $0 } == priority)
@@ -53,7 +53,7 @@ struct FlightContextTests {
         let seen = Locked<TaskPriority?>(nil)
         let number = Multiplexer<Int>(repository: world.repository) {
             try await gate.pass()
-            // It may be running before the caller who started it holds its task, and raises it then.
+            // The fetch may run before its first caller holds the task and raises the priority.
             while Task.currentPriority != .high { await Task.yield() }
             seen.withLock { $0 = Task.currentPriority }
             return 1
@@ -69,7 +69,7 @@ struct FlightContextTests {
         #expect(seen.withLock { $0 } == .high)
     }
 
-    /// Raises the task of `caller`, which waits, once the fetch behind `gate` has begun.
+    /// Raises the priority of the waiting `caller` after the fetch behind `gate` has begun.
     private func raise(_ caller: Task<Int, any Error>, behind gate: Gate<Void>) async throws {
         await gate.waitForCall(1)
         caller.raisePriority(to: .high)
@@ -77,8 +77,9 @@ struct FlightContextTests {
         _ = try await caller.value
     }
 
-    /// Returns when the current task has been raised, or when the test's time is over; a task that was just started is raised a
-    /// moment after its caller.
+    /// Returns when the current task's priority has been raised, or at the test's time limit.
+    ///
+    /// A task that was just started is raised a moment after its caller.
     private static func raised() async {
         let (changes, change) = AsyncStream<Void>.makeStream()
         await withEscalationHandler { _ in
@@ -89,7 +90,7 @@ struct FlightContextTests {
         }
     }
 
-    @Test func `DS-06 raising the task of a caller raises the fetch that it waits for`() async throws {
+    @Test func `DS-06 raising the priority of a caller raises the fetch that the caller awaits`() async throws {
         let world = World()
         let gate = Gate<Void>()
         let number = Multiplexer<Int>(repository: world.repository) {
@@ -130,7 +131,7 @@ struct FlightContextTests {
         try await self.raise(caller, behind: gate)
     }
 
-    @Test func `DS-06 a raised priority passes a long chain of fetches, step by step`() async throws {
+    @Test func `DS-06 a raised priority passes through a chain of ten thousand fetches`() async throws {
         let world = World()
         let (gate, count) = (Gate<Void>(), 10_000)
         let later = Later<MultiplexerMap<Int, Int>>()
@@ -146,7 +147,7 @@ struct FlightContextTests {
         try await self.raise(caller, behind: gate)
     }
 
-    @Test func `DS-06 a caller that is raised raises only the flight that it waits for`() async throws {
+    @Test func `DS-06 raising the priority of a caller raises only the flight that the caller awaits`() async throws {
         let world = World()
         let gates = [Gate<Void>(), Gate<Void>()]
         let other = Locked<TaskPriority?>(nil)
@@ -157,7 +158,7 @@ struct FlightContextTests {
         }
         let callers = [0, 1].map { key in Task(priority: .background) { try await map.request(key: key) } }
         for gate in gates { await gate.waitForCall(1) }
-        // The former fetch of the key, which a refresh has passed.
+        // The refresh fences the running fetch of key 0.
         map.refresh(key: 0)
 
         callers[0].raisePriority(to: .high)

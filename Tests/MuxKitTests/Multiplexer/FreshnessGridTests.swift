@@ -2,10 +2,10 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// The one function that decides how good an entry is, against an oracle that was written from the specification.
+/// `Freshness.of` against an oracle that was written from the specification.
 @Suite(.standard)
 struct FreshnessGridTests {
-    /// What may be done with an entry, in the words of the specification: a list of rules, the first that applies wins.
+    /// The specified freshness of an entry: the first matching rule of a list.
     private static func oracle(_ facts: Freshness.Facts, _ limits: Freshness.Limits) -> Freshness {
         let staleness = facts.age - facts.timeToLive
         let isFresh = staleness < .zero && !facts.isRefreshed
@@ -64,7 +64,7 @@ struct FreshnessGridTests {
         #expect(judged.count == 6, "every verdict occurs: \(judged)")
     }
 
-    @Test func `MX-11 MX-12 N01 what the fetch said replaces the policy and what the request says replaces both`() {
+    @Test func `MX-11 MX-12 N01 limits of a fetch override the policy, limits of a request override both`() {
         let says: [Duration?] = [nil, .zero, .seconds(3), .seconds(8)]
         var judged: Set<Freshness> = []
         for age in 8...22 {
@@ -96,7 +96,7 @@ struct FreshnessGridTests {
         #expect(judged.count == 5)
     }
 
-    @Test func `MX-06 MX-11 a time to live below zero counts as none`() {
+    @Test func `MX-06 MX-11 a time to live below zero counts as zero`() {
         for timeToLive in [Duration.zero, .seconds(-10), .zero - .longest] {
             let limits = Freshness.Limits(staleWhileRevalidate: .seconds(5), staleIfError: .seconds(8))
             let verdicts = [0, 4, 5, 7, 8].map {

@@ -3,14 +3,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Requests for many keys of which the disk has some.
+/// Requests for many keys when some entries are on disk.
 @Suite(.standard)
 struct LoadManyTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
     private let store = UnreliableStore()
 
-    /// What the disk has for `keys`, and what is fetched for `others`.
+    /// The values on disk for `keys` and the fetched values for `others`.
     private func expected(_ keys: Range<Int>, fetched others: Range<Int> = 0..<0) -> [Int: Int] {
         var values: [Int: Int] = [:]
         for key in keys { values[key] = key * 10 }
@@ -18,7 +18,7 @@ struct LoadManyTests {
         return values
     }
 
-    /// A relaunch after a run that saved ten times each of `keys`, whose fetches bring the negative key.
+    /// A relaunch after a run that saved `key * 10` for each of `keys`, with fetches that return `-key`.
     private func relaunched(
         saving keys: Range<Int>,
         _ policy: MuxPolicy = .init(maximumCount: nil)
@@ -32,13 +32,13 @@ struct LoadManyTests {
         return (next, Map(cacheKey: "Map", policy: policy, repository: next.repository) { -$0 })
     }
 
-    @Test func `PF-03 many keys are read in portions, and only the rest has flights`() async throws {
+    @Test func `PF-03 many keys are read in portions, and only keys that are not on disk are fetched`() async throws {
         let (_, map) = try await self.relaunched(saving: 0..<1_000)
 
         let values = try await map.request(keys: 0..<1_020)
 
         #expect(values == self.expected(0..<1_000, fetched: 1_000..<1_020))
-        // One more entry is the map's last refresh, which the first portions may read side by side.
+        // The additional entry is the map's last refresh, which the first portions may read concurrently.
         let portions = self.store.portions.withLock { $0 }
         let count = portions.reduce(0, +)
         #expect(count > 1_020 && count <= 1_028)
@@ -52,7 +52,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 what is not fresh on disk is fetched`() async throws {
+    @Test func `PF-03 a key without a fresh entry on disk is fetched`() async throws {
         let (world, map) = try await self.relaunched(saving: 0..<20, .init(timeToLive: .seconds(60), maximumCount: nil))
         map.refresh(key: 3)
         #expect(try await map.request(keys: 0..<4) == self.expected(0..<3, fetched: 3..<4))
@@ -62,7 +62,7 @@ struct LoadManyTests {
         #expect(try await map.request(keys: 10..<12) == self.expected(0..<0, fetched: 10..<12))
     }
 
-    @Test func `PF-03 if many cannot be read, each is asked for alone`() async throws {
+    @Test func `PF-03 if a read of many entries fails, each entry is read alone`() async throws {
         let (_, map) = try await self.relaunched(saving: 0..<10)
         self.store.failsPortions.withLock { $0 = true }
 
@@ -72,7 +72,7 @@ struct LoadManyTests {
         #expect(map.statistics.fetches == 0)
     }
 
-    @Test func `PF-03 what is cleared while it is read does not come back`() async throws {
+    @Test func `PF-03 an entry that is cleared during its read is not cached`() async throws {
         let (_, map) = try await self.relaunched(saving: 0..<10)
         let gate = Gate<Void>()
         self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
@@ -91,7 +91,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 a sign-out while many are read leaves none of them`() async throws {
+    @Test func `PF-03 a sign-out during a read of many entries leaves no entry in memory`() async throws {
         let (world, map) = try await self.relaunched(saving: 0..<10)
         let gate = Gate<Void>()
         self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
@@ -107,7 +107,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 a caller that is cancelled does not wait for the disk`() async throws {
+    @Test func `PF-03 a cancelled caller does not wait for the disk`() async throws {
         let (_, map) = try await self.relaunched(saving: 0..<10)
         let gate = Gate<Void>()
         self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
@@ -121,7 +121,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 a flight that all have left while the disk was read does not fetch`() async throws {
+    @Test func `PF-03 a flight that is abandoned during its disk read does not fetch`() async throws {
         let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero), maximumCount: nil)
         let (_, map) = try await self.relaunched(saving: 0..<1, policy)
         for _ in 0..<20 {
@@ -137,7 +137,7 @@ struct LoadManyTests {
         #expect(map.statistics.fetches == 0)
     }
 
-    @Test func `PF-03 what needs nothing of the disk does not wait for it`() async throws {
+    @Test func `PF-03 a key that needs no disk read does not wait for the disk`() async throws {
         let (world, map) = try await self.relaunched(saving: 0..<10)
         map.store(5, key: 100)
         world.clock.advance(by: .seconds(1_000_000_000))
@@ -152,7 +152,7 @@ struct LoadManyTests {
         _ = try await caller.value
     }
 
-    @Test func `PF-03 large values are answered too`() async throws {
+    @Test func `PF-03 large values are read from disk, too`() async throws {
         let world = World(store: self.store)
         let text = String(repeating: "x", count: 100_000)
         let first = MultiplexerMap<Int, String>(cacheKey: "Text", repository: world.repository) { _ in "" }
@@ -170,7 +170,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 a stale value answers whom it may, and each caller by its own options`() async throws {
+    @Test func `PF-03 the options of each caller decide whether a stale value from disk is returned`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(60), maximumCount: nil)
         let (world, map) = try await self.relaunched(saving: 0..<10, policy)
         world.wallShift.withLock { $0 += .seconds(100) }
@@ -188,7 +188,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 the time that a fetch may take includes the disk`() async throws {
+    @Test func `PF-03 the fetch timeout includes the disk read`() async throws {
         let policy = MuxPolicy(fetchTimeout: .seconds(5), maximumCount: nil)
         let (world, map) = try await self.relaunched(saving: 0..<10, policy)
         let gate = Gate<Void>()
@@ -204,7 +204,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 requests for the same keys share what is read`() async throws {
+    @Test func `PF-03 requests for the same keys share a disk read`() async throws {
         let (world, map) = try await self.relaunched(saving: 0..<100)
         let gate = Gate<Void>()
         self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
@@ -220,7 +220,7 @@ struct LoadManyTests {
         #expect(self.store.portions.withLock { $0.filter { $0 > 1 } } == [100])
     }
 
-    @Test func `PF-03 a store that asks for what it is loading gets an error and nobody waits for ever`() async throws {
+    @Test func `PF-03 a store that requests a key during its load gets an error instead of a deadlock`() async throws {
         let (_, map) = try await self.relaunched(saving: 0..<10)
         let errors = Locked<[any Error]>([])
         self.store.afterLoad.withLock {
@@ -240,7 +240,7 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-03 a map that holds a few answers for all that the disk has`() async throws {
+    @Test func `PF-03 a map with a small memory limit returns all entries on disk`() async throws {
         let (world, _) = try await self.relaunched(saving: 0..<500)
         let few = Map(cacheKey: "Map", policy: .init(maximumCount: 10), repository: world.repository) { -$0 }
 

@@ -28,7 +28,7 @@ struct MultiplexerMapTests {
         await squares.expectAtRest()
     }
 
-    @Test func `MX-22 a hanging key holds up no other`() async throws {
+    @Test func `MX-22 a hanging fetch of a key delays no other key`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let map = MultiplexerMap<String, Int>(repository: world.repository) { key in
@@ -46,7 +46,7 @@ struct MultiplexerMapTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-22 keys age, refresh, clear and save by themselves`() async throws {
+    @Test func `MX-22 each key expires, is refreshed, cleared and saved independently`() async throws {
         let world = World()
         let calls = Locked<[String: Int]>([:])
         let policy = MuxPolicy(timeToLive: .seconds(10))
@@ -102,7 +102,7 @@ struct MultiplexerMapTests {
         "{\"mux\":1}", "CON", ".", "~", "%2e%2e", "\u{202e}abc", "\u{feff}",
     ]
 
-    @Test func `MX-22 any text is a key and no two are mixed up`() async throws {
+    @Test func `MX-22 every string is a valid and distinct key`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
         let bytes: @Sendable (String) async throws -> [UInt8] = { Array($0.utf8) }
@@ -124,7 +124,7 @@ struct MultiplexerMapTests {
         #expect(await again.loadCachedValue(key: "KEY") == nil)
     }
 
-    @Test func `MX-22 a key that is not equal to itself is a typed error`() async throws {
+    @Test func `MX-22 a key that is not equal to itself fails with a typed error`() async throws {
         let world = World()
         let map = MultiplexerMap<Double, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
 
@@ -140,7 +140,7 @@ struct MultiplexerMapTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-22 identifiers, locators and types of one's own are keys`() async throws {
+    @Test func `MX-22 UUIDs, URLs and custom types are keys`() async throws {
         struct UserID: MuxKey, LosslessStringConvertible {
             let number: Int
             init?(_ description: String) {
@@ -163,7 +163,7 @@ struct MultiplexerMapTests {
         #expect(try await world.store.load(.init(domain: "C", key: "3")) != nil)
     }
 
-    @Test func `MX-22 zeros are one key, whatever their sign, on disk as well`() async throws {
+    @Test func `MX-22 positive and negative zero are the same key, on disk as well`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let map = MultiplexerMap<Double, Int>(cacheKey: "Map", repository: world.repository) { _ in try await fetch() }
@@ -176,7 +176,7 @@ struct MultiplexerMapTests {
         #expect(try await map.request(key: 0.0) == 2)
     }
 
-    @Test func `MX-22 parts of texts that differ in Unicode form are two keys`() async throws {
+    @Test func `MX-22 substrings that differ in Unicode form are two keys`() async throws {
         let world = World()
         let map = MultiplexerMap<Substring, Int>(repository: world.repository) { $0.utf8.count }
 
@@ -184,7 +184,7 @@ struct MultiplexerMapTests {
         #expect(try await map.request(key: "e\u{301}") == 3)
     }
 
-    @Test func `MX-22 locators that differ in their base are two keys on disk`() throws {
+    @Test func `MX-22 URLs that differ in their base URL are two keys on disk`() throws {
         let relative = try #require(URL(string: "b", relativeTo: URL(string: "http://a.example/")))
         let absolute = try #require(URL(string: "http://a.example/b"))
 
@@ -202,7 +202,9 @@ struct MultiplexerMapTests {
         init(_ description: String) { self.description = description }
     }
 
-    /// Texts that are equal to Swift, and differ in their bytes: composed and decomposed, Kelvin sign and letter, long ones.
+    /// Strings that are equal in Swift and differ in their bytes.
+    ///
+    /// Composed and decomposed forms, the Kelvin sign and its letter, and long strings.
     private static let equalTexts = [
         ["\u{e9}", "e\u{301}"], ["K", "\u{212a}"], ["\u{1e69}", "s\u{323}\u{307}", "\u{1e63}\u{307}"],
         [String(repeating: "x", count: 40) + "\u{e9}", String(repeating: "x", count: 40) + "e\u{301}"],
@@ -217,7 +219,7 @@ struct MultiplexerMapTests {
         #expect(map.statistics.fetches == keys.count)
         await map.save()
 
-        // In the next launch, and without one of them.
+        // After a relaunch, and after a clear of the first key.
         let next = world.relaunched()
         let again = MultiplexerMap<Key, String>(cacheKey: "Map", repository: next.repository, onFetch: fetch)
         for (key, text) in zip(keys, texts) { #expect(await again.loadCachedValue(key: key) == text) }
@@ -226,7 +228,7 @@ struct MultiplexerMapTests {
         for (key, text) in zip(keys, texts).dropFirst() { #expect(again.cachedValue(key: key) == text) }
         #expect(again.statistics.fetches == 0)
 
-        // Each in a batch of its own.
+        // All keys in a single batch.
         let batches = MultiplexerMap<Key, String>(
             batching: .init(maximumSize: keys.count),
             repository: world.repository
@@ -251,11 +253,11 @@ struct MultiplexerMapTests {
         }
     }
 
-    @Test func `DS-05 keys of equal text are one key, however they are stored`() async throws {
+    @Test func `DS-05 keys of equal text are one key, independent of their string storage`() async throws {
         let map = MultiplexerMap<WrappedText, Int>(repository: World().repository) { _ in 1 }
         for length in [3, 15, 16, 100] {
             let text = String(repeating: "\u{e9}", count: length)
-            // In buffers of their own, native and not.
+            // Equal strings in separate buffers.
             let texts = [
                 text, String(Array(text)), text.unicodeScalars.reduce(into: "") { $0.unicodeScalars.append($1) },
             ]

@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct ReentrancyTests {
-    @Test func `MX-19 a fetch that requests its own key is an error at once`() async throws {
+    @Test func `MX-19 a fetch that requests its own key fails at once`() async throws {
         let world = World()
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: world.repository) { try await later().request() }
@@ -15,7 +15,7 @@ struct ReentrancyTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-19 a child task of a fetch is part of it`() async throws {
+    @Test func `MX-19 a child task of a fetch that requests the fetch's own key fails at once`() async throws {
         let world = World()
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: world.repository) {
@@ -28,7 +28,7 @@ struct ReentrancyTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-19 two fetches that come to wait for each other are an error`() async throws {
+    @Test func `MX-19 two fetches that wait for each other fail`() async throws {
         let world = World()
         let gates = [Gate<Void>(), Gate<Void>()]
         let (laterOne, laterOther) = (Later<Multiplexer<Int>>(), Later<Multiplexer<Int>>())
@@ -54,7 +54,7 @@ struct ReentrancyTests {
         await other.expectAtRest()
     }
 
-    @Test func `MX-19 a circle through the keys of a map is an error`() async throws {
+    @Test func `MX-19 a cycle through the keys of a map is an error`() async throws {
         let world = World()
         let later = Later<MultiplexerMap<Int, Int>>()
         let map = MultiplexerMap<Int, Int>(repository: world.repository) { key in
@@ -66,7 +66,7 @@ struct ReentrancyTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-19 a circle through the update of a runner is an error`() async throws {
+    @Test func `MX-19 a cycle through the update of a runner is an error`() async throws {
         let world = World()
         let later = Later<Multiplexer<Int>>()
         let runner = DependentRunner<Int> { _ in .updatedDependency(try await later().request()) }
@@ -90,7 +90,7 @@ struct ReentrancyTests {
         await runner.expectAtRest()
     }
 
-    @Test func `MX-19 a run inside the update that its caller brought is an error`() async throws {
+    @Test func `MX-19 a run inside the update closure of its caller is an error`() async throws {
         let runner = DependentRunner<Int>()
 
         let error = await #expect(throws: RunnerError.self) {
@@ -110,7 +110,7 @@ struct ReentrancyTests {
         await runner.expectAtRest()
     }
 
-    @Test func `MX-19 a circle through the update that a caller brought is an error`() async throws {
+    @Test func `MX-19 a cycle through the update closure of a caller is an error`() async throws {
         let later = Later<DependentRunner<Int>>()
         let inner = DependentRunner<Int>()
         let runner = DependentRunner<Int> { _ in
@@ -129,7 +129,7 @@ struct ReentrancyTests {
         await inner.expectAtRest()
     }
 
-    @Test func `MX-19 a fetch may request what does not wait for it`() async throws {
+    @Test func `MX-19 a fetch may request keys that do not wait for the fetch`() async throws {
         let world = World()
         let later = Later<MultiplexerMap<Int, Int>>()
         let fibonacci = MultiplexerMap<Int, Int>(repository: world.repository) { index in
@@ -145,7 +145,7 @@ struct ReentrancyTests {
         await fibonacci.expectAtRest()
     }
 
-    @Test func `MX-19 a wait that is over forbids nothing`() async throws {
+    @Test func `MX-19 a finished wait is not part of a cycle`() async throws {
         let world = World()
         let isReversed = Locked(false)
         let (laterOne, laterOther) = (Later<Multiplexer<Int>>(), Later<Multiplexer<Int>>())
@@ -169,7 +169,7 @@ struct ReentrancyTests {
     }
 
     #if os(macOS) || os(Linux)
-    @Test(.ownThreads) func `MX-14 a value may ask its multiplexer while it goes`() async {
+    @Test(.ownThreads) func `MX-14 a value may call its multiplexer during deallocation`() async {
         final class Curious: Sendable {
             let later: Later<Multiplexer<Curious>>
             let asked: Locked<Int>
@@ -179,7 +179,7 @@ struct ReentrancyTests {
             }
             deinit { if (try? self.later().statistics) != nil { _ = self.asked.next() } }
         }
-        // A lock that is taken twice ends the process.
+        // A recursive lock ends the process.
         await #expect(processExitsWith: .success) {
             let executor = OrderedExecutor()
             let world = World(spawn: TaskLauncher(executor: executor))

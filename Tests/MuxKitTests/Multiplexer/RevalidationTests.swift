@@ -7,7 +7,7 @@ import Testing
 /// Fetches that revalidate the previous value.
 @Suite(.standard)
 struct RevalidationTests {
-    /// A server with one resource, which responds with "not modified" to the validator of the current version.
+    /// A server with one resource, which responds "not modified" to the current version's validator.
     private final class Server: Sendable {
         let version = Locked(1)
         let asked = Locked<[String?]>([])

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Requests from tasks that a fetch starts, and that it may or may not await.
+/// Requests from tasks that a fetch starts and may or may not await.
 @Suite(.standard)
 struct UnawaitedRequestTests {
     private let world = World()
@@ -33,7 +33,7 @@ struct UnawaitedRequestTests {
         await number.expectAtRest()
     }
 
-    @Test func `CO-16 a task of an earlier fetch may join a later one of the same key`() async throws {
+    @Test func `CO-16 a task of an earlier fetch may join a later fetch of the same key`() async throws {
         let (gate, start) = (Gate<Int>(), Gate<Void>())
         let inner = Locked<Task<Int, any Error>?>(nil)
         let later = Later<Multiplexer<Int>>()
@@ -62,7 +62,7 @@ struct UnawaitedRequestTests {
         await number.expectAtRest()
     }
 
-    @Test func `CO-16 a request that its fetch does not await gets what the fetch brings`() async throws {
+    @Test func `CO-16 a request that its fetch does not await gets the fetched value`() async throws {
         let gate = Gate<Int>()
         let inner = Locked<Task<Int, any Error>?>(nil)
         let later = Later<Multiplexer<Int>>()
@@ -81,7 +81,7 @@ struct UnawaitedRequestTests {
         await number.expectAtRest()
     }
 
-    @Test func `CO-16 a request that no fetch awaits is no error for anyone`() async throws {
+    @Test func `CO-16 a request that no fetch awaits causes no deadlock error`() async throws {
         let gate = Gate<Int>()
         let inner = Locked<Task<Int, any Error>?>(nil)
         let (laterOne, laterOther) = (Later<Multiplexer<Int>>(), Later<Multiplexer<Int>>())
@@ -95,7 +95,7 @@ struct UnawaitedRequestTests {
         laterOther.set(other)
 
         let caller = Task { try await one.request() }
-        // The other fetch waits for the first one, in which it was asked for.
+        // The other fetch waits for the first fetch, which has requested the other fetch.
         await self.world.events.wait(for: .joined)
         let stranger = Task { try await other.request() }
         await self.world.events.wait(for: .joined, count: 2)
@@ -108,7 +108,7 @@ struct UnawaitedRequestTests {
         await other.expectAtRest()
     }
 
-    @Test func `CO-16 a fetch that a fence has passed waits for no newer one of its key`() async throws {
+    @Test func `CO-16 a fenced fetch does not wait for a newer fetch of its key`() async throws {
         let gate = Gate<Int>()
         let fetches = Locked(0)
         let later = Later<MultiplexerMap<Int, Int>>()
@@ -120,7 +120,7 @@ struct UnawaitedRequestTests {
         let first = Task { try await map.request(key: 1) }
         await gate.waitForCall(1)
 
-        // The newer one of key 2 waits for key 1, which waits for the older one of key 2: no circle.
+        // The newer fetch of key 2 waits for key 1, which waits for the older fetch of key 2: no cycle.
         let second = Task { try await map.refresh(key: 2).request(key: 2) }
         await self.world.events.wait(for: .joined)
         gate.open(returning: 1)
@@ -130,9 +130,9 @@ struct UnawaitedRequestTests {
         await map.expectAtRest()
     }
 
-    // MARK: - Circles
+    // MARK: - Cycles
 
-    @Test func `CO-16 a fetch that awaits its own value in another task is told when its time is up`() async throws {
+    @Test func `CO-16 a fetch that awaits its own value in another task gets an error at its timeout`() async throws {
         let errors = Locked<[MuxError?]>([])
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
@@ -155,7 +155,7 @@ struct UnawaitedRequestTests {
         await number.expectAtRest()
     }
 
-    @Test func `CO-16 two fetches that wait for each other by way of a task are told when time is up`() async throws {
+    @Test func `CO-16 two fetches that wait for each other through a task get errors at the timeout`() async throws {
         let (laterOne, laterOther) = (Later<Multiplexer<Int>>(), Later<Multiplexer<Int>>())
         let one = Multiplexer<Int>(repository: self.world.repository) {
             try await Task { try await laterOther().request() }.value
@@ -180,7 +180,7 @@ struct UnawaitedRequestTests {
         await other.expectAtRest()
     }
 
-    @Test func `CO-16 a fetch that refreshes and requests itself is an error at once`() async throws {
+    @Test func `CO-16 a fetch that refreshes and requests its own value fails at once`() async throws {
         let fetches = Locked(0)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
@@ -194,7 +194,7 @@ struct UnawaitedRequestTests {
         await number.expectAtRest()
     }
 
-    @Test func `CO-16 a fetch that refreshes and requests itself in other tasks comes to an end`() async throws {
+    @Test func `CO-16 a fetch that refreshes and requests its own value in other tasks fails`() async throws {
         let fetches = Locked(0)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
@@ -208,7 +208,7 @@ struct UnawaitedRequestTests {
         await number.expectAtRest()
     }
 
-    @Test func `CO-16 a circle that is closed when a fetch joins another is an error at once`() async throws {
+    @Test func `CO-16 a cycle that is closed when a fetch joins another fetch is an error at once`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let loads = Gate<Void>()
@@ -218,20 +218,20 @@ struct UnawaitedRequestTests {
             try await later().request(key: 3 - key)
         }
         later.set(map)
-        // Key 2 looks at the disk, and key 1 waits for it.
+        // Key 2 reads the disk, and key 1 waits for key 2.
         let early = Task { try await map.request(key: 2) }
         await loads.waitForCall(1)
         let first = Task { try await map.request(key: 1) }
         await loads.waitForCall(2)
         loads.open(2)
         await world.events.wait(for: .joined)
-        // A newer one of key 2 waits for key 1.
+        // A newer flight of key 2 waits for key 1.
         let second = Task { try await map.refresh(key: 2).request(key: 2) }
         await loads.waitForCall(3)
         loads.open(3)
         await world.events.wait(for: .joined, count: 2)
 
-        // The older one has not begun its work, and leaves it to the newer one.
+        // The older flight has not begun its fetch, and joins the newer flight.
         loads.open(1)
 
         for caller in [early, first, second] {
