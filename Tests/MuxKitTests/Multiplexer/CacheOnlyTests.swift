@@ -11,7 +11,7 @@ struct CacheOnlyTests {
         Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
     }
 
-    @Test func `MX-15 cacheOnly with a maxAge takes only what is younger`() async throws {
+    @Test func `MX-15 cacheOnly with a maxAge returns only a younger value`() async throws {
         let number = self.number()
         number.store(5)
         await number.save()
@@ -19,12 +19,12 @@ struct CacheOnlyTests {
         for _ in 0..<2 {
             #expect(try await number.request(.cacheOnly.maxAge(.seconds(11))) == 5)
             await #expect(throws: MuxError.notCached) { try await number.request(.cacheOnly.maxAge(.seconds(10))) }
-            number.clearMemory()  // and then from disk
+            number.clearMemory()  // the next round reads from disk
         }
         #expect(number.statistics.fetches == 0)
     }
 
-    @Test func `MX-16 what is on disk from before a refresh is stale`() async throws {
+    @Test func `MX-16 an entry on disk from before a refresh is stale`() async throws {
         let number = self.number()
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
         number.store(5)
@@ -45,7 +45,7 @@ struct CacheOnlyTests {
         #expect(try await mapAgain.requestEntry(key: 2, .cacheOnly).isStale)
     }
 
-    @Test func `MX-17 a value that came while the disk was read is the one`() async throws {
+    @Test func `MX-17 a value that is stored during a disk read replaces the entry on disk`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let first = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -67,7 +67,7 @@ struct CacheOnlyTests {
         #expect(await other.value == 3)
     }
 
-    @Test func `MX-27 every request is a hit, a join or a miss, whatever it asks for and gets`() async throws {
+    @Test func `MX-27 every request is a hit, a join or a miss, for all options and results`() async throws {
         let gate = Gate<Int>()
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { key in
             if key < 0 { throw FetchFailed() }

@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct FenceTests {
-    @Test func `MX-07 soft refresh keeps the old value and fetches at the next request`() async throws {
+    @Test func `MX-07 a refresh keeps the old value, and the next request fetches`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { try await fetch() }
@@ -22,7 +22,7 @@ struct FenceTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-07 the old value is the safety net of a refresh`() async throws {
+    @Test func `MX-07 the old value is the fallback after a refresh`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .failure(FetchFailed())])
         let policy = MuxPolicy(errorBackoff: .zero)
@@ -34,7 +34,7 @@ struct FenceTests {
         #expect(number.cachedValue == 1)
     }
 
-    @Test func `MX-07 a request after refresh never gets a value whose fetch began before`() async throws {
+    @Test func `MX-07 a request after a refresh never gets a value whose fetch began earlier`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }
@@ -54,7 +54,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-07 a late old value does not count as fresh either`() async throws {
+    @Test func `MX-07 a late value from before a refresh is not cached`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }
@@ -71,7 +71,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-07 a refresh before the first request does not take the disk for fresh`() async throws {
+    @Test func `MX-07 after a refresh the first request treats the entry on disk as stale`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         _ = try await number.request()
@@ -89,7 +89,7 @@ struct FenceTests {
         #expect(try await again.request() == 2)
     }
 
-    @Test func `MX-07 a fetch from before refresh that fails starts no back-off after it`() async throws {
+    @Test func `MX-07 a failed fetch from before a refresh starts no back-off after the refresh`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(60))
@@ -108,7 +108,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-07 a refresh of all keys fences off their fetches too`() async throws {
+    @Test func `MX-07 a refresh of all keys fences the fetches of the keys, too`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let map = MultiplexerMap<String, Int>(repository: world.repository) { _ in try await gate.pass() }
@@ -124,7 +124,7 @@ struct FenceTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-08 clear drops memory and disk and the next request fetches`() async throws {
+    @Test func `MX-08 a clear removes the value from memory and disk, and the next request fetches`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .value(3)])
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { try await fetch() }
@@ -142,7 +142,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-08 a flight from before clear answers its callers and is kept nowhere`() async throws {
+    @Test func `MX-08 a flight from before a clear serves its callers, and its value is not cached`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { try await gate.pass() }
@@ -159,7 +159,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-08 flights from before clear of all keys are kept nowhere`() async throws {
+    @Test func `MX-08 values of flights from before a clear of all keys are not cached`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in
@@ -177,7 +177,7 @@ struct FenceTests {
         await map.expectAtRest()
     }
 
-    @Test func `MX-08 what a flight from before clear reads from disk is not kept`() async throws {
+    @Test func `MX-08 an entry that a flight from before a clear reads from disk is not cached`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -193,13 +193,13 @@ struct FenceTests {
         await again.clear()
         loading.openForGood(returning: ())
 
-        // What the disk had is of before; the fetch began after, and is as good as that of a new flight.
+        // The entry on disk is older than the clear. The fetch began after the clear, so its value is valid.
         #expect(try await before.value == 2)
         #expect(again.cachedValue == 2)
         await again.expectAtRest()
     }
 
-    @Test func `MX-08 a fetch that is cleared away while nobody waits is cancelled`() async throws {
+    @Test func `MX-08 a clear cancels a fetch without waiters`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
@@ -216,7 +216,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-08 what cannot be removed from disk is not read again and the next save repairs`() async throws {
+    @Test func `MX-08 an entry whose removal fails is not read again, and the next save removes it`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
@@ -274,7 +274,7 @@ struct FenceTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-14 a value is stored only if nothing changed since it was read`() async throws {
+    @Test func `MX-14 a conditional store succeeds only if the value is unchanged since the read`() async throws {
         let world = World()
         let number = Multiplexer<Int>(repository: world.repository) { 1 }
         let first = try await number.requestEntry()
@@ -284,7 +284,7 @@ struct FenceTests {
         let second = try #require(number.cachedEntry)
         #expect(number.store(1, ifUnchangedSince: second))
 
-        // Somebody else came first.
+        // Another store came first.
         #expect(!number.store(9, ifUnchangedSince: second))
         #expect(number.cachedValue == 1)
         await number.clear()
@@ -292,7 +292,7 @@ struct FenceTests {
         #expect(number.cachedValue == nil)
     }
 
-    @Test func `MX-14 storing in vain does not disturb a flight`() async throws {
+    @Test func `MX-14 a refused conditional store does not disturb a flight`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }
@@ -310,8 +310,7 @@ struct FenceTests {
         #expect(number.cachedValue == 2)
     }
 
-    @Test func `MX-17 the cached value is there at once, however old, and the async form also reads disk`() async throws
-    {
+    @Test func `MX-17 cachedValue returns a value of any age, and loadCachedValue also reads the disk`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 5 }
         #expect(number.cachedValue == nil)
@@ -329,7 +328,7 @@ struct FenceTests {
         #expect(fetch.callCount == 0)
     }
 
-    @Test func `MX-07 a refresh of all holds though the wall clock was set back meanwhile`() async throws {
+    @Test func `MX-07 a refresh of all keys holds although the wall clock was set back meanwhile`() async throws {
         let world = World()
         let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
         _ = try await map.request(key: "a")
@@ -344,7 +343,7 @@ struct FenceTests {
         #expect(try await again.request(key: "a") == 2)
     }
 
-    @Test func `MX-07 what a refresh made stale is stale after a relaunch`() async throws {
+    @Test func `MX-07 a refreshed value is stale after a relaunch`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         _ = try await number.request()

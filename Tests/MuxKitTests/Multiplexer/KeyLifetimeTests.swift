@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 #if os(macOS) || os(Linux)
-/// A key, or an error, whose last reference calls its map.
+/// An object in a key or an error whose `deinit` calls the map.
 private final class Curious: Sendable {
     let map: Locked<MultiplexerMap<CuriousKey, Int>?>
     let gone: Tally
@@ -35,8 +35,8 @@ private struct CuriousError: Error {
 
 @Suite(.standard)
 struct KeyLifetimeTests {
-    @Test(.ownThreads) func `CO-17 keys and remembered errors are let go of outside the lock`() async {
-        // A lock that is taken twice ends the process.
+    @Test(.ownThreads) func `CO-17 keys and remembered errors are released outside the lock`() async {
+        // A recursive lock ends the process.
         await #expect(processExitsWith: .success) {
             let executor = OrderedExecutor()
             let world = World(spawn: TaskLauncher(executor: executor))
@@ -46,7 +46,7 @@ struct KeyLifetimeTests {
                 _ = made.next()
                 return Curious(holder, gone)
             }
-            // Each use has a key of its own, so that the one in the table is the only reference to its object.
+            // Each use has a new key, so the key in the table is the only reference to its object.
             let key: @Sendable (Int) -> CuriousKey = { CuriousKey(number: $0, object: object()) }
             var policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .zero, maximumCount: 10)
             policy.remembersFailure = { _ in .seconds(60) }
@@ -69,7 +69,7 @@ struct KeyLifetimeTests {
             map.refresh(key: key(2))
             await settle()
             map.clearMemory()
-            // Failures: replaced by another one, by a value, by a refresh of all.
+            // Failures: replaced by another failure, by a value, by a refresh of all keys.
             fails.withLock { $0 = true }
             for number in [3, 3, 4, 5] {
                 _ = try? await map.request(key: key(number))
@@ -79,7 +79,7 @@ struct KeyLifetimeTests {
             await map.clear(key: key(4))
             map.refresh()
             fails.withLock { $0 = false }
-            // Evictions, and what has been of no use for long.
+            // Evictions, and values that have been unusable for long.
             for number in 10..<40 { map.store(number, key: key(number)) }
             await settle()
             world.clock.advance(by: .seconds(1_000))
@@ -93,7 +93,7 @@ struct KeyLifetimeTests {
             executor.settle()
             #expect(made.withLock { $0 } > 40)
 
-            // The last ones leave with tasks that end on the pool's threads.
+            // The last keys are released with tasks that end on the pool's threads.
             await gone.reached(made.withLock { $0 })
             holder.withLock { $0 = nil }
         }
@@ -129,7 +129,7 @@ struct KeyLifetimeTests {
                 }
                 map.register()
                 holder.exchange(for: map)
-                // The table of flights has the key of the first one, which ends before the others.
+                // The table of flights has the key of the first flight, which ends before the other flights.
                 var callers: [Task<Int, any Error>] = []
                 for number in 1...3 {
                     callers.append(start(map))

@@ -17,7 +17,7 @@ struct ManyKeysTests {
         Map(cacheKey: "Map", policy: policy, repository: self.world.repository, onFetch: fetch)
     }
 
-    /// A map in memory whose fetches wait.
+    /// An in-memory map whose fetches wait for the gate.
     private func gatedMap(_ policy: MuxPolicy, _ gate: Gate<Void>) -> Map {
         Map(policy: policy, repository: MuxRepository(store: MemoryStore())) { key in
             try await gate.pass()
@@ -38,14 +38,14 @@ struct ManyKeysTests {
         }
     }
 
-    @Test func `CO-17 a request for many keys has no task per key`() async throws {
+    @Test func `CO-17 a request for many keys has no child task per key`() async throws {
         let executor = CountingExecutor()
         let map = MultiplexerMap<Int, Int>(
             policy: .init(maximumCount: nil),
             repository: MuxRepository(store: MemoryStore(), clock: VirtualClock())
         ) { key -> Int in key }
 
-        // Child tasks would run on the executor that the caller prefers; the tasks of the fetches do not.
+        // Child tasks would run on the caller's preferred executor. The tasks of the fetches do not.
         let count = repetitions(60_000)
         let values = try await withTaskExecutorPreference(executor) { try await map.request(keys: 0..<count) }
 
@@ -75,7 +75,7 @@ struct ManyKeysTests {
         await map.expectAtRest()
     }
 
-    @Test func `PF-05 a request that is cancelled begins no more fetches`() async throws {
+    @Test func `PF-05 a cancelled request begins no more fetches`() async throws {
         let gate = Gate<Void>()
         let map = self.gatedMap(.init(whenAbandoned: .cancel(linger: .zero)), gate)
         let request = Task { try await map.request(keys: 0..<14_000) }
@@ -87,7 +87,7 @@ struct ManyKeysTests {
     }
 
     @Test(arguments: [false, true])
-    func `PF-05 the first of equal texts is asked for, and gets its own value`(isCached: Bool) async throws {
+    func `PF-05 the first of equal strings is requested and gets its own value`(isCached: Bool) async throws {
         let (composed, decomposed) = ("\u{e9}", "e\u{301}")
         let map = MultiplexerMap<String, Int>(repository: MuxRepository(store: MemoryStore())) { $0.utf8.count }
         if isCached { for key in [composed, decomposed] { _ = try await map.request(key: key) } }
@@ -100,7 +100,7 @@ struct ManyKeysTests {
         #expect(map.statistics.hits == hits + 1)
     }
 
-    @Test func `CO-17 a request for many keys that is cancelled leaves all of them`() async throws {
+    @Test func `CO-17 a cancelled request for many keys leaves all flights`() async throws {
         let gate = Gate<Int>()
         let map = self.map(.init(whenAbandoned: .cancel(linger: .zero))) { _ in try await gate.pass() }
         let other = Task { try await map.request(key: 7) }
@@ -142,9 +142,7 @@ struct ManyKeysTests {
         await map.expectAtRest()
     }
 
-    @Test func `CO-17 many keys join what runs, count as single requests do, and run at the caller's priority`()
-        async throws
-    {
+    @Test func `CO-17 many keys join flights, count as single requests and use the caller's priority`() async throws {
         let gate = Gate<Int>()
         let priorities = Locked<[TaskPriority]>([])
         let map = self.map { _ in
@@ -164,7 +162,7 @@ struct ManyKeysTests {
         await map.expectAtRest()
     }
 
-    @Test func `CO-17 many keys have one timer for the caller's patience`() async throws {
+    @Test func `CO-17 many keys share one timer for the caller's time limit`() async throws {
         let gate = Gate<Int>()
         let map = self.map(.init(timeToLive: .seconds(1))) { _ in try await gate.pass() }
         for key in 0..<50 { map.store(key, key: key) }
@@ -185,7 +183,7 @@ struct ManyKeysTests {
         await map.expectAtRest()
     }
 
-    @Test func `CO-17 many keys from disk alone are as many single requests`() async throws {
+    @Test func `CO-17 a cacheOnly request for many keys counts as many single requests`() async throws {
         let map = self.map()
         _ = try await map.request(keys: 0..<100)
         #expect(await map.save().saved == 100)
@@ -199,7 +197,7 @@ struct ManyKeysTests {
         #expect(again.statistics.requests == 110)
     }
 
-    @Test func `CO-17 of many keys only the one that would wait for itself is refused`() async throws {
+    @Test func `CO-17 of many keys only the key that would wait for itself is refused`() async throws {
         let later = Later<Map>()
         let seen = Locked<[Int: String]>([:])
         let map = self.map { key in
@@ -217,7 +215,7 @@ struct ManyKeysTests {
         await map.expectAtRest()
     }
 
-    @Test func `CO-17 a key that is answered is not waited for any longer`() async throws {
+    @Test func `CO-17 a request for many keys does not wait for a fetched key any longer`() async throws {
         let later = Later<Map>()
         let gate = Gate<Int>()
         let isSecond = Locked(false)
@@ -235,7 +233,7 @@ struct ManyKeysTests {
         isSecond.withLock { $0 = true }
         map.refresh(key: 1)
 
-        // The fetch of 1 waits for that of 0, which waits for 2, and no longer for 1.
+        // The fetch of key 1 waits for the fetch of key 0, which waits for key 2 and no longer for key 1.
         let second = Task { try await map.request(key: 1) }
         await self.world.events.wait(for: .joined)
         gate.open(returning: 2)

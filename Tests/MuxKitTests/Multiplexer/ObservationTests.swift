@@ -27,7 +27,7 @@ struct ObservationTests {
         #expect(try #require(await seen.next())?.value == nil, "a sign-out yields absence")
     }
 
-    @Test func `MX-26 what is read from disk is a change`() async throws {
+    @Test func `MX-26 a value read from disk is a change`() async throws {
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
         _ = try await number.request()
         await number.save()
@@ -38,7 +38,7 @@ struct ObservationTests {
         #expect(try #require(await seen.next())?.value == 1)
     }
 
-    @Test func `MX-26 a slow consumer skips to the newest`() async throws {
+    @Test func `MX-26 a slow consumer skips to the newest value`() async throws {
         let map = MultiplexerMap<String, Int>(repository: self.world.repository) { _ in 0 }
         var slow = map.values(key: "a").makeAsyncIterator()
         #expect(try #require(await slow.next())?.value == nil)
@@ -47,7 +47,7 @@ struct ObservationTests {
         #expect(try #require(await slow.next())?.value == 1_000)
     }
 
-    @Test func `MX-26 many consumers each get everything and ending one ends only that one`() async throws {
+    @Test func `MX-26 each of many consumers gets the changes, and a cancelled consumer ends alone`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
         let started = Locked(0)
         let begun = Gate<Void>()
@@ -74,7 +74,7 @@ struct ObservationTests {
         #expect(number.watcherCount == 0, "nobody is forgotten in the list")
     }
 
-    @Test func `MX-26 clearing what is in memory only yields absence`() async throws {
+    @Test func `MX-26 clearing a value without persistence yields nil`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
         let map = MultiplexerMap<Int, Int>(repository: self.world.repository) { $0 }
         number.store(1)
@@ -94,7 +94,7 @@ struct ObservationTests {
         #expect(try #require(await second.next())?.value == nil)
     }
 
-    @Test func `MX-26 clearing by another of the same name yields absence`() async throws {
+    @Test func `MX-26 clearing another instance of the same name yields nil`() async throws {
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 0 }
         let other = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 0 }
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
@@ -113,7 +113,7 @@ struct ObservationTests {
         #expect(try #require(await first.next())?.value == nil)
     }
 
-    @Test func `MX-26 what leaves memory to make room is not reported as gone`() async throws {
+    @Test func `MX-26 an evicted value is not reported as removed`() async throws {
         let map = MultiplexerMap<Int, Int>(policy: .init(maximumCount: 1), repository: self.world.repository) { $0 }
         map.store(1, key: 1)
         var seen = map.values(key: 1).makeAsyncIterator()
@@ -124,7 +124,7 @@ struct ObservationTests {
         #expect(try #require(await seen.next())?.value == 3)
     }
 
-    @Test func `MX-26 an iterator that is never used leaves nothing behind`() async throws {
+    @Test func `MX-26 an unused iterator leaves no watcher behind`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
         do {
             let unused = number.values.makeAsyncIterator()
@@ -141,7 +141,7 @@ struct ObservationTests {
         #expect(try #require(await seen.next())?.value == 3)
     }
 
-    @Test func `MX-26 clearing all of a map that is kept on disk yields absence`() async throws {
+    @Test func `MX-26 clearing all keys of a persistent map yields nil`() async throws {
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
         map.store(1, key: 1)
         var seen = map.values(key: 1).makeAsyncIterator()
@@ -171,7 +171,7 @@ struct ObservationTests {
         number = nil
 
         for consumer in consumers { #expect(await consumer.value == [nil, 7]) }
-        // Begun afterwards, it ends at once.
+        // An iteration that begins afterwards ends at once.
         for await _ in values { Issue.record("there is no multiplexer") }
     }
 
@@ -189,7 +189,7 @@ struct ObservationTests {
         #expect(await seen.next() == nil)
     }
 
-    @Test func `DS-07 the events of a runner end when it is deallocated`() async throws {
+    @Test func `DS-07 the events of a runner end when the runner is deallocated`() async throws {
         var runner: DependentRunner<Int>? = DependentRunner<Int>(1)
         var events = try #require(runner?.events).makeAsyncIterator()
         runner?.reset()

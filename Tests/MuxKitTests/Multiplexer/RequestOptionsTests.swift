@@ -13,7 +13,7 @@ struct RequestOptionsTests {
 
     // MARK: - Stale while revalidate
 
-    @Test func `MX-11 a stale value returns at once and one refresh runs behind it`() async throws {
+    @Test func `MX-11 a stale value returns at once and one fetch runs in the background`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])
         let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(10))
@@ -36,7 +36,7 @@ struct RequestOptionsTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-11 outside the window callers wait`() async throws {
+    @Test func `MX-11 after the staleWhileRevalidate window callers wait`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(10))
         let number = self.number(policy, fetch)
@@ -45,7 +45,7 @@ struct RequestOptionsTests {
         #expect(try await number.request() == 2)
     }
 
-    @Test func `MX-11 a refresh is not answered by what it made stale`() async throws {
+    @Test func `MX-11 a request after a refresh does not get the value from before the refresh`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(10))
         let number = self.number(policy, fetch)
@@ -53,7 +53,7 @@ struct RequestOptionsTests {
         #expect(try await number.refresh().request() == 2)
     }
 
-    @Test func `MX-11 a stale entry on disk answers a relaunch at once`() async throws {
+    @Test func `MX-11 a stale entry on disk is returned at once after a relaunch`() async throws {
         let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(100))
         let number = self.number(policy, ScriptedFetch([.value(1)]))
         _ = try await number.request()
@@ -72,15 +72,15 @@ struct RequestOptionsTests {
         await again.expectAtRest()
     }
 
-    // MARK: - Ahead of time
+    // MARK: - Refresh ahead
 
-    @Test func `MX-12 a value is renewed ahead of its end, behind the request`() async throws {
+    @Test func `MX-12 a value is renewed in the background before its expiry`() async throws {
         let world = World(random: { 1 / 2.718_281_828_459_045 })
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let policy = MuxPolicy(timeToLive: .seconds(100), refreshAhead: .seconds(40))
         let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
         _ = try await number.request()
-        // -ln(1/e) / 4 of the window of 40 seconds is 10 seconds before the end.
+        // -ln(1/e) / 4 of the window of 40 seconds is 10 seconds before the expiry.
         world.clock.advance(by: .seconds(89))
         #expect(try await number.request() == 1)
         #expect(fetch.callCount == 1)
@@ -105,7 +105,7 @@ struct RequestOptionsTests {
 
     // MARK: - Remembered failures
 
-    @Test func `MX-13 a failure is remembered for as long as the policy says, by class`() async throws {
+    @Test func `MX-13 the policy decides how long each class of failure is remembered`() async throws {
         let fetch = ScriptedFetch<Int>(
             [.failure(FetchFailed(call: 404)), .failure(FetchFailed(call: 500)), .failure(FetchFailed(call: 404))],
             thereafter: .value(4)
@@ -131,7 +131,7 @@ struct RequestOptionsTests {
         #expect(try await number.request() == 3)
     }
 
-    @Test func `MX-13 clearing and storing end what is remembered`() async throws {
+    @Test func `MX-13 clear and store end a remembered failure`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed()), .failure(FetchFailed())], thereafter: .value(3))
         let number = self.number(.init(remembersFailure: { _ in .seconds(60) }), fetch)
         await #expect(throws: FetchFailed.self) { try await number.request() }
@@ -145,7 +145,7 @@ struct RequestOptionsTests {
 
     // MARK: - Options
 
-    @Test func `MX-15 cacheOnly takes what is there and never fetches`() async throws {
+    @Test func `MX-15 cacheOnly returns a cached value of any age and never fetches`() async throws {
         let fetch = ScriptedFetch<Int>([.value(1)])
         let number = self.number(.init(timeToLive: .seconds(1)), fetch)
         await #expect(throws: MuxError.notCached) { try await number.request(.cacheOnly) }
@@ -160,7 +160,7 @@ struct RequestOptionsTests {
         #expect(fetch.callCount == 1)
     }
 
-    @Test func `MX-15 maxAge wants a younger value than the policy`() async throws {
+    @Test func `MX-15 maxAge requires a younger value than the policy`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000))
         let number = self.number(policy, fetch)
@@ -180,7 +180,7 @@ struct RequestOptionsTests {
         #expect(try await again.request(.maxAge(.seconds(10))) == 2)
     }
 
-    @Test func `MX-15 reload fetches, joins others who do, and keeps the safety net`() async throws {
+    @Test func `MX-15 reload fetches, joins other reloads, and falls back to the cached value`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)], thereafter: .failure(offline))
         let number = self.number(.init(), fetch)
@@ -195,7 +195,7 @@ struct RequestOptionsTests {
         #expect(try await number.request(.reload) == 2)
     }
 
-    @Test func `MX-15 staleWhileRevalidate takes a stale value of any age`() async throws {
+    @Test func `MX-15 staleWhileRevalidate returns a stale value of any age`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
         let number = self.number(.init(timeToLive: .seconds(1)), fetch)
         _ = try await number.request()
@@ -205,7 +205,7 @@ struct RequestOptionsTests {
         #expect(number.cachedValue == 2)
     }
 
-    @Test func `MX-15 within returns the stale value instead of waiting, and the fetch goes on`() async throws {
+    @Test func `MX-15 within returns the stale value at the time limit, and the fetch continues`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])
         let number = self.number(.init(timeToLive: .seconds(1)), fetch)
@@ -214,7 +214,7 @@ struct RequestOptionsTests {
 
         let caller = Task { try await number.requestEntry(.within(.seconds(2))) }
         await gate.waitForCall(1)
-        // The deadlines of the two flights share one sleeper; the other one is the caller's patience.
+        // The deadlines of the two flights share one sleeper. The other sleeper is the caller's time limit.
         await self.world.clock.waitForSleepers(2)
         self.world.clock.advance(by: .seconds(2))
         let entry = try await caller.value
@@ -227,7 +227,7 @@ struct RequestOptionsTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-15 within waits on where there is nothing to return, and a quick fetch wins`() async throws {
+    @Test func `MX-15 within continues to wait without a stale value, and a quick fetch wins`() async throws {
         let gate = Gate<Int>()
         let number = self.number(.init(timeToLive: .seconds(1)), ScriptedFetch(thereafter: .gated(gate)))
         let caller = Task { try await number.request(.within(.zero)) }
@@ -239,7 +239,7 @@ struct RequestOptionsTests {
         #expect(try await number.request(.within(.seconds(5))) == 2)
     }
 
-    @Test func `MX-16 an entry says where it is from, how old it is, and why it is stale`() async throws {
+    @Test func `MX-16 an entry reports its source, its age and the reason for its staleness`() async throws {
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline)])
         let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(5))
         let number = self.number(policy, fetch)

@@ -95,7 +95,7 @@ struct SingleFlightTests {
         await world.events.wait(for: .joined, count: 999)
         for caller in callers.dropLast() { caller.cancel() }
 
-        // The fetch hangs all the while: whoever gets here was not held up by it.
+        // The fetch still hangs, so no cancelled caller waits for the fetch.
         for caller in callers.dropLast() {
             await #expect(throws: CancellationError.self) { try await caller.value }
         }
@@ -105,7 +105,7 @@ struct SingleFlightTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-04 a caller that is cancelled before it asks starts nothing`() async throws {
+    @Test func `MX-04 a caller that is cancelled before its request starts no fetch`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: .value(1))
         let number = Multiplexer<Int>(repository: world.repository) { try await fetch() }
@@ -120,7 +120,7 @@ struct SingleFlightTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-05 a fetch that nobody waits for is cancelled after the linger`() async throws {
+    @Test func `MX-05 a fetch without waiters is cancelled after the linger`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
@@ -210,7 +210,7 @@ struct SingleFlightTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-05 a caller during the end of a cancelled fetch never makes a second one overlap`() async throws {
+    @Test func `MX-05 a caller during the end of a cancelled fetch never starts an overlapping fetch`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>(thereafter: .computed { _ in try await gate.pass(ignoringCancellation: true) })
@@ -232,7 +232,7 @@ struct SingleFlightTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-05 a cancelled fetch that succeeds after all serves who came meanwhile`() async throws {
+    @Test func `MX-05 a cancelled fetch that succeeds after all serves the callers that came meanwhile`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero))

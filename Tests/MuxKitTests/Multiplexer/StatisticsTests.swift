@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct StatisticsTests {
-    @Test func `MX-27 the time that fetches took adds up, failures included`() async throws {
+    @Test func `MX-27 fetchTime is the sum over all fetches, failures included`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let numbers = MultiplexerMap<Int, Int>(repository: world.repository) { _ in try await gate.pass() }
@@ -39,7 +39,7 @@ struct StatisticsTests {
         #expect((sum + sum).fetchTime >= sum.fetchTime)
     }
 
-    @Test func `MX-28 an event says what happened to which key, and how long it took`() async throws {
+    @Test func `MX-28 an event reports its kind, its key and its duration`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let numbers = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: world.repository) { _ in
@@ -76,7 +76,7 @@ struct StatisticsTests {
         await numbers.expectAtRest()
     }
 
-    @Test func `MX-28 a look at the disk tells how long it took`() async throws {
+    @Test func `MX-28 a read of the disk reports its duration`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         try await Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }.savedOnce()
@@ -87,7 +87,7 @@ struct StatisticsTests {
         #expect(loaded == MuxEvent(.loaded, name: "Number", cacheKey: "Number", duration: .seconds(3)))
     }
 
-    @Test func `MX-28 an update tells how long it took`() async throws {
+    @Test func `MX-28 an update reports its duration`() async throws {
         let (clock, events) = (VirtualClock(), EventTally())
         let runner = DependentRunner<Int>(observer: events, clock: clock)
         let task = { (value: Int) -> RunResult<Int> in value == 2 ? .output(value) : .badDependency }
@@ -99,7 +99,7 @@ struct StatisticsTests {
         #expect(updates == Array(repeating: MuxEvent(.updated, name: "Int", duration: .seconds(5)), count: 2))
     }
 
-    /// A key that counts how often its text is asked for.
+    /// A key that counts the reads of its description.
     private struct SpiedKey: Hashable, Sendable, CustomStringConvertible {
         static let asked = Locked(0)
         let number: Int
@@ -109,7 +109,7 @@ struct StatisticsTests {
         }
     }
 
-    @Test func `MX-28 without an observer no event is made`() async throws {
+    @Test func `MX-28 without an observer no event is created`() async throws {
         func ask(_ repository: MuxRepository, settling: () async -> Void = {}) async throws -> Int {
             let before = SpiedKey.asked.withLock { $0 }
             let map = MultiplexerMap<SpiedKey, Int>(repository: repository) { $0.number }
