@@ -1,11 +1,10 @@
 import MuxKit
 
-/// Callers of a runner with nothing but decisions between them: what the machine says, and what has to be said.
+/// A model of the callers of a runner, which compares the machine's decisions with expected decisions.
 ///
-/// What has to be said is worked out from facts about values: who made one, with which parent, in which session, and who
-/// refused it.
+/// The expected decisions are derived from facts about values: the origin, parent and session of a value, and
+/// its refusals.
 struct DependencyBoard: Hashable, Sendable {
-    /// Something that happens.
     enum Event: Sendable, CustomStringConvertible {
         case call
         case succeeds(Int)
@@ -34,7 +33,7 @@ struct DependencyBoard: Hashable, Sendable {
         }
     }
 
-    /// A value that exists.
+    /// A value with the epoch of its parent.
     private struct Fact: Sendable {
         let value: Int
         var parent: UInt64
@@ -44,10 +43,10 @@ struct DependencyBoard: Hashable, Sendable {
         var call: DependencyDecider.Machine.Call
         let session: Int
         var refused: Int?
-        /// How many updates it has asked for since a task accepted a value, and the value that it refused then.
+        /// The updates since a task accepted a value, and the value whose refusal led to the last update.
         var updates = 0
         var counted = 0
-        /// What its task runs with; `nil` while it waits.
+        /// The value of the running task, `nil` while the caller waits.
         var uses: (value: Int, epoch: UInt64)?
     }
 
@@ -58,18 +57,18 @@ struct DependencyBoard: Hashable, Sendable {
     private var lastEnd = ""
     private var parent: UInt64 = 0
     private var lastValue = 0
-    /// The newest value that a task accepted before any refused it.
+    /// The newest value that a task accepted before a refusal of the value.
     private var accepted = 0
-    /// The value whose refusal led to an update last.
+    /// The value whose refusal led to the last update.
     private var counted = 0
     private var callers: [Caller] = []
-    /// The parent that the running update has, and that of a dismissed one.
+    /// The parent of the running update, and the parent of a dismissed update.
     private var update: UInt64?
     private var dismissed: UInt64?
 
     init(_ bug: DependencyDecider.Bug) { self.decider = DependencyDecider(bug) }
 
-    // MARK: - Equality: what counters mean, not what they are
+    // MARK: - Equality: counters are compared by meaning, not by value
 
     private var key: [Int] {
         let values = Set(
@@ -101,9 +100,8 @@ struct DependencyBoard: Hashable, Sendable {
 
     func hash(into hasher: inout Hasher) { hasher.combine(self.key) }
 
-    // MARK: - What can happen
+    // MARK: - Possible events
 
-    /// What can happen now.
     var events: [Event] {
         var events: [Event] = self.callers.count < 3 ? [.call] : []
         for (number, caller) in self.callers.enumerated() where caller.uses != nil {
@@ -114,7 +112,7 @@ struct DependencyBoard: Hashable, Sendable {
         return events + [.set, .end(.reset), .end(.signOut), .parentChanges]
     }
 
-    /// Lets `event` happen; returns what is wrong then.
+    /// Applies `event` and returns a violation, or `nil`.
     mutating func apply(_ event: Event) -> String? {
         self.happens(event) ?? self.decider.brokenInvariants.first
     }
@@ -195,7 +193,7 @@ struct DependencyBoard: Hashable, Sendable {
         return held == usable ? nil : "it holds \(held.map(String.init) ?? "nothing") instead of \(usable ?? 0)"
     }
 
-    /// A caller wants the dependency.
+    /// Requests the dependency for a caller.
     private mutating func ask(_ number: Int) -> String? {
         let (answer, epoch) = self.decider.answer(to: &self.callers[number].call, parent: self.parent)
         let expected = self.expected(number)

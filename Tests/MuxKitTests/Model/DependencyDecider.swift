@@ -1,10 +1,10 @@
 import MuxKit
 
-/// What decides what a call of a runner gets: the machine, or the machine with a bug planted in it.
+/// The state machine of a runner, with or without a planted bug.
 struct DependencyDecider: Sendable {
     typealias Machine = DependencyStateMachine<Int>
 
-    /// Bugs: what the machine hears and says is distorted, its code is not copied.
+    /// Bugs that distort the machine's inputs and outputs, without a copy of the machine's code.
     enum Bug: String, CaseIterable, Sendable {
         case none = "no bug"
         case epochRestarts = "epoch restarted at 0"
@@ -19,7 +19,7 @@ struct DependencyDecider: Sendable {
         case successUnnoticed = "a success clears no count"
     }
 
-    /// What a call gets, without its wrapping.
+    /// The plain result of a call.
     enum Answer: Equatable, Sendable {
         case use(Int)
         case fail(String)
@@ -91,7 +91,7 @@ struct DependencyDecider: Sendable {
         }
     }
 
-    /// An update that a set or an end had dismissed brings a value after all.
+    /// Applies the late value of an update that a set or an end had dismissed.
     mutating func cameLate(_ value: Int, parent: UInt64) {
         if self.bug == .signOutUndone {
             _ = self.base.changed(to: value, parentEpoch: parent)

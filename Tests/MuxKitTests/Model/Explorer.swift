@@ -1,21 +1,21 @@
 import Foundation
 
-/// Tries every sequence of events up to a length, and tells the shortest one after which something is wrong.
+/// Tries every sequence of events up to a length, and reports a shortest sequence with a violation.
 ///
-/// States that are equal have the same future, so each is looked at once; breadth first, so the first finding is a shortest one.
+/// Equal states have the same future, so each state is explored once. The search is breadth first, so the
+/// first finding is a shortest sequence.
 struct Explorer<State: Hashable & Sendable, Event: Sendable> {
-    /// What came out.
     struct Outcome: Sendable {
-        /// How many different states there are.
+        /// The number of different states.
         var states = 0
-        /// How many events were tried in them.
+        /// The number of tried events.
         var transitions = 0
-        /// How many sequences of the full length that makes.
+        /// The number of sequences of the full length.
         var sequences = 0.0
-        /// The shortest history after which something is wrong, and what is.
+        /// A shortest history with a violation, and the violation.
         var finding: (history: [Event], what: String)?
 
-        /// The finding in words.
+        /// The finding as text.
         var story: String? {
             self.finding.map { finding in
                 finding.history.map { "\($0)" }.joined(separator: " → ") + ": " + finding.what
@@ -23,7 +23,7 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
         }
     }
 
-    /// A state with its stored hash: a dictionary asks for it again whenever it grows.
+    /// A state with its stored hash, because a growing dictionary hashes its keys again.
     private struct Hashed: Hashable {
         let state: State
         let hash: Int
@@ -40,12 +40,11 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
         let event: Event
     }
 
-    /// The events that can happen in a state.
+    /// The possible events of a state.
     let events: (State) -> [Event]
-    /// Lets an event happen; returns what is wrong then, `nil` if nothing is.
+    /// Applies an event and returns a violation, or `nil`.
     let apply: (inout State, Event) -> String?
 
-    /// Explores.
     func explore(from start: State, depth: Int) -> Outcome {
         var outcome = Outcome()
         var numbers = [Hashed(start): 0]
@@ -92,7 +91,7 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
         return events.reversed()
     }
 
-    /// How many ways of `depth` steps lead from the start.
+    /// The number of paths of `depth` steps from the start.
     private func sequences(_ edges: [(Int32, Int32)], states: Int, _ depth: Int) -> Double {
         var ways = [Double](repeating: 0, count: states)
         ways[0] = 1
@@ -106,7 +105,7 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
 }
 
 extension ProofEnvironment {
-    /// Tells what an exploration covered.
+    /// Prints the coverage of an exploration.
     static func report<State, Event>(_ id: String, _ what: String, _ outcome: Explorer<State, Event>.Outcome) {
         let sequences = outcome.sequences.formatted(.number.notation(.scientific).precision(.significantDigits(3)))
         print("\(id): \(what): \(sequences) sequences through \(outcome.states) states, \(outcome.transitions) events")

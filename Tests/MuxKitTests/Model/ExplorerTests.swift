@@ -2,7 +2,9 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// Every sequence of events up to a length, against models that were written from the promises; `MUX_DEPTH=2` makes them longer by two.
+/// Every sequence of events up to a length, against models that were written from the specification.
+///
+/// `MUX_DEPTH=2` extends the sequences by two events.
 @Suite(.standard(minutes: 60))
 struct ExplorerTests {
     private func explore<Decider: FlightDecider>(
@@ -19,7 +21,7 @@ struct ExplorerTests {
     }
 
     @Test(arguments: [FlightStateMachine.Abandonment.finish, .cancel, .linger])
-    func `Q-02 every order of callers and fences of two keys is answered as promised`(
+    func `Q-02 every order of callers and fences of two keys gets the specified decisions`(
         abandonment: FlightStateMachine.Abandonment
     ) async {
         var scope = FlightBoard<FlightStateMachine>.Scope()
@@ -30,7 +32,7 @@ struct ExplorerTests {
         ProofEnvironment.report("Q-02", "flights, abandonment \(abandonment)", outcome)
     }
 
-    @Test func `Q-02 every order of looks at the disk and deadlines is answered as promised`() async {
+    @Test func `Q-02 every order of disk reads and deadlines gets the specified decisions`() async {
         var scope = FlightBoard<FlightStateMachine>.Scope()
         scope.keys = 1
         scope.hasDiskAndDeadlines = true
@@ -61,7 +63,7 @@ struct ExplorerTests {
         }
     }
 
-    @Test func `Q-02 every order of calls refusals updates and parents is answered as promised`() async {
+    @Test func `Q-02 every order of calls, refusals, updates and parents gets the specified decisions`() async {
         let outcome = await self.explore(DependencyDecider.Bug.none, depth: ProofEnvironment.depth(8))
 
         #expect(outcome.story == nil)
@@ -83,7 +85,7 @@ struct ExplorerTests {
         }
     }
 
-    @Test func `Q-02 every life of an entry is judged as promised`() async {
+    @Test func `Q-02 every history of an entry gives the specified freshness`() async {
         let outcome = await self.explore(SlotBoard.Bug.none, depth: ProofEnvironment.depth(8))
 
         #expect(outcome.story == nil)

@@ -1,11 +1,11 @@
 import MuxKit
 import MuxTesting
 
-/// Machines that share a store: what each has in memory, what is under way, and what is told to each, in every order.
+/// A model of machines that share a store, with their memory, their flights and their pending changes.
 ///
-/// The store's part is the ledger itself. Replies and changes arrive when an event says so.
+/// The store is the real ledger. Replies and changes arrive with an event.
 struct FleetBoard: Hashable, Sendable {
-    /// Bugs: what the machines and the store do is distorted, the code of the ledger is not copied.
+    /// Bugs that distort the actions of the machines and the store, without a copy of the ledger's code.
     enum Bug: String, CaseIterable, Sendable {
         case none = "no bug"
         case putsWithoutCompare = "a put does not look at the claim"
@@ -22,7 +22,7 @@ struct FleetBoard: Hashable, Sendable {
 
     enum Event: Hashable, Sendable, CustomStringConvertible {
         case ask(Int, Int)
-        /// The store's answer to a question or a put arrives.
+        /// The store's reply to a claim or a put arrives.
         case reply(Int, Int)
         case fetched(Int, Int)
         case failed(Int, Int)
@@ -57,10 +57,10 @@ struct FleetBoard: Hashable, Sendable {
 
     private enum Flight: Hashable {
         case idle
-        /// The store has answered, and the answer is on its way.
+        /// The store has replied, and the reply is in transit.
         case asked(Reply, isFenced: Bool, isTold: Bool)
         case fetching(UInt64, version: Int)
-        /// The put has taken effect, or not, and the answer is on its way.
+        /// The put was accepted or refused, and the reply is in transit.
         case putting(isStored: Bool, version: Int, isFenced: Bool)
         case waiting
     }
@@ -80,12 +80,12 @@ struct FleetBoard: Hashable, Sendable {
     private let bug: Bug
     private var ledger = SharedLedger<Int>()
     private var now = 0
-    /// What the origin has of each key, and what it had at least when an invalidation was acknowledged.
+    /// The origin's version of each key, and the version at the last acknowledged invalidation.
     private var origin: [Int]
     private var acknowledged: [Int]
     private var machines: [Machine]
     private var invalidations = 0
-    /// Which claims stand, by what happened and not by the ledger.
+    /// The claims that stand, derived from the events and not from the ledger.
     private var granted: [UInt64?]
     private var flawOfGrants: String?
 
@@ -104,7 +104,7 @@ struct FleetBoard: Hashable, Sendable {
     private func key(_ key: Int) -> MuxStoreKey { MuxStoreKey(domain: "d", key: "\(key)") }
     private func name(_ key: Int) -> MuxShared.Name { MuxShared.Name(self.key(key), tags: ["t"]) }
 
-    // MARK: - What can happen
+    // MARK: - Possible events
 
     var events: [Event] {
         var events: [Event] = []
@@ -112,7 +112,7 @@ struct FleetBoard: Hashable, Sendable {
             for key in self.origin.indices {
                 switch machine.flights[key] {
                 case .idle:
-                    // What is verified in memory answers without a question.
+                    // A verified value in memory needs no claim.
                     let isKnown = machine.memory[key]?.isVerified ?? false
                     if machine.isConnected, !isKnown { events.append(.ask(index, key)) }
                 case .asked, .putting: events.append(.reply(index, key))
@@ -133,9 +133,9 @@ struct FleetBoard: Hashable, Sendable {
         return events
     }
 
-    // MARK: - What happens
+    // MARK: - Events
 
-    /// Lets `event` happen; returns what is wrong then.
+    /// Applies `event` and returns a violation, or `nil`.
     mutating func apply(_ event: Event) -> String? {
         switch event {
         case .ask(let machine, let key): self.ask(machine, key)
@@ -152,11 +152,11 @@ struct FleetBoard: Hashable, Sendable {
         case .claimsEnd:
             self.now += 1
             self.granted = self.granted.map { _ in nil }
-            // A machine that waits knows for how long at most.
+            // A waiting machine knows the latest end of the claim.
             for machine in self.machines.indices { for key in self.origin.indices { self.told(machine, key) } }
         }
         let flaw = self.flaw()
-        // Machines are alike: their order says nothing.
+        // Machines are interchangeable, so sorted machines make states equal that differ only in the order.
         self.machines.sort { $0.hashValue < $1.hashValue }
         return flaw
     }
@@ -187,7 +187,7 @@ struct FleetBoard: Hashable, Sendable {
         }
     }
 
-    /// The nonce of the claim of `key`, if its holder is there.
+    /// The nonce of the standing claim of `key`, if a machine holds the claim.
     private func standing(_ key: Int) -> UInt64? {
         let nonces = self.machines.compactMap { machine -> UInt64? in
             switch machine.flights[key] {
@@ -208,7 +208,7 @@ struct FleetBoard: Hashable, Sendable {
         self.machines[machine].flights[key] = .idle
         switch reply {
         case .entry(let version):
-            // Its callers asked before the invalidation; those who ask afterwards ask again.
+            // The callers of the flight asked before the invalidation. Later callers ask the store again.
             if !isFenced || self.bug == .keepsFenced { self.machines[machine].memory[key] = Memory(version: version) }
         case .granted(let nonce):
             self.machines[machine].flights[key] = .fetching(nonce, version: self.origin[key])
@@ -318,7 +318,7 @@ struct FleetBoard: Hashable, Sendable {
         if self.machines[machine].flights[key] == .waiting { self.machines[machine].flights[key] = .idle }
     }
 
-    /// Replies and changes on their way are lost; what is being fetched goes on.
+    /// Disconnects a machine: replies and changes in transit are lost, running fetches continue.
     private mutating func cut(_ machine: Int) {
         self.machines[machine].isConnected = false
         self.machines[machine].changes = []
@@ -328,7 +328,7 @@ struct FleetBoard: Hashable, Sendable {
         }
     }
 
-    // MARK: - What has to hold
+    // MARK: - Invariants
 
     private func flaw() -> String? {
         if let flawOfGrants { return flawOfGrants }
@@ -343,7 +343,7 @@ struct FleetBoard: Hashable, Sendable {
                 {
                     holders += 1
                 }
-                // What is on its way may still concern it.
+                // A pending change may still concern the machine.
                 guard machine.isConnected, machine.changes.isEmpty else { continue }
                 if let memory = machine.memory[key], memory.isVerified, memory.version < self.acknowledged[key] {
                     return "a connected machine answers with what was invalidated"

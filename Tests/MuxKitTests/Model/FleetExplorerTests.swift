@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The fleet's promises in every order of events.
+/// The guarantees of a fleet in every order of events.
 @Suite(.standard)
 struct FleetExplorerTests {
     private func explore(_ bug: FleetBoard.Bug, machines: Int, keys: Int, depth: Int)
@@ -16,12 +16,12 @@ struct FleetExplorerTests {
     }
 
     @Test(arguments: [(3, 2, 5), (3, 1, 7), (2, 2, 6), (2, 1, 8)])
-    func `FL-04 no order of claims, puts, changes and cuts shows what was invalidated`(
+    func `FL-04 no order of claims, puts, changes and disconnections returns an invalidated value`(
         machines: Int,
         keys: Int,
         depth: Int
     ) async {
-        // The last event takes most of the time: `swift test` leaves it out.
+        // The last event takes most of the time, so `swift test` omits the last event.
         let events = ProofEnvironment.depth(repetitionStep == 1 ? depth : depth - 1)
         let outcome = await self.explore(.none, machines: machines, keys: keys, depth: events)
         #expect(outcome.story == nil)

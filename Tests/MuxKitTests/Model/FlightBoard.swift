@@ -1,10 +1,9 @@
 import MuxKit
 
-/// Callers and keys with nothing but decisions between them: what a machine says, and what has to be said.
+/// A model of callers and keys, which compares the decisions of a machine with the decisions of an oracle.
 struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     typealias Machine = FlightStateMachine
 
-    /// Something that happens.
     enum Event: CustomStringConvertible, Sendable {
         case request(key: Int)
         case leave(Ticket, key: Int)
@@ -36,13 +35,13 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         }
     }
 
-    /// What can happen in an exploration.
+    /// The limits of an exploration.
     struct Scope: Sendable {
         var keys = 2
         var callers = 3
         var abandonment = Machine.Abandonment.cancel
         var hasFences = true
-        /// Whether flights look at the disk first, may be begun for nobody, and run out of time.
+        /// Whether flights read the disk first, may begin without a caller, and may time out.
         var hasDiskAndDeadlines = false
     }
 
@@ -55,13 +54,13 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     private struct Lane: Hashable, Sendable {
         var decider: Decider
         var oracle = FlightOracle()
-        /// Work that has not ended, whether or not anybody still cares.
+        /// Running work, with or without waiters.
         var flights: [Flight] = []
-        /// Timers that are under way.
+        /// Running linger timers.
         var lingers: [Ticket] = []
-        /// Callers that wait, by ticket: nothing else tells one from another.
+        /// Waiting callers, which differ only in their tickets.
         var waiting: [Ticket] = []
-        /// A ticket whose caller was answered a moment ago: its cancellation may still come.
+        /// The ticket of a caller that was just resumed, and whose cancellation may still arrive.
         var late: Ticket?
         var last: UInt64 = 0
 
@@ -77,7 +76,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         self.lanes = Array(repeating: Lane(decider: decider), count: scope.keys)
     }
 
-    /// What can happen now.
+    /// The possible events.
     func events(_ scope: Scope) -> [Event] {
         var events: [Event] = []
         let isSomebodyFree = self.lanes.reduce(0) { $0 + $1.waiting.count } < scope.callers
@@ -105,7 +104,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         return events
     }
 
-    /// Lets `event` happen; returns what is wrong with the answer, or with what is left.
+    /// Applies `event` and returns a wrong decision or a violation of the new state, or `nil`.
     mutating func apply(_ event: Event, _ scope: Scope) -> String? {
         switch event {
         case .request(let key):
@@ -218,7 +217,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         return (expected, said == expected ? nil : "\(said) instead of \(expected)")
     }
 
-    /// Notes that these callers do not wait any more, and that the cancellation of one of them may come too late.
+    /// Removes resumed callers, and records that the cancellation of the last caller may arrive late.
     private mutating func answered(_ callers: [FlightWaiter], _ key: Int) {
         let tickets = callers.map(\.ticket)
         guard let last = tickets.max() else { return }
@@ -226,7 +225,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         self.lanes[key].late = last
     }
 
-    /// What is wrong with what is left of one key.
+    /// Returns a violation of the state of a key, or `nil`.
     private mutating func rest(_ key: Int) -> String? {
         let lane = self.lanes[key]
         if let violation = lane.decider.violation() { return violation }
@@ -237,7 +236,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             return lane.oracle.isIdle ? "something is kept at rest" : "something is forgotten"
         }
         self.lanes[key].oracle.settle()
-        // Names of what nobody remembers may be used again, which makes states equal that differ in nothing else.
+        // IDs without a reference may be reused, which makes states equal that differ only in their IDs.
         if lane.oracle.isIdle, lane.flights.isEmpty, lane.lingers.isEmpty, lane.late == nil { self.lanes[key].last = 0 }
         return nil
     }

@@ -1,15 +1,15 @@
 import MuxKit
 
-/// What has to be decided about the flights of one key, as a table of facts without any structure.
+/// The expected decisions about the flights of one key, derived from a flat table of facts.
 ///
-/// Written from the promises, not from the machine: a flight may be joined if no fence came since it began; it is kept if it
-/// may be joined; whoever waits for it is told its end.
+/// Written from the specification, not from the machine: a flight may be joined if no fence came since its
+/// begin. The value of a joinable flight is cached. Every waiter of a flight receives the result of the flight.
 struct FlightOracle: Hashable, Sendable {
     typealias Machine = FlightStateMachine
 
     private struct Work: Hashable, Sendable {
         let id: FlightID
-        /// How many fences there had been when it began.
+        /// The number of fences before the work began.
         var bornAt: Int
         var isStopped = false
         var mustFinish = false
@@ -39,7 +39,7 @@ struct FlightOracle: Hashable, Sendable {
         return self.waits.filter { $0.work == id }.map(\.waiter)
     }
 
-    /// Forgets how many fences there were, which nobody can tell from outside.
+    /// Renumbers the fences, because their absolute number is not observable.
     mutating func settle() {
         let kept = Array(Set(self.works.map(\.bornAt) + [self.fences])).sorted()
         for index in self.works.indices {
@@ -119,7 +119,7 @@ struct FlightOracle: Hashable, Sendable {
             self.works[index].bornAt = self.fences
             return true
         }
-        // There is a newer one: who waited for this one waits for that one, and nobody counts it as left.
+        // A newer flight exists. The waiters of this flight move to the newer flight and end its linger.
         for place in self.waits.indices where self.waits[place].work == id {
             self.waits[place].work = self.works[other].id
         }
@@ -133,7 +133,7 @@ struct FlightOracle: Hashable, Sendable {
         let work = self.works.remove(at: index)
         let isKept = work.bornAt == self.fences
         if failed, work.isStopped {
-            // Nobody is told of the cancellation of others: whoever came since waits for another flight.
+            // A caller does not receive the cancellation of others: later callers wait for another flight.
             guard self.waits.contains(where: { $0.work == id }) else { return .ignore }
             let other = self.joinable.map { self.works[$0].id } ?? next
             let hadOther = self.joinable != nil

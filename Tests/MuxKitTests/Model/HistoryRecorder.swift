@@ -1,6 +1,6 @@
 import MuxKit
 
-/// Writes down what happens to each key, with moments that are the same for everybody.
+/// Records the operations on each key, with moments of a shared logical clock.
 final class HistoryRecorder: Sendable {
     private typealias Operation = Linearizability.Operation<Linearizability.Action>
 
@@ -11,7 +11,7 @@ final class HistoryRecorder: Sendable {
 
     private let state = Locked(State())
 
-    /// A moment that lies after all before it.
+    /// A moment later than all previous moments.
     private func tick() -> Int {
         self.state.withLock { state in
             state.time += 1
@@ -19,12 +19,12 @@ final class HistoryRecorder: Sendable {
         }
     }
 
-    /// A number higher than all before it, for a value.
+    /// A number higher than all previous numbers, for a value.
     func number() -> Int { self.tick() }
 
-    /// Runs `operation`, and writes down what it says that it did; `nil` says that it did nothing.
+    /// Runs `operation` and records the returned action, unless the action is `nil`.
     ///
-    /// What has its effect more than once, at moments of its own, is written down so often.
+    /// An operation that takes effect at several moments is recorded `times` times.
     func record(
         _ keys: [Int],
         times: Int = 1,
@@ -41,7 +41,7 @@ final class HistoryRecorder: Sendable {
         }
     }
 
-    /// The histories whose answers nothing explains.
+    /// The histories that are not linearizable.
     func violations() async -> [String] {
         let histories = self.state.withLock { $0.histories }
         return await BlockingWork.run { Self.violations(of: histories) }

@@ -1,28 +1,29 @@
-/// An object on which operations happen one at a time.
+/// A sequential model of an object.
 protocol SequentialModel: Hashable {
     associatedtype Action: Sendable
 
-    /// Does it; returns whether the answer would have been what it was.
+    /// Applies `operation` and returns whether the recorded result is possible.
     mutating func perform(_ operation: Linearizability.Operation<Action>) -> Bool
 }
 
-/// Checks whether what callers saw can be explained by operations that happen one at a time.
+/// Checks whether a sequential order explains the results of concurrent operations.
 ///
-/// Wing and Gong, "Testing and verifying concurrent objects", 1993: an order is searched for in which every operation takes
-/// effect between its call and its return, and in which a plain variable would have given the same answers. States that were
-/// found to lead nowhere are not tried twice (Lowe, 2017). A history of many keys is right if that of each key is.
+/// Wing and Gong, "Testing and verifying concurrent objects", 1993: the search looks for an order in which
+/// every operation takes effect between its call and its return, and in which the sequential model gives the
+/// same results. Failed states are not tried twice (Lowe, 2017). A history of many keys is linearizable if the
+/// history of each key is linearizable.
 enum Linearizability {
-    /// What an operation did, and what it answered.
+    /// An operation and its result.
     enum Action: Hashable, Sendable, CustomStringConvertible {
-        /// A value was put in by hand.
+        /// A value was stored.
         case store(Int)
-        /// What was there was made stale.
+        /// The value was made stale.
         case refresh
-        /// What was there is gone.
+        /// The value was removed.
         case clear
-        /// This was there; `nil` for nothing.
+        /// The value was read. `nil` means no value.
         case look(Int?)
-        /// This was there and fresh, or was fetched, or somebody else had it fetched.
+        /// The value was fresh, or was fetched by this request or by another request.
         case request(Int)
 
         var description: String {
@@ -36,23 +37,22 @@ enum Linearizability {
         }
     }
 
-    /// An operation with the moments between which it took effect.
+    /// An operation with the moments of its call and its return.
     struct Operation<Action: Sendable>: Sendable, CustomStringConvertible {
         let action: Action
         let called: Int
-        /// The greatest number for one that never returned.
+        /// The greatest integer if the operation never returned.
         let returned: Int
 
         var description: String { "[\(self.called)–\(self.returned)] \(self.action)" }
     }
 
-    /// The plain variable.
     struct Variable: SequentialModel {
         var value: Int?
         var isStale = false
-        /// When whatever put the value in had returned.
+        /// The return of the operation that set the value.
         var filled = 0
-        /// Numbers of fetches grow: a lower one is a value from before.
+        /// Fetched numbers increase, so a lower number is an older value.
         var highest = 0
 
         mutating func perform(_ operation: Operation<Action>) -> Bool {
@@ -69,7 +69,7 @@ enum Linearizability {
             case .look(let value): return value == self.value
             case .request(let value):
                 if self.value == value, !self.isStale { return true }
-                // Who was under way when a value was put in fetches nevertheless, if its fetch had not begun by then.
+                // A request that was called before the value was set may fetch nevertheless.
                 let isNeeded = self.value == nil || self.isStale || operation.called < self.filled
                 guard isNeeded, value > self.highest else { return false }
                 self.value = value
@@ -89,15 +89,15 @@ enum Linearizability {
         func isDone(_ index: Int) -> Bool { self.done & (1 << UInt128(index)) != 0 }
     }
 
-    /// Whether there is such an order; histories are at most 128 operations long.
+    /// Whether an order exists for a history of at most 128 operations.
     ///
     /// - Parameters:
     ///   - history: The operations, in any order.
-    ///   - model: The object as it was before all of them.
-    /// - Returns: Whether there is one.
+    ///   - model: The object before the operations.
+    /// - Returns: Whether an order exists.
     static func holds<Model: SequentialModel>(_ history: [Operation<Model.Action>], from model: Model) -> Bool {
         guard history.count <= 128 else { return false }
-        // By their calls, so that the search stops at the first that was called too late.
+        // Sorted by call, so that the search stops at the first operation that was called too late.
         let history = history.sorted { $0.called < $1.called }
         var seen: Set<Place<Model>> = []
         var open = [Place(done: 0, model: model)]
@@ -105,7 +105,7 @@ enum Linearizability {
         while let place = open.popLast() {
             if place.done == all { return true }
             guard seen.insert(place).inserted else { continue }
-            // Only what was called before anything that is left has returned can be next.
+            // The next operation was called before the first return of all remaining operations.
             var firstReturn = Int.max
             for index in (~place.done).trailingZeroBitCount..<history.count where !place.isDone(index) {
                 guard history[index].called < firstReturn else { break }

@@ -3,19 +3,19 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The real types under real parallelism: what their callers saw is what a plain variable would have shown them, one at a time.
+/// The real types under real parallelism: the results are linearizable with a plain variable as the model.
 ///
-/// `MUX_HISTORIES=100` records a hundred times as many histories, `MUX_SEED=7` begins with that seed.
+/// `MUX_HISTORIES=100` records a hundred times as many histories, `MUX_SEED=7` begins with seed 7.
 ///
-/// Excluded, because it is promised to be otherwise: what a caller gets from a flight that a fence has passed (it is marked as
-/// fenced, and kept nowhere), calls that fail (they are cancelled, dismissed by a sign-out or reset, or their fetch failed: they
-/// change nothing), stale values served in place of an error, and evictions.
+/// Excluded by the specification: results of fenced flights (marked as fenced and not cached), failed calls
+/// (cancelled, dismissed by a sign-out or a reset, or with a failed fetch: a failed call changes nothing),
+/// stale values served in place of an error, and evictions.
 @Suite(.standard(minutes: 60))
 struct LinearizabilityTests {
     private typealias Action = Linearizability.Action
     private static let keys = [0, 1]
 
-    /// A place to go to, so that others come in between.
+    /// An actor to hop to, so that concurrent calls interleave.
     private actor Elsewhere {
         func visit() {}
     }
@@ -50,7 +50,7 @@ struct LinearizabilityTests {
     }
 
     @Test(arguments: [false, true])
-    func `Q-03 what callers of a map see is linearizable`(isPersistent: Bool) async {
+    func `Q-03 the results of a map's callers are linearizable`(isPersistent: Bool) async {
         await self.histories(340, isPersistent ? "a map with a store" : "a map") { seed in
             let world = World()
             let recorder = HistoryRecorder()
@@ -83,7 +83,7 @@ struct LinearizabilityTests {
                         return .clear
                     }
                 case 3:
-                    // All is forgotten when the session ends, and again what came until the sign-out was complete.
+                    // A sign-out clears at the end of the session, and again when the sign-out is complete.
                     await recorder.record(Self.keys, times: 2) {
                         await world.repository.clearAll()
                         return .clear
@@ -104,7 +104,7 @@ struct LinearizabilityTests {
         }
     }
 
-    @Test func `Q-03 what callers of a runner see is linearizable`() async {
+    @Test func `Q-03 the results of a runner's callers are linearizable`() async {
         await self.histories(340, "a runner") { seed in
             let recorder = HistoryRecorder()
             let runner = DependentRunner<Int> { _ in
@@ -142,7 +142,7 @@ struct LinearizabilityTests {
         return Linearizability.holds(history, from: Linearizability.Variable())
     }
 
-    @Test func `Q-03 the checker refuses what no order explains`() {
+    @Test func `Q-03 the checker rejects a history that no order explains`() {
         #expect(self.holds((.store(1), 1, 2), (.look(1), 3, 4)))
         #expect(!self.holds((.store(1), 1, 2), (.look(nil), 3, 4)), "a lost store")
         #expect(self.holds((.store(1), 1, 4), (.look(nil), 2, 3)), "not yet")

@@ -1,10 +1,10 @@
 import MuxKit
 import MuxTesting
 
-/// Several workers on one map and one multiplexer, which do things at random, with what has to hold throughout and in the end.
+/// Several workers with random actions on one map and one multiplexer, with checks during and after the run.
 struct MapScenario: Sendable {
     private static let keys = 0..<2
-    /// The multiplexer's place in the backend's books.
+    /// The multiplexer's key in the backend.
     private static let sole = 2
 
     private let schedule: SeededExecutor
@@ -47,7 +47,7 @@ struct MapScenario: Sendable {
         }
     }
 
-    /// Plays, and checks.
+    /// Runs the actions and the checks.
     func play() async throws {
         defer {
             self.map.unregister()
@@ -61,7 +61,7 @@ struct MapScenario: Sendable {
             }
             try await group.waitForAll()
         }
-        // Whatever runs on without callers ends within this time.
+        // Work without callers ends within this time.
         try await self.schedule.clock.sleep(for: .seconds(1_000))
         try self.backend.check()
         try self.checkRest(self.map.occupancy, self.map.statistics)
@@ -78,7 +78,7 @@ struct MapScenario: Sendable {
         try expect(occupancy == (0, 0, 0), "not at rest: \(occupancy)")
     }
 
-    /// What is saved is what a relaunch finds, and nothing from before a fence.
+    /// A relaunch finds the saved values and no value from before a fence.
     private func checkRelaunch() async throws {
         let report = await self.world.repository.saveAll()
         try expect(report.isComplete, "the save is not complete: \(report)")

@@ -2,14 +2,14 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// Several workers on one signed-in app, on a server that rotates refresh tokens, with what has to hold throughout and in the end.
+/// Several workers on one signed-in app and a server that may rotate refresh tokens, with checks of invariants.
 struct OAuthScenario: Sendable {
     private let schedule: SeededExecutor
     private let world: OAuthWorld
     private let runner: OAuthDependentRunner<String, String>
     private let signOuts = Locked(0)
     private let revocations = Locked(0)
-    /// Counts one for each set, and one more if its tokens were dead when they came.
+    /// Counts one for each set, and one more for tokens that were invalid on arrival.
     private let sets = Locked(0)
 
     init(_ schedule: SeededExecutor) {
@@ -27,7 +27,7 @@ struct OAuthScenario: Sendable {
         )
     }
 
-    /// Plays, and checks.
+    /// Runs the actions and the checks.
     func play() async throws {
         try await withThrowingTaskGroup { group in
             for _ in 0..<self.schedule.draw(2..<5) {
@@ -39,20 +39,20 @@ struct OAuthScenario: Sendable {
         }
         try await self.schedule.clock.sleep(for: .seconds(1_000))
         let statistics = self.world.statistics
-        // A refresh token is spent once: a client that loses a rotated one, or uses it twice, is told apart here.
+        // A refresh token is used once. The server detects a client that loses or reuses a rotated token.
         try expect(statistics.reusesDetected == 0, "a refresh token was used twice: \(statistics)")
         let ends = self.signOuts.withLock { $0 } + self.revocations.withLock { $0 } + self.sets.withLock { $0 }
         try expect(statistics.signIns <= 1 + ends, "a sign-in for nothing: \(statistics)")
         try await self.checkRelaunch()
     }
 
-    /// The next process goes on with the session of this one, and after a sign-out with none.
+    /// The next process continues the session of this process, and has no session after a sign-out.
     private func checkRelaunch() async throws {
-        // What is still to fail on the server fails now.
+        // The pending failures of the server occur now.
         for _ in 0..<12 {
             self.world.server.expireAllAccessTokens()
             if try await self.call() { break }
-            // A failure starts a pause, during which the server is not asked.
+            // A failure starts a pause, during which no request is sent.
             try await self.schedule.clock.sleep(for: FailurePause.longest)
         }
         try await self.call(mustSucceed: true)
@@ -88,7 +88,7 @@ struct OAuthScenario: Sendable {
         }
     }
 
-    /// Takes over tokens that somebody obtained beside the runner.
+    /// Sets tokens that were obtained outside of the runner.
     private func set() async throws {
         self.sets.withLock { $0 += 1 }
         let tokens = try await self.world.server.signIn(user: "alice", password: "a")
@@ -103,7 +103,7 @@ struct OAuthScenario: Sendable {
         }
     }
 
-    /// Calls; returns whether there was an answer.
+    /// Makes a call and returns whether the call succeeded.
     @discardableResult
     private func call(mustSucceed: Bool = false) async throws -> Bool {
         do {

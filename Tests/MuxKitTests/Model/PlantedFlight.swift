@@ -1,6 +1,6 @@
 import MuxKit
 
-/// The machine with one bug planted in it: its events and answers are distorted, its code is not copied.
+/// The machine with a planted bug, which distorts events and decisions without a copy of the machine's code.
 struct PlantedFlight: FlightDecider {
     enum Bug: String, CaseIterable, Sendable {
         case none = "no bug"
@@ -20,7 +20,7 @@ struct PlantedFlight: FlightDecider {
 
     let bug: Bug
     private var base = Machine()
-    /// The flight that is current, its first caller, and who left, where the bug wants to know.
+    /// State for the bugs: the first caller of the current flight, left callers, the flight and a linger.
     private var leader: Ticket?
     private var gone: [FlightWaiter] = []
     private var flight: FlightID?

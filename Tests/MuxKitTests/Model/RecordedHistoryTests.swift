@@ -6,18 +6,18 @@ import Testing
 
 private let archive = "etcd-histories/logs.tar.gz"
 
-/// Histories of other people's tests of etcd, with the verdicts of other checkers: they judge ours.
+/// Recorded histories of etcd with the verdicts of other checkers, compared with this package's checker.
 ///
-/// They are those of porcupine (https://github.com/anishathalye/porcupine, `test_data/jepsen`), which are not part of this
-/// repository: see ``SharedData``.
+/// The histories come from porcupine (https://github.com/anishathalye/porcupine, `test_data/jepsen`) and are
+/// not part of this repository: see ``SharedData``.
 @Suite(.standard, .enabled(if: SharedData.has(archive), "not at hand"))
 struct RecordedHistoryTests {
-    /// A register that is read, written, and changed if it has a certain value.
+    /// A register with read, write and compare-and-set.
     private struct Register: SequentialModel {
         enum Action: Hashable, Sendable {
             case read(Int?)
             case write(Int)
-            /// `nil` if nobody knows whether it was changed.
+            /// A compare-and-set. `isDone` is `nil` if the outcome is unknown.
             case change(from: Int, to: Int, isDone: Bool?)
         }
 
@@ -36,7 +36,9 @@ struct RecordedHistoryTests {
         }
     }
 
-    /// The operations of a log: a line is a process, `:invoke`, `:ok`, `:fail` or `:info`, the operation and its argument.
+    /// The operations of a log.
+    ///
+    /// A line contains a process, `:invoke`, `:ok`, `:fail` or `:info`, the operation and its argument.
     private func operations(_ log: String) throws -> [Linearizability.Operation<Register.Action>] {
         var operations: [Linearizability.Operation<Register.Action>] = []
         var open: [String: (called: Int, kind: String, argument: [Int?])] = [:]
@@ -55,7 +57,7 @@ struct RecordedHistoryTests {
                         isDone: isKnown ? outcome == ":ok" : nil
                     )
                 }
-            // What had no answer may happen at any later time.
+            // An operation without a response may take effect at any later time.
             operations.append(.init(action: action, called: called, returned: isKnown ? moment : .max))
         }
         for (moment, line) in log.split(separator: "\n").enumerated() {
@@ -66,7 +68,7 @@ struct RecordedHistoryTests {
             if outcome == ":invoke" {
                 open[process] = (moment, kind, numbers)
             } else if kind == ":read", outcome != ":ok" {
-                open[process] = nil  // A read without an answer says nothing.
+                open[process] = nil  // A read without a response constrains no order.
             } else {
                 try close(process, at: moment, outcome, numbers)
             }
@@ -75,7 +77,7 @@ struct RecordedHistoryTests {
         return operations
     }
 
-    @Test func `Q-12 the checker says of other people's histories what other checkers say`() async throws {
+    @Test func `Q-12 the checker agrees with other checkers about recorded histories`() async throws {
         let verdicts = String(bytes: try SharedData.content("etcd-histories/verdicts.csv"), encoding: .utf8) ?? ""
         let lines = verdicts.split(separator: "\n")
         try #require(lines.count == 102)

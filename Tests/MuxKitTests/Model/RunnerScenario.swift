@@ -1,13 +1,13 @@
 import MuxKit
 import MuxTesting
 
-/// Several workers on one runner, whose dependency turns bad at random, with what has to hold throughout and in the end.
+/// Several workers on one runner, whose dependency turns bad at random, with checks during and after the run.
 struct RunnerScenario: Sendable {
     private struct Server: Sendable {
         var last = 0
-        /// The values that are good.
+        /// Valid values.
         var good: Set<Int> = []
-        /// The updates that run, each with the number of resets and sets that it has seen begin or end.
+        /// Running updates, each with the number of begins and ends of resets and sets before the update.
         var updates: [Int: Int] = [:]
         var fences = 0
         var openFences = 0
@@ -46,7 +46,7 @@ struct RunnerScenario: Sendable {
             }
     }
 
-    /// Plays, and checks.
+    /// Runs the actions and the checks.
     func play() async throws {
         try await withThrowingTaskGroup { group in
             for _ in 0..<self.schedule.draw(2..<5) {
@@ -59,7 +59,7 @@ struct RunnerScenario: Sendable {
         try await self.schedule.clock.sleep(for: .seconds(1_000))
         if let violation = self.server.withLock({ $0.violation }) { throw Violation(violation) }
         try expect(self.runner.occupancy == (0, 0, 0), "not at rest: \(self.runner.occupancy)")
-        // A value that was set is good, whatever came before.
+        // A set value is valid after any history.
         self.set()
         try await self.call(mustSucceed: true)
     }
@@ -74,7 +74,7 @@ struct RunnerScenario: Sendable {
         let number = server.withLock { server in
             server.last += 1
             if let refused, server.good.contains(refused) { server.violation = "\(refused) is replaced though good" }
-            // One that is late goes on beside the next.
+            // A late update continues beside the next update.
             if !mayBeLate, server.updates.values.contains(server.fences), server.openFences == 0 {
                 server.violation = "two updates run at once"
             }

@@ -3,25 +3,26 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The real types in many orders, each drawn from a seed; `MUX_SCHEDULES` asks for more, `MUX_SEED` for a certain one.
+/// The real types in many orders, each drawn from a seed.
+///
+/// `MUX_SCHEDULES` multiplies the number of orders. `MUX_SEED` selects a single order.
 @Suite(.standard(minutes: 60))
 struct ScheduleTests {
-    @Test func `Q-04 multiplexers keep their promises in every order that is tried`() async throws {
+    @Test func `Q-04 multiplexers keep their guarantees in every tested order`() async throws {
         let count = try await SeededExecutor.explore(1_125) { try await MapScenario($0).play() }
         print("Q-04: \(count) schedules of multiplexers")
     }
 
-    @Test func `Q-04 a runner keeps its promises in every order that is tried`() async throws {
+    @Test func `Q-04 a runner keeps its guarantees in every tested order`() async throws {
         let count = try await SeededExecutor.explore(750) { try await RunnerScenario($0).play() }
         print("Q-04: \(count) schedules of a runner")
     }
 
-    @Test func `Q-04 a signed-in app keeps its promises in every order that is tried`() async throws {
+    @Test func `Q-04 a signed-in app keeps its guarantees in every tested order`() async throws {
         let count = try await SeededExecutor.explore(625) { try await OAuthScenario($0).play() }
         print("Q-04: \(count) schedules of a signed-in app")
     }
 
-    /// Writes down what happens.
     private final class Log: MuxObserver {
         let events = Locked<[MuxEvent]>([])
 

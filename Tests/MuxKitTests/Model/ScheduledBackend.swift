@@ -1,9 +1,9 @@
 import MuxKit
 import MuxTesting
 
-/// Where the fetches of a scheduled test get their values, which are numbers that only grow, and the book about what may be read.
+/// The backend of a scheduled test, which returns increasing numbers and records the readable values.
 ///
-/// A fence counts from its return on: what was fetched by the time that it was called may not be read after it has returned.
+/// A fence takes effect at its return: a value fetched before the call may not be read after the return.
 final class ScheduledBackend: Sendable {
     private struct Fetch: Sendable {
         let generation: Int
@@ -11,14 +11,14 @@ final class ScheduledBackend: Sendable {
     }
 
     private struct Book: Sendable {
-        /// The fetches that run, by number.
+        /// Running fetches by number.
         var running: [Int: Fetch] = [:]
-        /// Raised when a fence is called and when it has returned.
+        /// Incremented at the call and at the return of a fence.
         var generation = 0
         var openFences = 0
-        /// Values up to this one may not be read, unless marked as stale.
+        /// Values up to this value may not be read, unless marked as stale.
         var staleFloor = 0
-        /// Values up to this one may not be read at all.
+        /// Values up to this value may not be read.
         var floor = 0
     }
 
@@ -40,12 +40,12 @@ final class ScheduledBackend: Sendable {
 
     var fetches: Int { self.state.withLock { $0.fetches } }
 
-    /// What went wrong during a fetch, where nobody could be told.
+    /// Throws a violation that a fetch has recorded.
     func check() throws {
         if let violation = self.state.withLock({ $0.violation }) { throw Violation(violation) }
     }
 
-    /// A new value, after a while or not, or an error.
+    /// Returns a new value or throws an error, with or without a delay.
     func fetch(_ key: Int) async throws -> Int {
         let now = self.schedule.clock.now.offset
         let number = self.state.withLock { state in
@@ -71,7 +71,7 @@ final class ScheduledBackend: Sendable {
         }
     }
 
-    /// Calls a fence for some keys, and notes what it promises; it is given a value higher than all before it.
+    /// Calls a fence for `keys` with a value higher than all previous values, and records the floors.
     func fence(
         _ keys: Range<Int>,
         keepsStale: Bool = false,
@@ -98,7 +98,7 @@ final class ScheduledBackend: Sendable {
         }
     }
 
-    /// What may be read by a request for `key` that begins now.
+    /// The floors of a request for `key` that begins now.
     func floors(_ key: Int) -> (any: Int, fresh: Int) {
         self.state.withLock { ($0.books[key]?.floor ?? 0, $0.books[key]?.staleFloor ?? 0) }
     }

@@ -1,8 +1,8 @@
 import MuxKit
 
-/// One key over time, without flights: what the slot says of its entry, and what has to be said.
+/// A model of one key over time, without flights, which compares the slot with the expected entry.
 struct SlotBoard: Hashable, Sendable {
-    /// Bugs: what the slot hears and says is distorted, its code is not copied.
+    /// Bugs that distort the slot's inputs and outputs, without a copy of the slot's code.
     enum Bug: String, CaseIterable, Sendable {
         case none = "no bug"
         case staleRestamped = "stale value re-stamped"
@@ -13,7 +13,6 @@ struct SlotBoard: Hashable, Sendable {
         case lateSaveMarksClean = "a save of an older value marks the newer one as saved"
     }
 
-    /// Something that happens.
     enum Event: String, Sendable, CaseIterable, CustomStringConvertible {
         case fetched = "a fetch brings a value"
         case failed = "a fetch fails"
@@ -36,7 +35,7 @@ struct SlotBoard: Hashable, Sendable {
         var timeToLive = SlotBoard.timeToLive
         var isRefreshed = false
 
-        /// As it is on disk: what a refresh made stale has no time to live there.
+        /// The entry on disk, where a refreshed value has no time to live.
         var onDisk: Fact {
             Fact(value: self.value, fetchedAt: self.fetchedAt, timeToLive: self.isRefreshed ? 0 : self.timeToLive)
         }
@@ -52,7 +51,7 @@ struct SlotBoard: Hashable, Sendable {
     private var slot = Slot<UInt64>()
     private var now = 0
     private var last: UInt64 = 0
-    /// What memory holds, what the disk does, and what a save is about to write there.
+    /// The value in memory, the value on disk, and the value of a running save.
     private var fact: Fact?
     private var disk: Fact?
     private var saving: (entry: Slot<UInt64>.Entry, fact: Fact)?
@@ -65,7 +64,7 @@ struct SlotBoard: Hashable, Sendable {
 
     private func moment(_ second: Int) -> Moment { Moment(nanoseconds: Int64(second) * 1_000_000_000) }
 
-    /// What can happen now.
+    /// The possible events.
     var events: [Event] {
         Event.allCases.filter { event in
             switch event {
@@ -88,7 +87,7 @@ struct SlotBoard: Hashable, Sendable {
         )
     }
 
-    /// Lets `event` happen; returns what is wrong then.
+    /// Applies `event` and returns a violation, or `nil`.
     mutating func apply(_ event: Event) -> String? {
         switch event {
         case .fetched:
@@ -137,7 +136,7 @@ struct SlotBoard: Hashable, Sendable {
             if let saving {
                 var saved = saving.entry
                 if self.bug == .lateSaveMarksClean, let entry = self.slot.entry { saved = entry }
-                // A clear that came meanwhile does its part on disk after the save.
+                // A clear during the save removes the entry from disk after the save.
                 if !self.owesRemoval { self.slot.saved(saved, asRefreshed: saving.fact.timeToLive == 0) }
                 self.disk = saving.fact
             }
@@ -173,7 +172,7 @@ struct SlotBoard: Hashable, Sendable {
         self.fact?.isRefreshed = self.isMarked
     }
 
-    /// What has to be said of the entry, worked out from what happened.
+    /// The expected freshness of the entry, derived from the events.
     private func expected(at second: Int) -> Freshness? {
         guard let fact else { return nil }
         let age = second - fact.fetchedAt
@@ -209,7 +208,7 @@ struct SlotBoard: Hashable, Sendable {
         return nil
     }
 
-    // MARK: - Equality: times count from now
+    // MARK: - Equality: times are relative to the present
 
     private var key: [Int] {
         func fact(_ fact: Fact?) -> [Int] {

@@ -84,7 +84,7 @@ struct SingleFlightTests {
         await number.expectAtRest()
     }
 
-    @Test func `MX-04 cancelled callers leave at once and the last one gets the value`() async throws {
+    @Test func `MX-04 cancelled callers leave at once and the last caller gets the value`() async throws {
         let world = World()
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(repository: world.repository) {

@@ -3,10 +3,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Callers that are cancelled, or answered, in the midst of their arrival.
+/// Callers that are cancelled or resumed during their arrival.
 @Suite(.standard)
 struct ArrivalTests {
-    @Test func `MX-04 a caller that is cancelled while it arrives leaves`() async throws {
+    @Test func `MX-04 a caller that is cancelled during its arrival leaves`() async throws {
         let clock = CancellingClock()
         let repository = MuxRepository(store: MemoryStore(), clock: clock)
         for look in 1...2 {
@@ -18,7 +18,7 @@ struct ArrivalTests {
         }
     }
 
-    @Test func `D02 a caller that is cancelled while it arrives leaves`() async throws {
+    @Test func `D02 a caller that is cancelled during its arrival leaves`() async throws {
         let clock = CancellingClock()
         for look in 1...3 {
             let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
@@ -29,7 +29,7 @@ struct ArrivalTests {
         }
     }
 
-    @Test func `D02 one that would do the update itself does none then`() async throws {
+    @Test func `D02 a caller with its own update that is cancelled during its arrival does not update`() async throws {
         let clock = CancellingClock()
         let updates = Locked(0)
         for look in 1...3 {
@@ -51,7 +51,7 @@ struct ArrivalTests {
     }
 
     @Test(arguments: [MuxPolicy.WhenAbandoned.finish, .cancel(linger: .zero), .cancel(linger: .seconds(1))])
-    func `MX-05 the first caller that is cancelled before its fetch has a task leaves as any other`(
+    func `MX-05 the first caller leaves if it is cancelled before its fetch has a task`(
         _ abandonment: MuxPolicy.WhenAbandoned
     ) async throws {
         let executor = OrderedExecutor()
@@ -71,8 +71,7 @@ struct ArrivalTests {
         await number.expectAtRest()
     }
 
-    @Test func `D02 the first caller that is cancelled before its update has a task leaves as any other`() async throws
-    {
+    @Test func `D02 the first caller leaves if it is cancelled before its update has a task`() async throws {
         let observer = CancellingObserver(.dependencyAwaited)
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: observer) { _ in .updatedDependency(try await gate.pass()) }
@@ -84,7 +83,7 @@ struct ArrivalTests {
         await runner.expectAtRest()
     }
 
-    @Test func `PT-01 a wait that ends before its cleanup is stored is in no circle`() async throws {
+    @Test func `PT-01 a wait that ends before its cleanup is stored is in no cycle`() async throws {
         // A flight without a suspension ends within the call that starts it.
         let world = World(spawn: TaskLauncher(executor: InlineExecutor()))
         let gate = Gate<Int>()
@@ -97,7 +96,7 @@ struct ArrivalTests {
             }
             return key
         }
-        // This flight waits for those of the map. A task of one of them waits for this flight.
+        // This flight waits for the flights of the map. A task of a map flight waits for this flight.
         let outer = Multiplexer<Int>(repository: world.repository) {
             _ = try await map.request(keys: 1...2)
             return try await gate.pass(ignoringCancellation: true)
@@ -119,7 +118,7 @@ struct ArrivalTests {
     }
 }
 
-/// Cancels the task that first tells it of something.
+/// Cancels the task that reports the first event of `kind`.
 private final class CancellingObserver: MuxObserver {
     private let kind: MuxEvent.Kind
     private let isArmed = Locked(true)

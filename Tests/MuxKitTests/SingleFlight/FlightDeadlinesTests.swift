@@ -10,7 +10,7 @@ struct FlightDeadlinesTests {
         }
     }
 
-    @Test func `MX-18 flights are due in the order in which they started`() {
+    @Test func `MX-18 flights are due in the order of their start`() {
         var deadlines = self.deadlines(of: 1...5)
         #expect(deadlines.takeDue(at: Moment(nanoseconds: 0)).isEmpty)
         #expect(deadlines.takeDue(at: Moment(nanoseconds: 3)).map(\.0) == [1, 2, 3])
@@ -18,7 +18,7 @@ struct FlightDeadlinesTests {
         #expect(deadlines.takeDue(at: .distantFuture).map(\.0) == [4, 5])
     }
 
-    @Test func `MX-18 the next deadline is that of a flight that is still running`() {
+    @Test func `MX-18 the next deadline belongs to a running flight`() {
         var deadlines = self.deadlines(of: 1...5)
         #expect(deadlines.next { $0 > 2 } == Moment(nanoseconds: 3))
         #expect(deadlines.count == 3)
@@ -26,7 +26,7 @@ struct FlightDeadlinesTests {
         #expect(deadlines.count == 0)
     }
 
-    @Test func `MX-18 the deadlines of flights that are over do not pile up`() {
+    @Test func `MX-18 the deadlines of ended flights do not accumulate`() {
         var deadlines = FlightDeadlines<Int>()
         for flight in FlightID(1)...20_000 {
             let moment = Moment(nanoseconds: Int64(flight))

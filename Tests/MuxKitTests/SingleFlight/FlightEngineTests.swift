@@ -8,7 +8,7 @@ import Testing
 struct FlightEngineTests {
     private typealias Engine = FlightEngine<SoleKey, Int, Int>
 
-    @Test func `PT-06 a flight that a fence has passed neither answers early nor changes the state`() async throws {
+    @Test func `PT-06 a fenced flight neither resumes callers early nor changes the state`() async throws {
         let engine = Engine(
             0,
             .init(name: "test", linger: nil, wouldDeadlock: CancellationError()),
@@ -45,7 +45,7 @@ struct FlightEngineTests {
         #expect(try await second.value == 5)
     }
 
-    @Test func `PT-02 a flight that ends before its work leaves no timer of its wait for a caller`() async throws {
+    @Test func `PT-02 a flight that ends before its work leaves no linger timer`() async throws {
         let clock = VirtualClock()
         let engine = Engine(
             0,

@@ -7,7 +7,7 @@ import Testing
 struct FlightStateMachineTests {
     private typealias Machine = FlightStateMachine
 
-    @Test func `Q-01 callers join one flight and its end answers them in order`() {
+    @Test func `Q-01 callers join one flight, and its end resumes the callers in order`() {
         var machine = Machine()
         #expect(machine.requested(by: 1) == .start(1))
         #expect(machine.requested(by: 2) == .join(1))
@@ -17,7 +17,7 @@ struct FlightStateMachineTests {
         #expect(machine.ended(1, failed: false, next: 5) == .ignore)
     }
 
-    @Test func `Q-01 who leaves is answered once, and the last one decides about the flight`() {
+    @Test func `Q-01 a leaving caller is resumed once, and the last caller to leave cancels the flight`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.requested(by: 2)
@@ -29,7 +29,7 @@ struct FlightStateMachineTests {
         #expect(machine.isIdle)
     }
 
-    @Test func `Q-01 a linger that was broken off does not cancel`() {
+    @Test func `Q-01 an interrupted linger does not cancel the flight`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         #expect(machine.left(1, abandonment: .linger) == .resumeAndLinger(1, 1))
@@ -41,7 +41,7 @@ struct FlightStateMachineTests {
         #expect(machine.lingerPassed(since: 2) == nil)
     }
 
-    @Test func `Q-01 callers after a cancellation wait for its end and get another flight if it failed`() {
+    @Test func `Q-01 callers after a cancellation get a new flight if the cancelled flight fails`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.left(1, abandonment: .cancel)
@@ -51,7 +51,7 @@ struct FlightStateMachineTests {
         #expect(machine.ended(3, failed: true, next: 5) == .commit([2]))
     }
 
-    @Test func `Q-01 callers between a cancellation and a fence are not told of the cancellation`() {
+    @Test func `Q-01 callers between a cancellation and a fence do not receive the cancellation`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.left(1, abandonment: .cancel)
@@ -70,7 +70,7 @@ struct FlightStateMachineTests {
         #expect(machine.isIdle)
     }
 
-    @Test func `Q-01 a fence moves the flight aside`() {
+    @Test func `Q-01 a request after a fence starts a new flight beside the fenced flight`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         #expect(machine.fenced(dismissing: false) == .init())
@@ -80,7 +80,7 @@ struct FlightStateMachineTests {
         #expect(machine.isIdle)
     }
 
-    @Test func `Q-01 a fenced flight that nobody waits for is cancelled`() {
+    @Test func `Q-01 a fenced flight without waiters is cancelled`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.left(1, abandonment: .linger)
@@ -93,7 +93,7 @@ struct FlightStateMachineTests {
         #expect(machine.isIdle)
     }
 
-    @Test func `Q-01 dismissing answers everybody at once, also those of fenced flights`() {
+    @Test func `Q-01 a dismissal resumes all callers at once, including the callers of fenced flights`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.fenced(dismissing: false)
@@ -103,7 +103,7 @@ struct FlightStateMachineTests {
         #expect(machine.ended(2, failed: false, next: 3) == .ignore)
     }
 
-    @Test func `Q-01 a led flight is joined like any other`() {
+    @Test func `Q-01 a flight that began without a caller is joined like any other flight`() {
         var machine = Machine()
         let leads = [machine.begun(1), machine.begun(2)]
         #expect(leads == [true, false])
@@ -112,7 +112,7 @@ struct FlightStateMachineTests {
         #expect(machine.ended(1, failed: false, next: 4) == .commit([]))
     }
 
-    @Test func `Q-01 a flight that is fenced before its work begins is as good as a new one`() {
+    @Test func `Q-01 a flight that is fenced before its work begins counts as a new flight`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.fenced(dismissing: false)
@@ -135,7 +135,7 @@ struct FlightStateMachineTests {
         #expect(!begins)
     }
 
-    @Test func `Q-01 a flight that answered early goes on to its end`() {
+    @Test func `Q-01 a flight that resumed its callers early continues to its end`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         let early = machine.answeredEarly(1, machine.currentTickets, isOver: false)
@@ -146,7 +146,7 @@ struct FlightStateMachineTests {
         #expect(machine.ended(1, failed: false, next: 3) == .commit([]))
     }
 
-    @Test func `Q-01 a flight whose answer is enough is over, unless somebody wants more`() {
+    @Test func `Q-01 a flight ends early if its early result serves all its callers`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         _ = machine.requested(by: 2)
@@ -166,7 +166,7 @@ struct FlightStateMachineTests {
         #expect(!begins)
     }
 
-    @Test func `Q-01 a deadline frees the slot and tells the callers`() {
+    @Test func `Q-01 a deadline frees the slot and resumes the callers`() {
         var machine = Machine()
         _ = machine.requested(by: 1)
         #expect(machine.deadlinePassed(1) == [1])
@@ -178,8 +178,8 @@ struct FlightStateMachineTests {
         #expect(machine.isIdle)
     }
 
-    /// Random scripts: every caller is answered exactly once, and the machine never contradicts itself.
-    @Test func `Q-02 in ten thousand random scripts every caller is answered exactly once`() {
+    /// Checks the invariants of the machine after each step.
+    @Test func `Q-02 in ten thousand random scripts every caller is resumed exactly once`() {
         for seed in UInt64(0)..<10_000 {
             if let violation = Script(seed: seed).play() {
                 Issue.record("seed \(seed): \(violation)")
@@ -188,7 +188,7 @@ struct FlightStateMachineTests {
         }
     }
 
-    /// One random script, and the bookkeeping of who is owed an answer.
+    /// A random script, with the tickets of the callers that still wait.
     private struct Script {
         var random: SplitMix64
         var machine = FlightStateMachine()
@@ -219,7 +219,7 @@ struct FlightStateMachineTests {
         private mutating func step() -> String? {
             switch Int.random(in: 0..<10, using: &self.random) {
             case 0..<4:
-                // A name is drawn before its bearer arrives, and who drew a later one may overtake him.
+                // A ticket is drawn before its caller arrives. A caller with a later ticket may arrive first.
                 self.named.append(self.nextID())
                 guard self.named.count > 3 || Bool.random(using: &self.random) else { return nil }
                 let ticket = self.named.remove(at: self.named.indices.randomElement(using: &self.random) ?? 0)
@@ -271,7 +271,7 @@ struct FlightStateMachineTests {
             self.answered(self.machine.fenced(dismissing: dismisses).answer)
         }
 
-        /// Notes that these were answered; says whether one of them was not owed an answer.
+        /// Removes resumed waiters from the waiting callers, and returns whether a waiter did not wait.
         private mutating func answered(_ waiters: [FlightWaiter]) -> Bool {
             waiters.contains { self.owed.remove($0.ticket) == nil }
         }

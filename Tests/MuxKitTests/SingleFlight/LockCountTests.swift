@@ -3,13 +3,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// How often one request takes the lock of its multiplexer.
+/// The number of lock acquisitions of a request.
 @Suite(.standard)
 struct LockCountTests {
     @Test func `P-05 a cold persistent miss takes the lock at most seven times`() async throws {
         let world = World()
         let map = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: world.repository) { $0 }
-        // The first one also starts the watch of deadlines.
+        // The first request also starts the timer of the deadlines.
         _ = try await map.request(key: 0)
         await world.events.wait(for: .fetched)
         guard let before = map.lockCount else { return }  // a release build does not count

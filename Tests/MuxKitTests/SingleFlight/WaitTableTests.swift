@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The waits of a ``WaitTable``, searched through from one end to the other.
+/// A model of ``WaitTable`` that searches all waits.
 private struct NaiveWaits {
     struct Wait {
         let waiting: WaitForNode
@@ -13,7 +13,7 @@ private struct NaiveWaits {
 
     var waits: [Ticket: Wait] = [:]
 
-    /// The flights that wait for `node`, directly or not, and `node` itself.
+    /// The flights that wait for `node`, directly or indirectly, and `node` itself.
     func dependents(of node: WaitForNode, certainOnly: Bool) -> Set<WaitForNode> {
         var seen: Set<WaitForNode> = [node]
         var open = [node]
@@ -38,7 +38,7 @@ private func id(_ number: Int) -> WaitForGraph.WaitID { WaitForGraph.WaitID(2, T
 
 @Suite(.standard)
 struct WaitTableTests {
-    /// Few flights give dense cycles, many give long chains; all seeds end with an empty table.
+    /// Few flights give dense cycles, many flights give long chains, and all seeds end with an empty table.
     @Test(arguments: [3, 8, 40, 200])
     func `DS-08 a wait is refused exactly if a search through all waits finds a cycle`(flightCount: Int) throws {
         for seed in 1...UInt64(repetitions(12)) {
@@ -111,7 +111,7 @@ struct WaitTableTests {
         }
     }
 
-    @Test func `DS-08 a chain of flights that each start the next one takes no search`() {
+    @Test func `DS-08 a chain of flights that each start the next flight takes no search`() {
         var table = WaitTable()
         for number in 0..<16_000 {
             let isBegun = table.begin(id(number), of: node(number), for: node(number + 1), isCertain: number % 3 != 1)
@@ -137,7 +137,7 @@ struct WaitTableTests {
         #expect(!isBegun)
     }
 
-    @Test func `DS-08 a long chain that joins another again and again is searched once`() {
+    @Test func `DS-08 a long chain that joins another chain repeatedly is searched once`() {
         var table = WaitTable()
         let count = 8_000
         for number in 0..<count {
@@ -148,7 +148,7 @@ struct WaitTableTests {
             #expect(isSecond)
         }
         for round in 0..<count {
-            // The last of one chain waits for flights of the other, in any order.
+            // The last flight of the first chain waits for flights of the second chain, in varying order.
             let awaited = 20_000 + (round * 7_919) % count
             let isBegun = table.begin(id(50_000), of: node(count), for: node(awaited), isCertain: true)
             #expect(isBegun)
@@ -159,7 +159,7 @@ struct WaitTableTests {
         #expect(!isBegun)
     }
 
-    @Test func `DS-08 a flight of a key that a fence has passed is looked for without a search of the chain`() {
+    @Test func `DS-08 a fenced flight of the same key is found without a search of the chain`() {
         var table = WaitTable()
         let count = 8_000
         for number in 0..<count {
@@ -188,12 +188,12 @@ struct WaitTableTests {
         #expect(!isNested)
     }
 
-    @Test func `DS-08 a flight with many callers raises the level of all flights that it comes to wait for`() {
+    @Test func `DS-08 a flight with many callers raises the level of all flights that the flight awaits`() {
         var table = WaitTable()
         func begin(_ number: Int, _ waiting: Int, _ awaited: Int) -> Bool {
             table.begin(id(number), of: node(waiting), for: node(awaited), isCertain: true)
         }
-        // More waits for flight 0 than one search backwards examines.
+        // More waits for flight 0 than one backward search examines.
         for caller in 100..<164 { #expect(begin(caller, caller, 0)) }
         #expect(begin(1, 1, 10) && begin(2, 2, 20))
 
@@ -241,12 +241,12 @@ struct DependentChainTests {
 
         #expect(try await map.request(key: 0) == count)
 
-        // Other tests may take some at the same time.
+        // Other tests may add steps at the same time.
         #expect(WaitForGraph.stepCount - before < count)
         await map.expectAtRest()
     }
 
-    @Test func `DS-08 the last fetch of a long chain that requests the first one is told at once`() async throws {
+    @Test func `DS-08 the last fetch of a long chain that requests the first key fails at once`() async throws {
         let world = World()
         let count = 2_000
         let later = Later<MultiplexerMap<Int, Int>>()

@@ -4,7 +4,7 @@ import Testing
 
 @Suite(.standard)
 struct WaiterQueueTests {
-    @Test func `Q-01 waiters are drained in order of arrival, without those who left`() {
+    @Test func `Q-01 waiters are drained in order, without the waiters that left`() {
         var queue = WaiterQueue()
         for ticket in Ticket(1)...10 { queue.park(FlightWaiter(ticket)) }
         #expect(queue.leave(3) == 3)
@@ -17,7 +17,7 @@ struct WaiterQueueTests {
         #expect(queue.isEmpty)
     }
 
-    @Test func `Q-01 who was named first waits first, whoever parks first`() {
+    @Test func `Q-01 waiters are ordered by ticket, in every order of arrival`() {
         for order: [Ticket] in [[1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3], [3, 1, 4, 2]] {
             var queue = WaiterQueue()
             for ticket in order { queue.park(FlightWaiter(ticket)) }
@@ -27,7 +27,7 @@ struct WaiterQueueTests {
         }
     }
 
-    @Test func `Q-01 who was named before one who left parks in front of who was named after`() {
+    @Test func `Q-01 a waiter is ordered by ticket, also after a waiter in front has left`() {
         var queue = WaiterQueue()
         for ticket: Ticket in [1, 3, 5, 6] { queue.park(FlightWaiter(ticket)) }
         #expect(queue.leave(3) == 3)
@@ -37,7 +37,7 @@ struct WaiterQueueTests {
         #expect(queue.drain() == [1, 2, 5, 6])
     }
 
-    @Test func `Q-01 places of those who left are used up`() {
+    @Test func `Q-01 the places of waiters that left are reclaimed`() {
         var queue = WaiterQueue()
         for ticket in Ticket(1)...100_000 {
             queue.park(FlightWaiter(ticket))

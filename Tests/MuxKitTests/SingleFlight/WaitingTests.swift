@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The wait for an operation with a limit.
+/// A wait for an operation with a time limit.
 @Suite(.standard)
 struct WaitingTests {
     private let clock = VirtualClock()

@@ -2,19 +2,19 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// What no compiler says here, for it has no Apple platform: rules of the sources, the workflow and the manifests.
+/// Rules for Apple platforms in sources, workflow and manifests, which the compiler on Linux cannot check.
 @Suite(.standard)
 struct AppleSourceTests {
     private static func text(_ path: String) throws -> String {
         try String(contentsOf: SourceLines.root.appending(path: path), encoding: .utf8)
     }
 
-    // MARK: - It builds
+    // MARK: - Build
 
     @Test func `CO-34 CI compiles against a stand-in for each of Apple's modules`() throws {
         let folder = SourceLines.root.appending(path: ".ci/AppleLines")
         let standIns = try FileManager.default.contentsOfDirectory(atPath: folder.path)
-        // Foundation and Dispatch are those of this system, and these are what is asked for in their place.
+        // Foundation and Dispatch exist on this system. The sources query these modules in their place.
         let others: Set = ["Glibc", "Musl", "FoundationNetworking"]
         let asked = SourceLines.sources.filter { $0.mentions("canImport") }.flatMap { line in
             line.code.matches(of: #/canImport\((\w+)\)/#).map { String($0.1) }
@@ -24,7 +24,7 @@ struct AppleSourceTests {
         #expect(try Self.text(".ci/run").contains(".ci/apple-lines"))
     }
 
-    @Test func `CO-31 exit tests and other processes stand where the platform has them`() {
+    @Test func `CO-31 exit tests and child processes are limited to platforms that have processes`() {
         let platforms: Set = [
             "os(macOS) || os(Linux)", "os(Linux)", "compiler(>=6.3) && (os(macOS) || os(Linux))",
             "compiler(>=6.3) && os(Linux)",
@@ -36,7 +36,7 @@ struct AppleSourceTests {
         #expect(found.map(\.line.place) == [], "write #if os(macOS) || os(Linux)")
     }
 
-    @Test func `CO-31 no semaphore is waited for in an asynchronous function or closure`() {
+    @Test func `CO-31 no asynchronous function or closure waits for a semaphore`() {
         var found: [String] = []
         for (_, lines) in Dictionary(grouping: SourceLines.tests + SourceLines.sources, by: \.file) {
             let names = Set(lines.flatMap { Self.semaphores($0.code) })
@@ -50,7 +50,7 @@ struct AppleSourceTests {
         #expect(found.sorted() == [], "Apple's wait() may not be called there: use a synchronous local function")
     }
 
-    /// The names that a line gives to semaphores.
+    /// The names of the semaphores that a line declares.
     private static func semaphores(_ code: String) -> [String] {
         guard code.contains("DispatchSemaphore("), let names = code.firstMatch(of: #/let \(?([A-Za-z, ]+)\)? = /#)
         else {
@@ -59,7 +59,7 @@ struct AppleSourceTests {
         return names.1.split(separator: ",").map { $0.trimmingCharacters(in: .whitespaces) }
     }
 
-    /// Whether the innermost function or closure around a line is asynchronous, as far as its spelling says.
+    /// Whether the innermost function or closure around a line is asynchronous, judged by its spelling.
     private static func isAsynchronous(_ lines: [SourceLines.Line], _ index: Int) -> Bool {
         func indentation(_ code: String) -> Int { code.prefix { $0 == " " }.count }
         let asynchronous = ["processExitsWith", "Task {", "addTask {", "run { (", ") async throws in", ") async in"]
@@ -84,7 +84,7 @@ struct AppleSourceTests {
         return false
     }
 
-    @Test func `CO-31 nothing is called unsafe that the compiler takes for safe`() {
+    @Test func `CO-31 no call that the compiler considers safe is marked as unsafe`() {
         let found = SourceLines.sources.filter { line in
             ["unsafe SecItemAdd", "unsafe SecItemUpdate", "unsafe SecItemDelete"].contains { line.mentions($0) }
         }
@@ -116,12 +116,12 @@ struct AppleSourceTests {
         for module in ["Foundation", "MuxNetwork", "SwiftUI"] { #expect(view.contains("public import \(module)\n")) }
     }
 
-    // MARK: - It ships
+    // MARK: - Privacy manifests
 
-    /// A category of calls for which the App Store asks for a reason.
+    /// A category of calls for which the App Store requires a reason.
     private struct Category {
         let name: String
-        /// The reason that applies to us.
+        /// The reason that applies to this package.
         let reason: String
         let names: Set<String>
     }
@@ -167,7 +167,7 @@ struct AppleSourceTests {
     }
 
     @Test(arguments: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility"])
-    func `CO-33 the privacy manifest of a library names what its sources call and no more`(library: String) throws {
+    func `CO-33 the privacy manifest of a library declares exactly the calls of its sources`(library: String) throws {
         let url = SourceLines.root.appending(path: "Sources/\(library)/PrivacyInfo.xcprivacy")
         let list = try PropertyListSerialization.propertyList(from: Data(contentsOf: url), format: nil)
         let manifest = try #require(list as? [String: Any])
@@ -192,7 +192,7 @@ struct AppleSourceTests {
         }
     }
 
-    @Test func `CO-33 the privacy manifest is a resource where it is read and costs nothing elsewhere`() throws {
+    @Test func `CO-33 the privacy manifest is a resource only on platforms that read the manifest`() throws {
         let package = try Self.text("Package.swift")
         for library in ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility"] {
             let target = package.components(separatedBy: ".target(\n            name: \"\(library)\",").dropFirst()
@@ -215,7 +215,7 @@ struct AppleSourceTests {
         #endif
     }
 
-    @Test func `CO-33 an app that talks to this machine is told what to declare`() throws {
+    @Test func `CO-33 the documentation names the declaration for an app that connects to localhost`() throws {
         for page in ["MuxNetwork/MuxNetwork.docc/Requests.md", "MuxTesting/MuxTesting.docc/MuxTesting.md"] {
             #expect(try Self.text("Sources/\(page)").contains("NSAllowsLocalNetworking"), "\(page)")
         }

@@ -2,7 +2,7 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// The package builds with Swift 6.2; a newer compiler accepts newer features without a word.
+/// The package builds with Swift 6.2, but a newer compiler accepts newer features without a diagnostic.
 @Suite(.standard)
 struct CompilerVersionTests {
     private static func text(_ path: String) throws -> String {
@@ -28,7 +28,7 @@ struct CompilerVersionTests {
         }
     }
 
-    /// From the proposals; of Swift Testing, `ST`.
+    /// From the proposals of Swift Evolution (`SE`) and of Swift Testing (`ST`).
     private static let features = [
         Feature(name: "SE-0460", text: "@specialized", pattern: #"@specialized\b"#),
         Feature(name: "SE-0473", text: "systemEpoch", pattern: #"\.systemEpoch\b"#),
@@ -78,7 +78,7 @@ struct CompilerVersionTests {
         #expect(try features.flatMap { try $0.places(in: [(line, ["os(Linux)", condition])]) } == [])
     }
 
-    @Test func `RC-01 the manifests and the workflow have Swift 6.2`() throws {
+    @Test func `RC-01 the manifests and the workflow use Swift 6.2`() throws {
         for manifest in ["Package.swift", "Demo/Server/Package.swift"] {
             #expect(try Self.text(manifest).hasPrefix("// swift-tools-version: 6.2\n"), "\(manifest)")
         }
@@ -90,7 +90,7 @@ struct CompilerVersionTests {
         }
     }
 
-    @Test func `RC-01 the documentation says which compilers were used`() throws {
+    @Test func `RC-01 the documentation states which compilers were used`() throws {
         for page in ["README.md", "Sources/MuxKit/MuxKit.docc/GettingStarted.md"] {
             let text = try Self.text(page)
             #expect(text.contains("Swift 6.2"), "\(page)")

@@ -2,12 +2,12 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// Folders depend downwards only: a reader of one has no need to know what is above it.
+/// Folders depend downwards only, so a reader of a folder does not need the folders above.
 @Suite(.standard)
 struct FolderRuleTests {
     /// The folders of each module, from the lowest up.
     ///
-    /// A folder in another one, such as `Store/Journal`, is part of that one.
+    /// A nested folder such as `Store/Journal` is part of its parent folder.
     private static let order: [String: [String]] = [
         "MuxKit": [
             "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "Events", "SharedStore",
@@ -18,10 +18,10 @@ struct FolderRuleTests {
         "MuxConformance": ["Server", "Suites"],
     ]
 
-    /// What a folder may mention of one above it, and why.
+    /// Permitted mentions of a higher folder, with the reasons.
     private static let exceptions: [(file: String, name: String, reason: String)] = []
 
-    /// The types and functions that are declared in exactly one folder of a module and can be seen outside of their file.
+    /// The types and functions that are declared in exactly one folder of a module and visible to other files.
     private static func declarations(_ lines: [SourceLines.Line]) -> [String: [String: String]] {
         var found: [String: [String: Set<String>]] = [:]
         for line in lines {
@@ -31,7 +31,7 @@ struct FolderRuleTests {
         return found.mapValues { names in names.compactMapValues { $0.count == 1 ? $0.first : nil } }
     }
 
-    @Test func `P-05 a folder mentions nothing of a folder above it`() throws {
+    @Test func `P-05 a folder mentions no type of a higher folder`() throws {
         let declarations = Self.declarations(SourceLines.sources)
         var violations: Set<String> = []
         var unused = Set(Self.exceptions.map { "\($0.file): \($0.name)" })
@@ -40,7 +40,7 @@ struct FolderRuleTests {
             let order = try #require(Self.order[module])
             let level = try #require(order.firstIndex(of: folder), "\(module)/\(folder) has no place in the order")
             for word in line.words {
-                // Functions have names that others have, too, such as `zip`.
+                // Only types, because function names such as `zip` are not unique.
                 guard word.first?.isUppercase == true, let home = declarations[module]?[word],
                     let height = order.firstIndex(of: home),
                     height > level
@@ -79,7 +79,7 @@ struct FolderRuleTests {
         #expect(mentions.map(\.place) == [])
     }
 
-    @Test func `Q-18 a folder of tests mentions nothing of another one, so that it can be built alone`() {
+    @Test func `Q-18 a test folder mentions no declaration of another folder and can be built alone`() {
         let declarations = Self.declarations(SourceLines.tests)
         var violations: Set<String> = []
         for line in SourceLines.tests {

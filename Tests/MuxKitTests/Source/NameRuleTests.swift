@@ -17,7 +17,7 @@ struct NameRuleTests {
         for file in Self.files {
             for match in try Self.text(file).matches(of: form) {
                 count += 1
-                // Behind the parameters, which may be closures.
+                // The text after the parameters, which may be closures.
                 let result = match.2.suffix(from: match.2.lastIndex(of: ")") ?? match.2.startIndex)
                 #expect(result.contains("-> Bool"), "\(file): \(match.1)")
             }
@@ -26,7 +26,7 @@ struct NameRuleTests {
     }
 
     @Test func `CS-02 each property of an option type is a parameter of its initialiser`() throws {
-        // A `RequestOptions` is made of its static members.
+        // A `RequestOptions` is created from static members.
         let form = #/(?m)^( *)public struct (\w*(?:Options|Policy|Limits|Configuration)): [^{]*\{\n((?s:.*?))^\1\}/#
         var found: [String] = []
         for file in Self.files {

@@ -1,30 +1,30 @@
 import Foundation
 
-/// The lines of code of the package, to be searched for what should not be there.
+/// The lines of code of the package, for searches for forbidden code.
 enum SourceLines {
     struct Line: Sendable {
         let file: String
         /// The module and its folder; `nil` outside of folders.
         let folder: (module: String, folder: String)?
         let number: Int
-        /// Without comments, and without what stands between quotation marks.
+        /// Without comments and without the content of string literals.
         let code: String
         var place: String { "\(self.file):\(self.number)" }
 
         /// Whether a text occurs in the code.
         func mentions(_ text: String) -> Bool {
-            // Many rules ask each line: `contains` takes ten times as long.
+            // Many rules search each line, and `contains` takes ten times as long.
             self.code.withCString { code in text.withCString { text in unsafe strstr(code, text) != nil } }
         }
 
         /// Identifiers and keywords, in their order.
         var words: [String] {
-            // Bytes, since characters take a test several times as long.
+            // Bytes, because a test takes several times as long with characters.
             self.code.utf8.split { !($0 == 95 || 48...57 ~= $0 || 65...90 ~= $0 || 97...122 ~= $0) }
                 .map { String(Substring($0)) }
         }
 
-        /// The type or function that the line declares, if it can be seen outside its file and is in no type.
+        /// The top-level type or function that the line declares, if visible outside of its file.
         var declaredName: String? {
             guard let first = self.code.utf8.first, first != 32, first != 125 else { return nil }
             let words = self.words

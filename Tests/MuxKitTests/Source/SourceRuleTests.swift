@@ -2,7 +2,7 @@ import Foundation
 import MuxTestSupport
 import Testing
 
-/// Rules that the sources keep, so that they need not be believed.
+/// Rules for the sources that a text search checks.
 @Suite(.standard)
 struct SourceRuleTests {
     private func expectNone(
@@ -35,7 +35,7 @@ struct SourceRuleTests {
         )
     }
 
-    @Test func `Q-09 nothing traps on what comes from outside`() {
+    @Test func `Q-09 no source traps on external input`() {
         self.expectNone(
             of: ["try!", "as!", "fatalError", "precondition(", "preconditionFailure", "assert(", "unowned(unsafe)"],
             where: { _ in true },
@@ -43,11 +43,11 @@ struct SourceRuleTests {
         )
     }
 
-    @Test func `Q-09 what the compiler cannot check stands in one file`() {
+    @Test func `Q-09 only the audited files contain code that the compiler cannot check`() {
         self.expectNone(
             of: ["@unchecked", "nonisolated(unsafe)", "UnsafeContinuation"],
-            // Subclasses of Foundation's queue and operation have to restate what Foundation says of them. A continuation that
-            // nobody checks belongs to one owner.
+            // Subclasses of Foundation's queue and operation have to restate the conformance of their superclass.
+            // An unchecked continuation belongs to one owner.
             where: { file in
                 let audited = [
                     "/Locked.swift", "RetryingOperation.swift", "RetryableOperationWrapper.swift",
@@ -60,7 +60,7 @@ struct SourceRuleTests {
         )
     }
 
-    @Test func `Q-01 unstructured tasks are started in one place`() {
+    @Test func `Q-01 only two files start unstructured tasks`() {
         self.expectNone(
             of: [" Task {", " Task(", "Task.detached", "(Task {", "(Task("],
             where: { !$0.hasSuffix("/TaskLauncher.swift") && !$0.hasSuffix("/Waiting.swift") },
@@ -68,9 +68,9 @@ struct SourceRuleTests {
         )
     }
 
-    @Test func `CO-01 an asynchronous closure that is handed over for good runs concurrently`() throws {
+    @Test func `CO-01 a stored or escaping asynchronous closure runs concurrently`() throws {
         let closure = try Regex(#"(@escaping|case .*|typealias .*) @Sendable \([^()]*(\([^()]*\)[^()]*)*\) async"#)
-        // Closures of this package's own, which no client writes.
+        // Internal closures of this package, which no client writes.
         let own = ["/FlightEngine+Flying.swift", "/FlightEngine.swift", "/AsyncMedia+Progress.swift"]
         let found = SourceLines.sources.filter { line in
             line.code.contains(closure) && own.allSatisfy { !line.file.hasSuffix($0) }
@@ -79,7 +79,7 @@ struct SourceRuleTests {
         #expect(found.map(\.place) == [], "without `@concurrent` the name of a method crashes a client's compiler")
     }
 
-    @Test func `CO-25 every public error says the same in print and in localizedDescription`() throws {
+    @Test func `CO-25 every public error has the same text in print and in localizedDescription`() throws {
         let declaration = try Regex(#"public (?:enum|struct|final class) (\w+): [^{]*Error\b"#)
         let errors = SourceLines.sources.compactMap { line -> (line: SourceLines.Line, name: Substring)? in
             guard line.mentions("public "), let match = line.code.firstMatch(of: declaration) else { return nil }
@@ -99,14 +99,14 @@ struct SourceRuleTests {
         #expect(silent.map(\.line.place) == [], "conform to LocalizedError and to CustomStringConvertible")
     }
 
-    @Test func `Q-09 nothing is unwrapped by force`() throws {
+    @Test func `Q-09 no source unwraps an optional by force`() throws {
         let force = try Regex("[A-Za-z0-9_)\\]]!(?![=A-Za-z(])")
         let found = SourceLines.sources.filter { $0.code.contains(force) }
 
         #expect(found.map(\.place) == [], "absence is an answer")
     }
 
-    @Test func `Q-01 conditional code stands in the platform folders and in the lock`() {
+    @Test func `Q-01 only the platform folders and the lock contain conditional code`() {
         self.expectNone(
             of: ["#if", "#elseif"],
             // Swift 6.2.0 does not have the attribute.
@@ -121,7 +121,7 @@ struct SourceRuleTests {
             of: ["Task.sleep", "usleep(", "Thread.sleep", "nanosleep(", "asyncAfter(", "Clock().sleep("],
             in: SourceLines.tests,
             where: { file in
-                // A wait for ends that no event reports, the limit of a test, and tests of clocks and schedules themselves.
+                // A wait for ends that no event reports, a test's limit, and tests of clocks and schedules.
                 let others = [
                     "Settled.swift", "StandardTrait.swift", "CancellingClock.swift", "ScheduleOutsideTests.swift",
                 ]
@@ -150,11 +150,11 @@ struct SourceRuleTests {
         #expect(without.keys.sorted() == [], "write @Suite(.standard)")
     }
 
-    @Test func `Q-10 no test writes where an app's values would be`() {
+    @Test func `Q-10 no test writes to the default folder of an app`() {
         self.expectNone(
             of: ["MuxRepository()", "MuxRepository.shared"],
             in: SourceLines.tests,
-            // Packages of consumers compile such a line, and do not run it.
+            // Packages of consumers compile such a line but do not run the line.
             where: { file in
                 !["DocumentationTests/", "Consumers/"].contains { file.hasPrefix($0) }
                     && !file.hasSuffix("SourceRuleTests.swift")
@@ -163,7 +163,7 @@ struct SourceRuleTests {
         )
     }
 
-    @Test func `Q-10 no test has so many others beside it that real time runs out`() {
+    @Test func `Q-10 every suite limits the number of simultaneous tests`() {
         let all = SourceLines.tests.filter { !$0.file.hasSuffix("Samples.swift") }
         let files = Set(all.filter { $0.mentions("@Test") }.map(\.file))
         let without = files.subtracting(all.filter(Self.isStandard).map(\.file))
@@ -171,11 +171,11 @@ struct SourceRuleTests {
         #expect(without.sorted() == [], "write @Suite(.standard)")
     }
 
-    @Test func `Q-15 Q-08 the sanitizers see all tests but what cannot be run under them`() throws {
+    @Test func `Q-15 Q-08 the sanitizers run all tests except tests that cannot run under a sanitizer`() throws {
         let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../..")
         let script = try String(contentsOf: root.appending(path: ".ci/run"), encoding: .utf8)
         func command(_ sanitizer: String) throws -> String {
-            // It ends with the first line that no backslash continues.
+            // The command ends with the first line without a backslash at its end.
             let rest = try #require(script.range(of: "--sanitize=\(sanitizer)")).upperBound
             return String(script[rest...].replacing("\\\n", with: " ").prefix { $0 != "\n" })
         }
@@ -184,10 +184,10 @@ struct SourceRuleTests {
                 .map { $0.trimmingCharacters(in: .init(charactersIn: "'")) }
         }
         #expect(try quoted("address") == ["Crash", "Kill", "MemoryTests"])
-        // Which tests cannot be run under ThreadSanitizer, and why, stands beside the command.
+        // A comment beside the command gives the reason for the test that ThreadSanitizer does not run.
         #expect(try command("thread").contains("--skip 'TR-07 ten thousand calls'"))
         #expect(try quoted("thread") == ["^MuxKitTests", "TR-07"])
-        // What one part leaves out is the other part.
+        // Each part consists of the tests that the other part omits.
         #expect(script.contains("for part in --filter --skip; do"))
         #expect(try command("thread").contains("\"$part\" '^MuxKitTests'"))
     }
