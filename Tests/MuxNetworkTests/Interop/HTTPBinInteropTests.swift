@@ -4,14 +4,14 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// The transport against httpbin, which says what it received.
+/// The transport against httpbin, which echoes each request.
 @Suite(
     .standard,
     .enabled(if: Interop.httpbin != nil, "Tests/Interop/run starts the server that this needs"),
     .serialized
 )
 struct HTTPBinInteropTests {
-    /// What httpbin says of a request.
+    /// The echo of a request.
     private struct Anything: Decodable {
         var method: String
         var url: String
@@ -54,7 +54,7 @@ struct HTTPBinInteropTests {
     }
 
     @Test(arguments: ["GET", "POST", "PUT", "PATCH", "DELETE"])
-    func `TR-03 httpbin receives methods, targets, fields and bodies as they are`(method: String) async throws {
+    func `TR-03 httpbin receives methods, targets, fields and bodies unchanged`(method: String) async throws {
         let body = method == "GET" ? nil : HTTPCall.Body.data(Data("tea & cake\n".utf8))
         let headers: HTTPHeaders = [.contentType: "text/plain", "X-Own": "own value"]
 
@@ -70,7 +70,7 @@ struct HTTPBinInteropTests {
         #expect(seen.headers["Content-Length"] == (body == nil ? nil : "11"))
     }
 
-    @Test func `TR-03 httpbin receives a form and a streamed body whole`() async throws {
+    @Test func `TR-03 httpbin receives a form and a streamed body completely`() async throws {
         let form = try self.anything(
             try await self.send(
                 "/anything",
@@ -107,7 +107,7 @@ struct HTTPBinInteropTests {
     }
 
     @Test(arguments: [301, 302, 303])
-    func `TR-03 httpbin gets a GET without a body after another redirection of a POST`(status: Int) async throws {
+    func `TR-03 httpbin gets a GET without a body after a 301, 302 or 303 to a POST`(status: Int) async throws {
         let reply = try await self.send(
             "/redirect-to?url=/anything&status_code=\(status)",
             method: "POST",
@@ -125,7 +125,7 @@ struct HTTPBinInteropTests {
     }
 
     @Test(arguments: ["gzip", "deflate", "brotli"])
-    func `TR-06 httpbin's contents arrive decoded`(coding: String) async throws {
+    func `TR-06 httpbin's compressed bodies arrive decoded`(coding: String) async throws {
         struct Coded: Decodable {
             var gzipped: Bool?
             var deflated: Bool?
@@ -137,7 +137,7 @@ struct HTTPBinInteropTests {
         #expect((coded.gzipped ?? coded.deflated ?? coded.brotli) == true)
     }
 
-    @Test func `TR-04 httpbin's chunks arrive whole`() async throws {
+    @Test func `TR-04 httpbin's chunked bodies arrive complete`() async throws {
         let reply = try await self.send("/stream/100")
 
         #expect(reply.headers["Transfer-Encoding"] == "chunked")
@@ -145,9 +145,9 @@ struct HTTPBinInteropTests {
         #expect(try await self.send("/stream-bytes/100000?chunk_size=777&seed=1").body.count == 100_000)
     }
 
-    @Test func `TR-07 httpbin's drips end at the deadline and are no silence`() async throws {
+    @Test func `TR-07 httpbin's slow bodies end at the deadline and do not trigger the idle time-out`() async throws {
         let drip = "/drip?numbytes=8&duration=2&delay=0"
-        // A byte each 250 ms.
+        // httpbin sends a byte every 250 ms.
         #expect(try await self.send(drip, timeout: .milliseconds(1_500)).body == Data(repeating: 42, count: 8))
         await #expect(throws: HTTPError.transport(.deadlineExceeded(after: .milliseconds(700)))) {
             try await self.send(drip, deadline: .milliseconds(700))
@@ -158,7 +158,7 @@ struct HTTPBinInteropTests {
     }
 
     @Test(arguments: [0, 1, 1_000, 100_000])
-    func `TR-04 httpbin's bytes arrive whole`(count: Int) async throws {
+    func `TR-04 httpbin's bodies of known length arrive complete`(count: Int) async throws {
         let (first, again) = (
             try await self.send("/bytes/\(count)?seed=7"), try await self.send("/bytes/\(count)?seed=7")
         )
@@ -168,7 +168,7 @@ struct HTTPBinInteropTests {
     }
 
     @Test(arguments: [200, 204, 304, 400, 401, 404, 407, 418, 429, 500, 503])
-    func `TR-04 httpbin's statuses are answers`(status: Int) async throws {
+    func `TR-04 every status of httpbin is a response and not an error`(status: Int) async throws {
         for method in ["GET", "POST", "DELETE"] {
             #expect(try await self.send("/status/\(status)", method: method).status == status, "\(method)")
         }
@@ -179,7 +179,7 @@ struct HTTPBinInteropTests {
     @Test func `TR-04 httpbin's cookies are not stored`() async throws {
         struct Cookies: Decodable { var cookies: [String: String] }
 
-        // Followed to /cookies, which says what was sent.
+        // The redirect leads to /cookies, which returns the received cookies.
         let after = try await self.send("/cookies/set?a=b&c=d")
         let later = try await self.send("/cookies")
         let own = try await self.send("/cookies", ["Cookie": "mine=1"])
@@ -190,7 +190,7 @@ struct HTTPBinInteropTests {
         #expect(try JSONDecoder().decode(Cookies.self, from: own.body).cookies == ["mine": "1"])
     }
 
-    @Test func `TR-04 httpbin's password is asked for by an answer, and not kept`() async throws {
+    @Test func `TR-04 httpbin's 401 is a response, and a password is not stored`() async throws {
         let credentials = Data("user:pass".utf8).base64EncodedString()
 
         let refused = try await self.send("/basic-auth/user/pass")

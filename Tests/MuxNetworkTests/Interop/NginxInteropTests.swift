@@ -13,7 +13,7 @@ import Testing
 struct NginxInteropTests {
     private let base = Interop.nginx ?? URL(filePath: "/")
 
-    /// Remembers the statuses that come in.
+    /// Records the statuses of responses.
     private final class Watching: HTTPTransport {
         let base = URLSessionTransport()
         let statuses = Locked<[Int]>([])
@@ -26,7 +26,7 @@ struct NginxInteropTests {
     }
 
     @Test(arguments: ["/tag/number.json", "/time/number.json", "/zipped/number.json"])
-    func `N02 nginx answers 304 to what it said before`(path: String) async throws {
+    func `N02 nginx responds with 304 to a request with its validator`(path: String) async throws {
         let transport = Watching()
         let number = HTTPClient(transport: transport).multiplexer(
             cacheKey: .init(path),
@@ -41,7 +41,7 @@ struct NginxInteropTests {
         #expect(number.store(Number(version: 9), ifUnchangedSince: first))
     }
 
-    @Test func `N02 nginx sends what has changed`() async throws {
+    @Test func `N02 nginx sends the new content of a changed file`() async throws {
         let folder = try #require(Interop.nginxFolder)
         let file = URL(filePath: folder).appending(path: "changing.json")
         try Data("{\"version\":1}".utf8).write(to: file)
@@ -59,7 +59,7 @@ struct NginxInteropTests {
         #expect(transport.statuses.withLock { $0 } == [200, 200, 304])
     }
 
-    @Test func `N01 nginx says how long a value is fresh`() async throws {
+    @Test func `N01 nginx's freshness lifetime is the lifetime of the value`() async throws {
         let transport = Watching()
         let number = HTTPClient(transport: transport).multiplexer(
             cacheKey: "hour",
@@ -73,7 +73,7 @@ struct NginxInteropTests {
         #expect(transport.statuses.withLock { $0 } == [200])
     }
 
-    @Test func `N04 nginx is left alone when it says so`() async throws {
+    @Test func `N04 nginx gets no request before its Retry-After has passed`() async throws {
         let transport = Watching()
         let client = HTTPClient(transport: transport)
         #expect(try await client.response(to: GetFrom<Data>(base: self.base, path: "/busy")).status == 503)
@@ -92,14 +92,14 @@ struct NginxInteropTests {
             .map { String($0) }
     }
 
-    @Test func `N02 a redirection of nginx is followed and credentials stay at home`() async throws {
+    @Test func `N02 nginx's redirect is followed and credentials are not sent to another server`() async throws {
         let secret: HTTPHeaders = ["Authorization": "Bearer secret"]
         #expect(try await self.echo("/near", secret) == ["GET", "Bearer secret", ""])
         #expect(try await self.echo("/far", secret) == ["GET", "", ""])
         await #expect(throws: HTTPError.self) { try await self.echo("/round", secret) }
     }
 
-    @Test func `N02 nginx sends a part and the part is not kept as the whole`() async throws {
+    @Test func `N02 nginx's 206 response is not cached as the complete representation`() async throws {
         struct GetPart: HTTPRequest {
             var whole: GetFrom<Data>
             var endpoint: HTTPEndpoint { self.whole.endpoint }

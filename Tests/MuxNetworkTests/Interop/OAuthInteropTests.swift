@@ -22,7 +22,7 @@ struct OAuthInteropTests {
         OAuthTokenEndpoint(url: self.base.appending(path: "o/token/"), client: client, transport: self.transport)
     }
 
-    /// Stands for the browser and the person in it.
+    /// Stands in for the browser and its user.
     private static func signIn(_ base: URL, _ endpoint: OAuthTokenEndpoint) async throws -> OAuthTokens {
         let authorization = try #require(
             OAuthAuthorization(
@@ -41,21 +41,21 @@ struct OAuthInteropTests {
         return try JSONDecoder().decode([String: Int].self, from: reply.body)
     }
 
-    /// How often the server answered so since `before`.
+    /// The number of responses with the key `what` since `before`.
     private func count(_ what: String, since before: [String: Int]) async throws -> Int {
         try await self.counts()[what, default: 0] - before[what, default: 0]
     }
 
-    /// How access tokens end.
+    /// How access tokens become invalid.
     enum Ending: CaseIterable {
-        /// The server says so.
+        /// The server rejects the token.
         case refused
-        /// The client's clock says so.
+        /// The token expires by the client's clock.
         case byTheClock
     }
 
     @Test(arguments: Ending.allCases)
-    func `O04 two hundred requests at a time over five expiries with one sign-in and no reuse`(
+    func `O04 two hundred concurrent requests survive five expiries with one sign-in and no reuse`(
         ending: Ending
     ) async throws {
         let (base, signIns, clock) = (self.base, Locked(0), VirtualClock())
@@ -100,7 +100,7 @@ struct OAuthInteropTests {
     }
 
     @Test(arguments: [1, 2])
-    func `CO-19 tokens of a second or two break none of five hundred requests`(seconds: Int) async throws {
+    func `CO-19 five hundred requests succeed with tokens that live a second or two`(seconds: Int) async throws {
         func life(_ seconds: Int) async throws {
             let query = [URLQueryItem(name: "seconds", value: "\(seconds)")]
             _ = try await self.transport.send(
@@ -127,7 +127,7 @@ struct OAuthInteropTests {
         #expect(try await self.count("/o/token/ refresh_token 200", since: before) >= 2)
     }
 
-    @Test func `O04 the server does detect reuse and the refusal is typed`() async throws {
+    @Test func `O04 the server detects the reuse of a refresh token and the refusal is a typed error`() async throws {
         let endpoint = self.endpoint()
         let first = try await Self.signIn(self.base, endpoint)
         let old = try #require(first.refresh)
@@ -143,7 +143,7 @@ struct OAuthInteropTests {
         }
     }
 
-    @Test func `O04 a code is good for its secret alone and once`() async throws {
+    @Test func `O04 a code is redeemed only with its PKCE verifier and only once`() async throws {
         let endpoint = self.endpoint()
         let authorization = try #require(
             OAuthAuthorization(
@@ -170,7 +170,7 @@ struct OAuthInteropTests {
         }
     }
 
-    @Test func `O04 an app proves who it is in the header and in the body`() async throws {
+    @Test func `O04 a client authenticates with its secret in the header or in the body`() async throws {
         let secret = "s3cr:t/+ é"
         for authentication in [OAuthClient.Authentication.header(secret: secret), .body(secret: secret)] {
             let machine = self.endpoint(OAuthClient(id: "machine", authentication: authentication))

@@ -12,7 +12,7 @@ import Testing
     .serialized
 )
 struct TransportInteropTests {
-    /// A transport that trusts the authority of the test's servers.
+    /// A transport that trusts the certificate authority of the test servers.
     private func trusting() -> SystemTransport {
         var options = HTTPTransportConfiguration()
         options.certificateAuthorities = Interop.authority
@@ -20,7 +20,7 @@ struct TransportInteropTests {
     }
 
     @Test(.enabled(if: Interop.tls != nil))
-    func `TR-06 a given authority is trusted, and HTTP slash 2 is spoken`() async throws {
+    func `TR-06 a configured certificate authority is trusted, and HTTP 2 is negotiated`() async throws {
         let url = try #require(Interop.tls)
         let transport = self.trusting()
 
@@ -36,7 +36,7 @@ struct TransportInteropTests {
     }
 
     @Test(.enabled(if: Interop.tls != nil))
-    func `TR-06 a server that cannot be trusted is told apart, and is no lost connection`() async throws {
+    func `TR-06 an untrusted server is a security error and not a connectivity failure`() async throws {
         let attempts: [(URL?, any HTTPTransport)] = [
             (Interop.tls, SystemTransport()), (Interop.tlsOfAnotherName, self.trusting()),
             (Interop.expiredTLS, self.trusting()),
@@ -52,7 +52,7 @@ struct TransportInteropTests {
         }
     }
 
-    @Test func `TR-06 TLS to a server without it is a failure of TLS`() async throws {
+    @Test func `TR-06 a TLS handshake with a server without TLS is a security error`() async throws {
         let plain = try #require(Interop.nginx)
         let url = try #require(URL(string: "https://127.0.0.1:\(plain.port ?? 0)/"))
 
@@ -64,7 +64,7 @@ struct TransportInteropTests {
         }
     }
 
-    @Test(.ownThreads) func `TR-06 a proxy of the environment is used unless that is switched off`() async {
+    @Test(.ownThreads) func `TR-06 the proxy of the environment is used unless proxies are switched off`() async {
         await #expect(processExitsWith: .success) {
             guard let server = Interop.nginx, let proxy = Interop.proxy else { exit(1) }
             setenv("http_proxy", proxy.absoluteString, 1)
@@ -78,7 +78,7 @@ struct TransportInteropTests {
     }
 
     @Test(.enabled(if: Interop.mutual != nil))
-    func `WR-10 a server that demands a certificate gets the client's`() async throws {
+    func `WR-10 the client's certificate is sent to a server that requires a certificate`() async throws {
         let folder = try #require(Interop.authority?.deletingLastPathComponent())
         func file(_ name: String) -> URL { folder.appending(component: name) }
         let pem = try Data(contentsOf: file("client.pem"))
@@ -103,7 +103,7 @@ struct TransportInteropTests {
     }
 
     @Test(.enabled(if: Interop.mutual != nil))
-    func `WR-10 a wrong certificate, key or password is a failure of security, and no lost connection`() async throws {
+    func `WR-10 a wrong certificate, key or password is a security error, not a lost connection`() async throws {
         let folder = try #require(Interop.authority?.deletingLastPathComponent())
         func file(_ name: String) -> URL { folder.appending(component: name) }
         let unreadable: [HTTPTransportConfiguration.ClientCertificate] = [
@@ -135,7 +135,7 @@ struct TransportInteropTests {
             #expect(error?.isConnectivityFailure == false)
             #expect(error.map { "\($0)" }?.contains("wrong") == false)
         }
-        // nginx answers in the place of a page.
+        // Without a client certificate, nginx completes the handshake and responds with 400.
         var options = HTTPTransportConfiguration()
         options.certificateAuthorities = Interop.authority
         let url = try #require(Interop.mutual)

@@ -5,9 +5,10 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// Kept connections that servers end after a second of idleness, or on which a server sends bytes.
+/// Idle connections that servers close after a second, or on which a server sends stray bytes.
 ///
-/// The server of stray bytes answers `/pause/s` after that many seconds, which is how time passes here.
+/// The server of stray bytes responds to `/pause/s` after `s` seconds. The tests wait for this response to
+/// let time pass.
 @Suite(
     .standard,
     .enabled(if: !Interop.wire.isEmpty, "Tests/Interop/wire/run starts the servers that this needs"),
@@ -31,19 +32,19 @@ struct WireInteropTests {
         _ = try await self.transport().send(HTTPCall(url: url.appending(path: "pause/\(seconds)")))
     }
 
-    /// The words of an answer: protocol, method, path, port of the client, body.
+    /// The words of a response body: protocol, method, path, port of the client, request body.
     private static func words(_ reply: HTTPReply) -> [String] {
         String(decoding: reply.body, as: UTF8.self).split(separator: " ").map { String($0) }
     }
 
-    @Test func `WR-01 all servers are there`() {
+    @Test func `WR-01 all expected servers are running`() {
         let versions = ["12", "13"]
         let names = versions.flatMap { ["uvicorn-\($0)", "stray-\($0)"] } + ["stray-plain", "refusing-13-h2"]
         let both = ["nginx", "hypercorn"].flatMap { name in versions.flatMap { ["\(name)-\($0)", "\(name)-\($0)-h2"] } }
         #expect(Set(Interop.wire.keys) == Set(names + both))
     }
 
-    @Test func `WR-01 two hundred POSTs at intervals above the server's limit reach each server once`() async throws {
+    @Test func `WR-01 two hundred POSTs at intervals above the idle limit each reach the server once`() async throws {
         let (lanes, rounds) = (20, 10)
         let transports = Self.shortLived.mapValues { ($0, Self.transport(connections: lanes)) }
         let answers = Locked<[String: [[String]]]>([:])
@@ -78,7 +79,7 @@ struct WireInteropTests {
             #expect(words.allSatisfy { $0[1] == "POST" && ($0[0].contains("2") == name.hasSuffix("-h2")) }, "\(name)")
             // nginx does not send the body back.
             #expect(words.allSatisfy { $0.count < 5 || "/" + $0[4].dropFirst(5) == $0[2] }, "\(name)")
-            // The connections of each round were ended by the server.
+            // The server closed the connections of each round.
             #expect(Set(words.map { $0[3] }).count > rounds, "\(name)")
         }
     }
@@ -107,7 +108,8 @@ struct WireInteropTests {
     func `WR-08 a POST that the server has not processed is sent again`(kind: String) async throws {
         let url = try #require(Interop.wire["refusing-13-h2"])
         let name = UUID().uuidString
-        // On a new connection, and for GOAWAY on a kept one, where its last stream says it.
+        // On a new connection. For GOAWAY also on a reused connection, where the last stream identifier shows
+        // that the server has not processed the request.
         for path in ["\(kind)/\(name)"] + (kind == "goaway" ? ["first/\(name)", "\(kind)/kept-\(name)"] : []) {
             let call = HTTPCall(method: "POST", url: url.appending(path: path), body: .data(Data("body".utf8)))
             let reply = try await Self.refusedTransport.send(call)

@@ -2,7 +2,9 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The real file system on a disk that is as full as the test says; removed files give back what they had.
+/// The real file system with free space that the test sets.
+///
+/// The removal of a file adds its size to the free space.
 final class CrampedFileSystem: FileSystem {
     private let base = POSIXFileSystem()
     private let free: Locked<Int64>

@@ -10,7 +10,7 @@ import Testing
 struct DecodedMediaTests {
     private struct Damaged: Error {}
 
-    /// Decodes what begins with a letter, and counts how often it is asked to.
+    /// Decodes text that begins with a letter, and counts the decodings.
     private func decoded(_ world: MediaWorld, _ count: Locked<Int>, maximumCost: Int? = nil) -> DecodedMedia<String> {
         DecodedMedia(media: world.media(), maximumCost: maximumCost) { file in
             count.withLock { $0 += 1 }
@@ -20,7 +20,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-14 many callers decode once and later ones find it in memory`() async throws {
+    @Test func `AM-14 many callers share a single decoding and later callers find the value in memory`() async throws {
         let world = try MediaWorld(answer: { _ in .text("picture") })
         try await world.run { (world) async throws in
             let count = Locked(0)
@@ -42,7 +42,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-14 a decoding without callers is finished and kept`() async throws {
+    @Test func `AM-14 a decoding without callers is finished and its value is kept`() async throws {
         let world = try MediaWorld(answer: { _ in .text("picture") })
         try await world.run { (world) async throws in
             let count = Locked(0)
@@ -67,7 +67,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-14 events name no query`() async throws {
+    @Test func `AM-14 events contain no query of a URL`() async throws {
         let world = try MediaWorld(answer: { _ in .text("picture") })
         try await world.run { (world) async throws in
             let url = world.url.appending(queryItems: [URLQueryItem(name: "signature", value: "SECRET")])
@@ -78,7 +78,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-14 a damaged file is dropped and fetched once more`() async throws {
+    @Test func `AM-14 a damaged file is removed and fetched once more`() async throws {
         let answers = Locked(["0 damaged", "whole"])
         let world = try MediaWorld(answer: { _ in
             .text(answers.withLock { $0.isEmpty ? "0 damaged again" : $0.removeFirst() })
@@ -96,7 +96,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-14 values in memory keep to their cost`() async throws {
+    @Test func `AM-14 values in memory stay within the maximum cost`() async throws {
         let world = try MediaWorld(answer: { request in .text("a" + String(repeating: "x", count: 99)) })
         try await world.run { (world) async throws in
             let images = self.decoded(world, Locked(0), maximumCost: 250)
@@ -107,7 +107,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-14 a sign-out forgets what is in memory`() async throws {
+    @Test func `AM-14 a sign-out removes values from memory`() async throws {
         let world = try MediaWorld(answer: { _ in .text("picture") })
         try await world.run { (world) async throws in
             let images = self.decoded(world, Locked(0))
@@ -121,7 +121,7 @@ struct DecodedMediaTests {
         }
     }
 
-    @Test func `AM-15 a value in memory is shown at once and others begin with a placeholder`() async throws {
+    @Test func `AM-15 a value in memory is shown at once and other values begin with a placeholder`() async throws {
         let world = try MediaWorld(answer: { request in
             request.path == "/missing" ? .text("", status: 404) : .text("picture")
         })

@@ -45,19 +45,19 @@ struct DownloadStateMachineTests {
         (.init(validator: "\"v\"", total: nil, offset: 40), .ask(from: 40, ifStill: "\"v\"")),
         (.init(validator: "\"v\"", total: 100, offset: 100), .finish),
     ])
-    func `AM-04 what is on disk decides what is asked for`(partial: Machine.Partial, step: Machine.Step) {
+    func `AM-04 the partial file decides which bytes are requested`(partial: Machine.Partial, step: Machine.Step) {
         let machine = self.machine(partial)
         #expect(machine.nextStep == step)
         #expect(machine.partial == (step == .askForAll ? .init() : partial), "what is of no use does not count")
     }
 
     @Test(arguments: [
-        // What fits is appended.
+        // A matching part is appended.
         (part(40...99, of: 100), Machine.HeadAction.append),
         (part(40...99, of: 100, length: 60, validator: "\"v\""), .append),
         (part(40...99, of: nil), .append),
         (part(40...69, of: 100), .append),
-        // What does not fit makes everything be asked for anew.
+        // After a mismatch the complete file is requested again.
         (part(39...99, of: 100), .askAgain),
         (part(41...99, of: 100), .askAgain),
         (part(0...99, of: 100), .askAgain),
@@ -68,11 +68,11 @@ struct DownloadStateMachineTests {
         (part(40...99, of: 100, isEncoded: true), .askAgain), (part(40...99, of: 100, hasWeakTag: true), .askAgain),
         (part(nil, of: 100), .askAgain),
         (DownloadHead(status: 206), .askAgain),
-        // The whole, in place of a part.
+        // The complete file instead of a part.
         (DownloadHead(status: 200, length: 90, validator: "\"w\""), .restart),
         (DownloadHead(status: 203), .restart),
         (DownloadHead(status: 200, length: 1001), .fail(.tooLarge)),
-        // Nothing is missing, or something else is there.
+        // The range is not satisfiable: the file has changed.
         (DownloadHead(status: 416, range: ContentRange(bounds: nil, total: 40)), .askAgain),
         (DownloadHead(status: 416), .askAgain),
         // Refusals.
@@ -80,7 +80,7 @@ struct DownloadStateMachineTests {
         (DownloadHead(status: 404), .refuse(status: 404)), (DownloadHead(status: 500), .refuse(status: 500)),
         (DownloadHead(status: 304), .refuse(status: 304)), (DownloadHead(status: 412), .refuse(status: 412)),
     ])
-    func `AM-04 an answer to a request for the rest is appended only if it fits`(
+    func `AM-04 a response to a request for the rest is appended only if it matches`(
         head: DownloadHead,
         action: Machine.HeadAction
     ) {
@@ -98,7 +98,7 @@ struct DownloadStateMachineTests {
         (part(0...99, of: 100), .fail(.wrongRange)),
         (DownloadHead(status: 416), .refuse(status: 416)),
     ])
-    func `AM-04 an answer to a request for everything is everything`(
+    func `AM-04 a response to a request for the complete file must be the complete file`(
         head: DownloadHead,
         action: Machine.HeadAction
     ) {
@@ -106,7 +106,7 @@ struct DownloadStateMachineTests {
         #expect(machine.received(head) == action)
     }
 
-    @Test func `AM-04 a file whose length nobody said and of which nothing is missing is complete`() {
+    @Test func `AM-04 a file of unannounced length without a missing byte is complete`() {
         var machine = self.machine(.init(validator: "\"v\"", total: nil, offset: 40))
 
         #expect(machine.received(DownloadHead(status: 416, range: ContentRange(bounds: nil, total: 40))) == .finish)
@@ -120,7 +120,7 @@ struct DownloadStateMachineTests {
             (DownloadHead(status: 404), 1, .wrongRange),
         ] as [(DownloadHead, Int, Machine.Contradiction?)]
     )
-    func `AM-06 no more is taken than was announced`(
+    func `AM-06 no more bytes are accepted than were announced`(
         head: DownloadHead,
         count: Int,
         contradiction: Machine.Contradiction?
@@ -130,7 +130,7 @@ struct DownloadStateMachineTests {
         #expect(machine.receives(count: count) == contradiction)
     }
 
-    @Test func `AM-06 no more is taken of a part than was announced`() {
+    @Test func `AM-06 no more bytes of a part are accepted than were announced`() {
         var machine = self.machine(Self.some)
         #expect(machine.received(Self.part(40...69, of: 100)) == .append)
         #expect(machine.receives(count: 30) == nil)
@@ -145,7 +145,7 @@ struct DownloadStateMachineTests {
         (DownloadHead(status: 200), 7, true, .finish), (DownloadHead(status: 200), 7, false, .brokeOff),
         (DownloadHead(status: 404), 0, true, .brokeOff), (DownloadHead(status: 200, length: 0), 0, true, .finish),
     ])
-    func `AM-06 a file is complete when all bytes are there and not before`(
+    func `AM-06 a file is complete when all bytes have arrived and not before`(
         head: DownloadHead,
         count: Int,
         inOrder: Bool,
@@ -166,14 +166,14 @@ struct DownloadStateMachineTests {
         #expect(machine.nextStep == .ask(from: 70, ifStill: "\"v\""))
     }
 
-    @Test func `AM-04 a new representation takes the place of the old one`() {
+    @Test func `AM-04 a new representation replaces the old representation`() {
         var machine = self.machine(Self.some)
         _ = machine.received(DownloadHead(status: 200, length: 90, validator: "\"w\""))
 
         #expect(machine.partial == .init(validator: "\"w\"", total: 90, offset: 0))
     }
 
-    @Test func `PT-01 only bytes since the last look at the disk count as gained`() {
+    @Test func `PT-01 only bytes received since the last check of the disk count as gained`() {
         var machine = self.machine(Self.some)
         #expect(machine.received(Self.part(40...99, of: 100)) == .append)
         machine.appended(count: 30)
@@ -197,7 +197,7 @@ struct DownloadStateMachineTests {
             ("bytes 0-99999999999999999999/*", nil), ("bytes 1-2-3/9", nil), ("bytes 0-5/10/10", nil),
         ] as [(String, ContentRange?)]
     )
-    func `AM-04 a range field is read or refused`(field: String, range: ContentRange?) {
+    func `AM-04 a Content-Range field is parsed or refused`(field: String, range: ContentRange?) {
         #expect(ContentRange(field) == range)
     }
 

@@ -14,7 +14,7 @@ struct MediaAcceptanceTests {
         return limits
     }
 
-    /// Types that are accepted, a `Content-Type`, and whether that is one of them.
+    /// Accepted types, a `Content-Type`, and whether the type is accepted.
     static let types: [(accepts: [HTTPMediaType]?, field: String?, isAccepted: Bool)] = [
         (nil, "text/html", true), (nil, nil, true), ([.anyImage], "image/jpeg", true),
         ([.anyImage], "IMAGE/Png; a=b", true),
@@ -53,7 +53,7 @@ struct MediaAcceptanceTests {
         }
     }
 
-    @Test func `WR-09 a page of a portal costs nothing of a download that resumes`() async throws {
+    @Test func `WR-09 a resumed download keeps its bytes when a captive portal sends a page`() async throws {
         let file = LoopbackServer.File(size: 300_000)
         let count = Locked(0)
         let world = try MediaWorld(
@@ -131,7 +131,7 @@ struct MediaAcceptanceTests {
         }
     }
 
-    @Test func `WR-09 ranges of types include what they name`() throws {
+    @Test func `WR-09 the types for any image, audio and video are media ranges`() throws {
         #expect(HTTPMediaType.anyImage.rawValue == "image/*")
         #expect(HTTPMediaType.anyAudio.rawValue == "audio/*")
         #expect(HTTPMediaType.anyVideo.rawValue == "video/*")

@@ -8,7 +8,7 @@ import Testing
 @Suite(.standard)
 struct MediaErrorTests {
     @Test(arguments: [204, 304, 400, 401, 403, 404, 410, 416, 500, 503])
-    func `AM-10 a status that brings no file is a typed error and leaves nothing`(status: Int) async throws {
+    func `AM-10 a status without a file is a typed error and leaves no file`(status: Int) async throws {
         let world = try MediaWorld(answer: { _ in .text("an error page", status: status) })
         try await world.run { (world) async throws in
             let media = world.media()
@@ -21,7 +21,7 @@ struct MediaErrorTests {
         }
     }
 
-    @Test func `AM-10 a password that is asked for is a typed error`() async throws {
+    @Test func `AM-10 a 401 response that asks for a password is a typed error`() async throws {
         let world = try MediaWorld(answer: { _ in
             LoopbackServer.Response(
                 status: 401,
@@ -95,7 +95,7 @@ struct MediaErrorTests {
     }
 
     @Test(arguments: ["garbage\r\n\r\n", "\0\0\0", ""])
-    func `AM-10 Q-07 an answer that is not HTTP is a typed error`(garbage: String) async throws {
+    func `AM-10 Q-07 a response that is not HTTP is a typed error`(garbage: String) async throws {
         let world = try MediaWorld(answer: { _ in LoopbackServer.Response(steps: [.send(Data(garbage.utf8)), .close]) })
         try await world.run { (world) async throws in
             await #expect(throws: (any Error).self) {
@@ -117,7 +117,7 @@ struct MediaErrorTests {
     func `AM-10 no connection is a typed error`(text: String) async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
-            // Where the other side does not speak TLS.
+            // A server without TLS.
             let (reservation, port) = try Socket.reservePort()
             defer { if let reservation { Socket.close(reservation) } }
             let listener = try Socket.listen(port: port)
@@ -137,7 +137,7 @@ struct MediaErrorTests {
     @Test(arguments: [
         "ftp://host/a", "data:text/plain,a", "about:blank", "http:", "http://", "not a url", "mailto:a@b", "x", "",
     ])
-    func `AM-10 what is not of the web is a typed error`(text: String) async throws {
+    func `AM-10 a URL that is not an HTTP URL is a typed error`(text: String) async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             guard let url = URL(string: text) else { return }
@@ -148,7 +148,7 @@ struct MediaErrorTests {
         }
     }
 
-    @Test func `AM-10 the URL of a file is returned as it is`() async throws {
+    @Test func `AM-10 the URL of a file is returned unchanged`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let url = URL(filePath: "/some/../where.jpg")
@@ -188,7 +188,6 @@ struct MediaErrorTests {
         }
     }
 
-    /// Media in a folder of their own, over `transport`.
     private func media(_ transport: any HTTPTransport, _ folder: URL, attempts: Int) -> AsyncMedia {
         AsyncMedia(
             directory: folder,
@@ -200,8 +199,7 @@ struct MediaErrorTests {
         )
     }
 
-    @Test func `DS-11 a download that a transport cancels by itself is a typed error, and is tried again`() async throws
-    {
+    @Test func `DS-11 a download that its transport cancels is a typed error, and is retried`() async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: folder) }
         let url = try #require(URL(string: "http://host/picture.jpg"))
@@ -236,7 +234,7 @@ struct MediaErrorTests {
         #expect(try await late.next() == nil)
     }
 
-    @Test func `AM-10 nothing secret is in any description`() throws {
+    @Test func `AM-10 descriptions of errors contain no path and no URL`() throws {
         let errors: [MediaError] = [
             .unsupportedURL, .brokeOff, .contradiction, .tooLarge(limit: 1), .wrongDigest, .diskFull,
             .disk(.fileSystem(.open, code: 2)), .fetchedElsewhere, .removed,
@@ -253,7 +251,7 @@ struct MediaErrorTests {
         "http://h/" + String(repeating: "%F0%9F%98%80", count: 2000) + ".mp4", "http://h/a.tar.gz", "http://h/.jpg",
         "http://h/a.part", "http://h/a.j/pg", "http://h/a.%C3%BC", "http://h/a.jpg/", "HTTP://H/a.jpg",
     ])
-    func `AM-11 the names of any URL stay in the folder`(text: String) throws {
+    func `AM-11 the file names for any URL stay in the folder`(text: String) throws {
         let url = try #require(URL(string: text))
         let name = MediaName(url)
 
@@ -265,7 +263,7 @@ struct MediaErrorTests {
         #expect(Set([name.file, name.partial, name.sidecar]).count == 3)
     }
 
-    @Test func `AM-11 names tell URLs apart and keep the extension`() throws {
+    @Test func `AM-11 different URLs have different file names, which keep the extension`() throws {
         func name(_ text: String) throws -> String { MediaName(try #require(URL(string: text))).file }
 
         #expect(try name("http://h/a.jpg").hasSuffix(".jpg"))
@@ -280,7 +278,7 @@ struct MediaErrorTests {
         #expect(try Set(different.map(name)).count == different.count)
     }
 
-    @Test func `AM-11 many URLs are many names`() throws {
+    @Test func `AM-11 thousands of random URLs have different file names`() throws {
         var random = SplitMix64(state: 11)
         let alphabet = Array("ab./?=%&;:@")
         var urls: Set<String> = []

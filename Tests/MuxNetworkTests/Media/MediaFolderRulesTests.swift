@@ -5,10 +5,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Folders of media that are refused.
+/// Media folders that are refused.
 @Suite(.standard)
 struct MediaFolderRulesTests {
-    /// Media whose downloads always bring the same bytes.
+    /// Media whose downloads always receive the same bytes.
     private func media(
         _ directory: URL?,
         _ repository: MuxRepository,
@@ -44,7 +44,7 @@ struct MediaFolderRulesTests {
         await media.expectAtRest()
     }
 
-    @Test func `DS-03 media work where folders cannot be synchronized and report it once`() async throws {
+    @Test func `DS-03 media work on a file system without folder synchronization and report this once`() async throws {
         let folder = try CacheFolder()
         let files = RecordingFileSystem { _, call in call.operation == .synchronizeFolder ? .refuse(EINVAL) : nil }
         let events = EventTally()
@@ -69,7 +69,7 @@ struct MediaFolderRulesTests {
         #expect(files.calls.contains { $0.operation == .synchronizeFolder })
     }
 
-    /// A file system in which another user owns the paths with that end, or may write to them.
+    /// A file system in which another user owns the paths with the suffix `end`, or may write to these paths.
     private func seen(_ end: String, isOwned: Bool) -> RecordingFileSystem {
         RecordingFileSystem(sees: { path, status in
             guard path.hasSuffix(end) else { return status }
@@ -100,7 +100,7 @@ struct MediaFolderRulesTests {
         #expect(try folder.files().map(\.path).sorted() == before)
     }
 
-    @Test func `AC-04 media of an account whose folder is refused use no folder of another`() async throws {
+    @Test func `AC-04 media of an account with a refused folder use no folder of another account`() async throws {
         let calls = RecordingFileSystem()
         let directory = try #require(URL(string: "https://host/account"))
         let account = MuxRepository(directory: directory)
@@ -111,7 +111,7 @@ struct MediaFolderRulesTests {
         #expect(calls.calls.isEmpty)
     }
 
-    @Test func `AC-02 a folder of media of another account is neither used nor removed`() async throws {
+    @Test func `AC-02 the media folder of another account is neither used nor removed`() async throws {
         let folder = try CacheFolder()
         let accounts = ["alice", "mallory"].map { MuxRepository(directory: folder.url.appending(component: $0)) }
         defer {
@@ -122,7 +122,7 @@ struct MediaFolderRulesTests {
         let file = try await alice.request(url: url)
         let paths = accounts.map { $0.folder(.media).path }
         #expect(file.path.hasPrefix(paths[0] + "/media/"))
-        // As if the digests of the two were equal.
+        // Simulates equal digests of both accounts.
         try FileManager.default.copyItem(atPath: paths[0], toPath: paths[1])
 
         let mallory = self.media(nil, accounts[1])

@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.standard)
 struct MediaHostileTests {
-    @Test func `AM-04 Q-07 a server that ignores ranges is read from the beginning`() async throws {
+    @Test func `AM-04 Q-07 a file of a server that ignores ranges is read from the beginning`() async throws {
         let world = try MediaWorld(faults: [.cut(after: 100_000), .ignoreRange])
         try await world.run { (world) async throws in
             let file = try await world.media().request(url: world.url)
@@ -18,7 +18,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-04 a file that changes in the middle is fetched anew`() async throws {
+    @Test func `AM-04 a file that changes during its download is fetched again`() async throws {
         let served = LoopbackServer.File(size: 300_000)
         let count = Locked(0)
         let world = try MediaWorld(
@@ -42,7 +42,7 @@ struct MediaHostileTests {
     }
 
     @Test(arguments: ["x\r\ny", "W/\"1\"", "\"\u{7f}\"", "", "\"1\", \"2\""])
-    func `AM-05 a note that was tampered with keeps nobody from the file`(validator: String) async throws {
+    func `AM-05 a manipulated sidecar does not prevent the download of the file`(validator: String) async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let media = world.media()
@@ -59,7 +59,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-04 without a validator a download starts again`() async throws {
+    @Test func `AM-04 a cut download without a validator starts again`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 300_000, etag: nil), faults: [.cut(after: 100_000)])
         try await world.run { (world) async throws in
             let file = try await world.media().request(url: world.url)
@@ -69,7 +69,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-04 a part that is not where it should be is not used`() async throws {
+    @Test func `AM-04 a part with another range than the requested range is not used`() async throws {
         let world = try MediaWorld(faults: [.cut(after: 100_000), .shift(by: 1)])
         try await world.run { (world) async throws in
             let file = try await world.media().request(url: world.url)
@@ -79,7 +79,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-04 a download that starts again has its file although somebody is slow to close it`() async throws {
+    @Test func `AM-04 a download that starts again gets its file although the old handle is still open`() async throws {
         let world = try MediaWorld(faults: [.cut(after: 100_000), .shift(by: 1)])
         let fileSystem = RecordingFileSystem(holdsFiles: true)
         try await world.run { (world) async throws in
@@ -89,7 +89,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-06 Q-07 a server that keeps lying about its ranges is an error and leaves nothing`() async throws {
+    @Test func `AM-06 Q-07 a server that repeatedly sends wrong ranges is an error and leaves no file`() async throws {
         let world = try MediaWorld(
             faults: [.cut(after: 100_000), .shift(by: 1), .cut(after: 150_000), .shift(by: 1)]
         )
@@ -112,7 +112,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-06 Q-07 a part with more than it announced is an error and leaves nothing`() async throws {
+    @Test func `AM-06 Q-07 a part that is longer than announced is an error and leaves no file`() async throws {
         let world = try MediaWorld(faults: [.cut(after: 100_000), .excess(1)])
         try await world.run { (world) async throws in
             await #expect(throws: MediaError.contradiction) { try await world.media().request(url: world.url) }
@@ -130,7 +130,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-06 a file has its name only when it is complete`() async throws {
+    @Test func `AM-06 a file gets its final name only when it is complete`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 299_999) { try? await gate.pass() }])
         try await world.run { (world) async throws in
@@ -149,7 +149,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-06 a digest is checked for new files and for those on disk`() async throws {
+    @Test func `AM-06 a digest is checked for new files and for files on disk`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let right = SHA256.text(SHA256.hash(world.file.content))
@@ -168,7 +168,8 @@ struct MediaHostileTests {
             #expect(try await media.request(url: world.url, sha256: right) == file)
             #expect(world.server.requestCount == 2)
 
-            // Damaged by somebody else, seen by the next process, fetched once more.
+            // Another program damages the file. The next process detects the damage and fetches the file
+            // again.
             try Data("damage".utf8).write(to: file)
             let relaunched = world.media()
             #expect(try await relaunched.request(url: world.url, sha256: right) == file)
@@ -178,7 +179,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-06 a file that is gone before it was checked is not called a wrong one`() async throws {
+    @Test func `AM-06 a file that vanishes before its check is reported as removed, not as wrong`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let isGone = Locked(false)
@@ -198,7 +199,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-06 one who joins with a wrong digest gets no file`() async throws {
+    @Test func `AM-06 a caller that joins with a wrong digest gets no file`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(answer: { _ in
             try? await gate.pass()
@@ -219,7 +220,7 @@ struct MediaHostileTests {
         }
     }
 
-    @Test func `AM-10 Q-07 a server that stalls is a time-out and what came is kept`() async throws {
+    @Test func `AM-10 Q-07 a server that stalls is a time-out and the received bytes are kept`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in
@@ -232,8 +233,9 @@ struct MediaHostileTests {
             for try await progress in media.progress(of: world.url) where progress.received == 100_000 { break }
             await world.clock.waitForSleepers()
 
-            // The silence counts from when the exchange waits for more, and it may still be at the last piece, which the watcher has
-            // seen: its timer sleeps once more then. That of the next exchange sleeps after the failure of this one.
+            // The silence limit starts when the exchange waits for more data. The watcher may see the last
+            // piece before that moment. The exchange's timer then sleeps once more. The timer of the next
+            // exchange sleeps after the failure of this exchange.
             repeat {
                 world.clock.advance(by: .seconds(7))
                 await world.clock.waitForSleepers()
@@ -246,14 +248,14 @@ struct MediaHostileTests {
     }
 }
 
-/// Keeps the errors that another transport throws.
+/// Records the errors of another transport.
 private final class FailureRecorder: HTTPTransport {
     private let base: SystemTransport
     private let seen = Locked<[HTTPError?]>([])
 
     init(base: SystemTransport) { self.base = base }
 
-    /// The errors so far; `nil` for one that is no ``HTTPError``.
+    /// The recorded errors, with `nil` for an error of another type than ``HTTPError``.
     var failures: [HTTPError?] { self.seen.withLock { $0 } }
 
     func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.base.send(call) }

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Downloads from nginx, which serves `film.mp4` whole and slowly.
+/// Downloads from nginx, which serves `film.mp4` at full speed, and slowly under `slow/`.
 @Suite(.standard, .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"))
 struct MediaInteropTests {
     private func media(_ folder: URL) -> AsyncMedia {
@@ -17,7 +17,7 @@ struct MediaInteropTests {
         )
     }
 
-    @Test func `AM-04 AM-05 a download from nginx goes on where it was and starts again when the file has changed`()
+    @Test func `AM-04 AM-05 a download from nginx resumes, and starts again after the file has changed`()
         async throws
     {
         let url = try #require(Interop.nginx)
@@ -26,7 +26,7 @@ struct MediaInteropTests {
         defer { try? FileManager.default.removeItem(at: folder) }
         let film = url.appending(path: "slow/film.mp4")
 
-        // Left in the middle, twice, each time by what is a new process to the folder.
+        // The download is cancelled twice. Each `AsyncMedia` acts on the folder like a new process.
         var received: Int64 = 0
         for _ in 0..<2 {
             let media = self.media(folder)
@@ -44,7 +44,7 @@ struct MediaInteropTests {
         let local = try await media.request(url: film)
         #expect(try Data(contentsOf: local) == Data(contentsOf: file))
 
-        // Another content: nginx makes another entity tag of its time and length.
+        // New content: nginx derives the entity tag from the modification time and the length.
         let other = film.appending(queryItems: [URLQueryItem(name: "again", value: nil)])
         let request = Task { try await media.request(url: other) }
         for try await progress in media.progress(of: other) where progress.received > 300_000 { break }

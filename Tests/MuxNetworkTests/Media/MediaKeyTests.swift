@@ -34,7 +34,7 @@ struct MediaKeyTests {
             #expect(world.server.requestCount == 1)
             #expect(file.pathExtension == "jpg")
 
-            // The next launch finds it with a new signature, and a removal by any.
+            // The next launch finds the file with a new signature, and any signature can remove the file.
             let relaunched = world.media(cacheKey: Self.byPath)
             #expect(await relaunched.loadCachedValue(url: Self.signed(world, "new")) == file)
             try await relaunched.clear(url: Self.signed(world, "other"))
@@ -64,7 +64,7 @@ struct MediaKeyTests {
     }
 
     @Test(arguments: [true, false])
-    func `WR-09 a download resumes under a new signature if the tag is the same`(isSame: Bool) async throws {
+    func `WR-09 a download resumes under a new signature if the entity tag is the same`(isSame: Bool) async throws {
         let file = LoopbackServer.File(size: 300_000)
         let conditions = Locked<[String?]>([])
         let world = try MediaWorld(
@@ -90,7 +90,7 @@ struct MediaKeyTests {
         }
     }
 
-    @Test func `WR-09 a download that runs resumes with the newest signature`() async throws {
+    @Test func `WR-09 a running download resumes with the newest signature`() async throws {
         let file = LoopbackServer.File(size: 300_000)
         let (gate, targets) = (Gate<Void>(), Locked<[String]>([]))
         let world = try MediaWorld(
@@ -118,7 +118,7 @@ struct MediaKeyTests {
         }
     }
 
-    @Test func `WR-09 keys are neither URLs nor one another`() async throws {
+    @Test func `WR-09 different keys have different files, and a key is never taken for a URL`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let url = world.url
@@ -169,7 +169,6 @@ struct MediaKeyTests {
 }
 
 extension [Task<URL, any Error>] {
-    /// The values of all tasks.
     fileprivate func asyncValues() async throws -> [URL] {
         var values: [URL] = []
         for task in self { values.append(try await task.value) }

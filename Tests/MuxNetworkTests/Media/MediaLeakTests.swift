@@ -5,15 +5,15 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What killed processes leave in the folder of media, and what must not outlive its file.
+/// Leftovers of killed processes in the media folder, and state that must not outlive its file.
 @Suite(.standard)
 struct MediaLeakTests {
-    /// The names of everything in the folder, folders included.
+    /// The relative paths of all files and subfolders.
     private func everything(_ world: MediaWorld) -> [String] {
         (FileManager.default.enumerator(atPath: world.folder.path)?.allObjects as? [String] ?? []).sorted()
     }
 
-    @Test func `PT-01 what a killed process left goes with the next request`() async throws {
+    @Test func `PT-01 the next request removes the leftovers of a killed process`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
             let file = try await world.media().request(url: world.url)
@@ -21,7 +21,7 @@ struct MediaLeakTests {
             let removed = world.folder.appending(path: "removed-0123456789abcdef")
             try FileManager.default.createDirectory(at: removed, withIntermediateDirectories: true)
             let orphan = MediaName(world.url(7)).sidecar
-            // A file of a former user, the draft of the session's file, and a sidecar without a growing file.
+            // A file of a former user, the temporary session file, and a sidecar without a partial file.
             for url in [
                 removed.appending(path: "private.jpg"), world.folder.appending(path: "session.0123456789abcdef.tmp"),
                 media.appending(path: orphan),
@@ -33,7 +33,7 @@ struct MediaLeakTests {
         }
     }
 
-    @Test func `PT-01 removing all leaves nothing but the session`() async throws {
+    @Test func `PT-01 the removal of all files leaves only the session file`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
             let media = world.media()
@@ -43,7 +43,7 @@ struct MediaLeakTests {
         }
     }
 
-    @Test func `PT-01 the files of the process before count against the limit`() async throws {
+    @Test func `PT-01 the files of the previous process count against the limit`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
             let limits = AsyncMedia.Limits { $0.maximumBytes = 3_500 }
@@ -58,7 +58,7 @@ struct MediaLeakTests {
         }
     }
 
-    @Test func `PT-01 a file that is used twice stays until the second use ends`() async throws {
+    @Test func `PT-01 a file that is used twice stays until both uses end`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
             let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 1_500 })
@@ -71,7 +71,7 @@ struct MediaLeakTests {
     }
 
     @Test(arguments: [404, 410])
-    func `PT-01 the part of a file that the server has no more is removed`(status: Int) async throws {
+    func `PT-01 the part of a file that the server no longer has is removed`(status: Int) async throws {
         let file = LoopbackServer.File(size: 300_000)
         let count = Locked(0)
         let world = try MediaWorld(
@@ -92,7 +92,7 @@ struct MediaLeakTests {
     }
 
     @Test(arguments: ["removed", "removed all", "removed by another program"])
-    func `PT-01 a digest that was verified says nothing of the file that follows`(how: String) async throws {
+    func `PT-01 a verified digest does not apply to the next file of the URL`(how: String) async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
             let media = world.media()
@@ -104,7 +104,7 @@ struct MediaLeakTests {
             default: try FileManager.default.removeItem(at: file)
             }
             world.file.replace(size: 1_000, seed: 9, etag: "\"2\"")
-            // Nobody asks for a digest now.
+            // This request names no digest.
             _ = try await media.request(url: world.url)
 
             await #expect(throws: MediaError.wrongDigest) { try await media.request(url: world.url, sha256: digest) }
@@ -113,7 +113,7 @@ struct MediaLeakTests {
         }
     }
 
-    @Test func `PT-01 a server that sends little and hangs up gets no more requests than the policy has attempts`()
+    @Test func `PT-01 a server that sends little and hangs up gets only as many requests as attempts`()
         async throws
     {
         let file = LoopbackServer.File(size: 300_000)

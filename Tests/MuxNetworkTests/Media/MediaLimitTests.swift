@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.standard)
 struct MediaLimitTests {
-    @Test func `AM-09 the file that was not used for longest makes room`() async throws {
+    @Test func `AM-09 the least recently used file is evicted`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 3500 })
@@ -17,7 +17,8 @@ struct MediaLimitTests {
             _ = try await media.request(url: world.url(3))
             #expect((0...3).map { media.cachedValue(url: world.url($0)) != nil } == [true, false, true, true])
 
-            // The order survives a relaunch; looking counts as use, so 2 is the oldest after this.
+            // The order survives a relaunch. A lookup counts as a use, so file 2 is then the least recently
+            // used.
             let relaunched = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 3500 })
             _ = try await relaunched.request(url: world.url(0))
             _ = try await relaunched.request(url: world.url(3))
@@ -28,7 +29,7 @@ struct MediaLimitTests {
     }
 
     @Test(arguments: [0.0, -3_600.0])
-    func `PT-01 files are evicted in the order of their uses although the clock stands still or is set back`(
+    func `PT-01 files are evicted in order of use although the clock stands still or is set back`(
         step: TimeInterval
     ) async throws {
         let folder = try CacheFolder()
@@ -57,7 +58,7 @@ struct MediaLimitTests {
         await media.expectAtRest()
     }
 
-    @Test func `AM-09 a file in use does not make room`() async throws {
+    @Test func `AM-09 a file in use is not evicted`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 1500 })
@@ -73,7 +74,7 @@ struct MediaLimitTests {
         }
     }
 
-    @Test func `AM-09 what a download has so far makes room when nobody wants it and not while it runs`() async throws {
+    @Test func `AM-09 a partial file is evicted after a cancelled download, not during a download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(
             LoopbackServer.File(size: 100_000),
@@ -105,7 +106,9 @@ struct MediaLimitTests {
     }
 
     @Test(arguments: [true, false])
-    func `AM-09 a file beyond the limit is an error whether announced or not`(isAnnounced: Bool) async throws {
+    func `AM-09 a file above the limit is an error, with and without an announced length`(isAnnounced: Bool)
+        async throws
+    {
         let world = try MediaWorld(LoopbackServer.File(size: 10_000), faults: isAnnounced ? [] : [.unannounced])
         try await world.run { (world) async throws in
             let media = world.media(limits: AsyncMedia.Limits { $0.maximumFileBytes = 9_999 })
@@ -142,7 +145,7 @@ struct MediaLimitTests {
         }
     }
 
-    @Test func `AM-09 files make room for the reserve and without any it is a clear error`() async throws {
+    @Test func `AM-09 files are evicted for the reserve, and a disk that stays full is a clear error`() async throws {
         let free = Locked<Int64>(10_000)
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
@@ -151,7 +154,8 @@ struct MediaLimitTests {
             for number in 0..<3 { _ = try await media.request(url: world.url(number)) }
             free.withLock { $0 = 4_500 }
 
-            // 1000 are needed and 500 missing: two files go, and each gives back what it has.
+            // The download needs 1000 bytes and the reserve lacks 500, so two files of 1000 bytes are
+            // evicted.
             _ = try await media.request(url: world.url(3))
             #expect((0...3).map { media.cachedValue(url: world.url($0)) != nil } == [false, false, true, true])
 
@@ -164,7 +168,7 @@ struct MediaLimitTests {
         }
     }
 
-    @Test func `AM-09 a disk that is full in the middle is a clear error and what came is kept`() async throws {
+    @Test func `AM-09 a disk that fills during a download is a clear error and received bytes are kept`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let isFull = Locked(true)
@@ -177,7 +181,8 @@ struct MediaLimitTests {
                     count += 1
                     return count
                 }
-                // The first may have the whole file: what arrives while a sink is busy is written at once.
+                // The first write may contain the complete file, because data that arrives while the sink is
+                // busy is passed on in a single piece.
                 return count == 1 ? .shorten(to: 1000) : .refuse(POSIXFileSystem.noSpace)
             }
             let media = world.media(fileSystem: fileSystem)
@@ -194,7 +199,7 @@ struct MediaLimitTests {
         }
     }
 
-    @Test func `PT-01 a body of unknown length makes room before it is written`() async throws {
+    @Test func `PT-01 files are evicted before a body of unknown length is written`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
             let limits = AsyncMedia.Limits {
@@ -209,13 +214,13 @@ struct MediaLimitTests {
                 try await world.media(transport: transport, limits: limits).request(url: world.url)
             }
 
-            // A file goes for each of the later pieces.
+            // A file is evicted for each later piece.
             #expect(sizes.withLock(\.self) == [2_000, 3_000, 3_000, 3_000])
             #expect(world.names == [])
         }
     }
 
-    @Test func `PT-01 a body that was announced as shorter than it is, is not written beyond that`() async throws {
+    @Test func `PT-01 a body is not written beyond its announced length`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let transport = EndlessTransport(piece: 1_000, announced: 2_500) {}
@@ -230,7 +235,7 @@ struct MediaLimitTests {
     }
 }
 
-/// Sends pieces, without an announced length and a validator, until the sink has enough.
+/// Sends up to 100 pieces, without a validator, until the sink throws an error.
 private final class EndlessTransport: HTTPTransport {
     private let piece: Int
     private let announced: Int?
@@ -241,7 +246,7 @@ private final class EndlessTransport: HTTPTransport {
         (self.piece, self.announced, self.look) = (piece, announced, look)
     }
 
-    /// The number of pieces that the sink has got, those that it refused included.
+    /// The number of pieces passed to the sink, refused pieces included.
     var pieceCount: Int { self.pieces.withLock { $0 } }
 
     func send(_ call: HTTPCall) async throws -> HTTPReply { throw HTTPError.notHTTP }

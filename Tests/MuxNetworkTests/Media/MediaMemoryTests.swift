@@ -8,8 +8,10 @@ import Testing
 
 @Suite(.standard)
 struct MediaMemoryTests {
-    @Test(.ownThreads, .onlyInWholeRuns) func `AM-02 a gigabyte goes through less than 32 megabytes`() async throws {
-        // In a process of its own: what other tests need at the same time would count, too.
+    @Test(.ownThreads, .onlyInWholeRuns) func `AM-02 a download of a gigabyte uses less than 32 megabytes of memory`()
+        async throws
+    {
+        // In a separate process, because the memory of concurrent tests would count too.
         await #expect(processExitsWith: .success) {
             let size: Int64 = 1 << 30
             let world = try MediaWorld(LoopbackServer.File(size: size, seed: 0))

@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.standard)
 struct MediaPrefetchTests {
-    @Test func `AM-13 what is asked for goes before what is only wished for`() async throws {
+    @Test func `AM-13 requested files are downloaded before prefetched files`() async throws {
         let gate = Gate<Void>()
         let order = Locked<[String]>([])
         let world = try MediaWorld(
@@ -27,7 +27,8 @@ struct MediaPrefetchTests {
             await gate.waitForCall()
             let wishes = Task { await media.prefetch([urls[1], urls[2]]) }
             await world.events.wait(for: .missed, count: 3)
-            // Asked for later, and one of them wished for already: both go before the wish that is left.
+            // Two later requests, and the second is for a prefetched file. Both precede the remaining
+            // prefetch.
             let third = Task { try await media.request(url: urls[3]) }
             await world.events.wait(for: .missed, count: 4)
             let raised = Task { try await media.request(url: urls[2]) }
@@ -44,7 +45,7 @@ struct MediaPrefetchTests {
         }
     }
 
-    @Test func `AM-13 a prefetch that is cancelled stops and one that fails harms nobody`() async throws {
+    @Test func `AM-13 a cancelled prefetch stops and a failed prefetch affects no other download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(
             LoopbackServer.File(size: 1000),
@@ -72,16 +73,16 @@ struct MediaPrefetchTests {
         }
     }
 
-    /// What an order did otherwise than expected.
+    /// A deviation of an order from the expected outcome.
     private struct Violation: Error { let what: String }
 
-    @Test func `PT-01 a download that is cancelled before it waits for its turn does not wait`() async throws {
+    @Test func `PT-01 a download that is cancelled before it queues for a slot does not queue`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let folder = try CacheFolder()
             let (gate, events) = (Gate<Void>(), EventTally())
             let urls = ["/a.jpg", "/b.jpg"].map { CacheFolder.url($0) }
             let second = Locked<Task<URL, any Error>?>(nil)
-            // The caller leaves while its download looks for the file, just before it asks for a turn.
+            // The caller leaves while its download looks for the file, just before the request for a slot.
             let look = FileCall(.status, MediaName(urls[1]).file)
             let fileSystem = RecordingFileSystem { _, call in
                 guard call == look else { return nil }
@@ -112,7 +113,8 @@ struct MediaPrefetchTests {
             _ = try await first.value
             let outcome = await cancelled.result
             await media.expectAtRest()
-            // An order that fails beside work outside is repeated, so nothing is recorded here.
+            // A failed order with work outside the schedule is repeated. The body therefore throws an error
+            // and records no issue.
             guard case .failure(is CancellationError) = outcome, waiting == 0, media.statistics.fetches == 1 else {
                 throw Violation(what: "\(outcome), \(waiting) in the queue, \(media.statistics.fetches) fetches")
             }
@@ -121,7 +123,7 @@ struct MediaPrefetchTests {
 
     // MARK: - Cancellation by URL
 
-    @Test func `WR-09 a prefetch is cancelled by its URL and the others go on`() async throws {
+    @Test func `WR-09 a prefetch is cancelled by its URL and other prefetches continue`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(
             LoopbackServer.File(size: 1000),
@@ -150,13 +152,13 @@ struct MediaPrefetchTests {
             #expect(gate.heldCount == 0)
             await media.expectAtRest()
 
-            // A cancellation is for prefetches that run, and not for later ones.
+            // A cancellation affects running prefetches, and no later prefetch.
             await media.prefetch([urls[1]])
             #expect(media.cachedValue(url: urls[1]) != nil)
         }
     }
 
-    @Test func `WR-09 a request for a file whose prefetch is cancelled goes on`() async throws {
+    @Test func `WR-09 a request for a file whose prefetch is cancelled continues`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(answer: { _ in
             try? await gate.pass()
@@ -179,7 +181,7 @@ struct MediaPrefetchTests {
         }
     }
 
-    @Test func `WR-09 a cancelled prefetch keeps what has arrived`() async throws {
+    @Test func `WR-09 a cancelled prefetch keeps the received bytes`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in
@@ -199,7 +201,7 @@ struct MediaPrefetchTests {
 
     // MARK: - Decoded values
 
-    @Test func `WR-09 values are decoded ahead`() async throws {
+    @Test func `WR-09 a prefetch decodes values`() async throws {
         let world = try MediaWorld(answer: { request in
             request.path == "/missing" ? .text("", status: 404) : .text(String(request.path.dropFirst()))
         })

@@ -8,7 +8,7 @@ import Testing
 
 @Suite(.standard)
 struct MediaRelaunchTests {
-    /// Ends the process in the n-th write to a growing file, after so many bytes of it.
+    /// Kills the process in the write `number` to a partial file, after `bytes` bytes of the write.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {
         let writes = Locked(0)
         return RecordingFileSystem { _, call in
@@ -21,7 +21,7 @@ struct MediaRelaunchTests {
         }
     }
 
-    /// What a process does that is to be killed while it fetches.
+    /// The work of a process that is killed during the fetch.
     private static func fetch(
         _ url: String,
         _ folder: String,
@@ -41,7 +41,7 @@ struct MediaRelaunchTests {
         return try await media.request(url: try #require(URL(string: url)))
     }
 
-    @Test(.ownThreads, .onlyInWholeRuns) func `AM-05 killed ten times the file is right and no byte is fetched twice`()
+    @Test(.ownThreads, .onlyInWholeRuns) func `AM-05 after ten kills the file is right and no byte is fetched twice`()
         async throws
     {
         var random = SplitMix64(state: 5)
@@ -69,7 +69,9 @@ struct MediaRelaunchTests {
         }
     }
 
-    @Test(.ownThreads) func `AM-05 a file that changes between two processes is fetched anew`() async throws {
+    @Test(.ownThreads) func `AM-05 a file that changes between two processes is fetched again from the start`()
+        async throws
+    {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000_000))
         try await world.run { (world) async throws in
             let (url, folder) = (world.url.absoluteString, world.folder.path)
@@ -88,14 +90,14 @@ struct MediaRelaunchTests {
         }
     }
 
-    @Test(.ownThreads) func `AM-05 killed between the last byte and the name nothing is fetched again`() async throws {
+    @Test(.ownThreads) func `AM-05 a kill between the last byte and the rename causes no second fetch`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 100_000))
         try await world.run { (world) async throws in
             let (url, folder) = (world.url.absoluteString, world.folder.path)
             await #expect(processExitsWith: .signal(SIGKILL)) {
                 [url = url as String, folder = folder as String] in
                 let fileSystem = RecordingFileSystem { _, call in
-                    // The complete file is named by its hash; notes are moved into place, too.
+                    // The complete file is named by the URL's hash. Sidecar files are renamed too.
                     call.operation == .rename && call.name.hasSuffix(".jpg") && !call.name.hasPrefix("state-")
                         ? .perform { raise(SIGKILL) } : nil
                 }
@@ -111,7 +113,7 @@ struct MediaRelaunchTests {
         }
     }
 
-    @Test func `PT-03 a download is synchronized before it has its name, and the name after that`() async throws {
+    @Test func `PT-03 a download is synchronized before its rename, and its folder afterwards`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 40_000))
         try await world.run { (world) async throws in
             let files = RecordingFileSystem()
@@ -129,7 +131,7 @@ struct MediaRelaunchTests {
         }
     }
 
-    @Test func `AM-05 stopped at any call to the file system the next process gets the right file`() async throws {
+    @Test func `AM-05 after a failure of any call to the disk the next process gets the right file`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 40_000))
         try await world.run { (world) async throws in
             let url = world.url.absoluteString
@@ -137,7 +139,7 @@ struct MediaRelaunchTests {
             _ = try await Self.fetch(url, world.folder.path, clean)
             let calls = clean.calls.count
             #expect(calls > 10)
-            // TR-08: a file system may begin to write a truncated file when it is closed.
+            // TR-08: a file system may start to write a truncated file to the disk when the file is closed.
             #expect(!clean.calls.contains { $0.operation == .truncate })
 
             for number in 1...calls {

@@ -5,10 +5,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The system removes a folder or a file of media while the process runs: before every call to the file system.
+/// The system removes a media folder or file while the process runs, before each call to the file system.
 @Suite(.standard)
 struct MediaRemovalTests {
-    /// What is removed.
+    /// The removed folder or file.
     enum Target: String, CaseIterable, Sendable {
         case root, folder, session, partial, sidecar, file
 
@@ -25,13 +25,13 @@ struct MediaRemovalTests {
         }
     }
 
-    /// Work during which something is removed.
+    /// The work during the removal.
     enum Scenario: String, CaseIterable, Sendable {
         case fetch, resume, findOnDisk, digest, remove, removeAll, signOut
 
         var faults: [LoopbackServer.File.Fault] { self == .resume ? [.cut(after: 10_000)] : [] }
 
-        /// Returns the file that was reported, if the work reports one.
+        /// Returns the reported file, if the work reports a file.
         func run(_ media: AsyncMedia, _ world: MediaWorld) async throws -> URL? {
             switch self {
             case .fetch, .resume, .findOnDisk: return try await media.request(url: world.url)
@@ -48,7 +48,7 @@ struct MediaRemovalTests {
         var needsFile: Bool { [.findOnDisk, .remove, .removeAll, .signOut].contains(self) }
     }
 
-    /// A session's repository in which media with `fileSystem` are open.
+    /// Media on `fileSystem` with an open folder, prepared for the scenario.
     private static func prepared(
         _ scenario: Scenario,
         _ fileSystem: RecordingFileSystem,
@@ -63,7 +63,7 @@ struct MediaRemovalTests {
     }
 
     @Test(arguments: Scenario.allCases, Target.allCases)
-    func `WR-04 media removed at a call to the file system are fetched again`(scenario: Scenario, target: Target)
+    func `WR-04 files removed at a call to the file system are fetched again`(scenario: Scenario, target: Target)
         async throws
     {
         var number = 1
@@ -88,7 +88,8 @@ struct MediaRemovalTests {
                 let next = try await media.request(url: world.url)
                 #expect(try Data(contentsOf: next) == world.file.content, "removed before call \(number)")
                 #expect(media.cachedValue(url: world.url) == next)
-                // The file is that of the session for the next launch, too, unless the session's file was removed after the download.
+                // The next launch accepts the file too, unless the session file was removed after the
+                // download.
                 let relaunched = world.media()
                 let found = await relaunched.loadCachedValue(url: world.url)
                 #expect(found == next || (target == .session && found == nil), "removed before call \(number)")
@@ -102,7 +103,7 @@ struct MediaRemovalTests {
     }
 
     @Test(arguments: [Target.root, .folder])
-    func `WR-04 a folder removed between downloads costs no download`(target: Target) async throws {
+    func `WR-04 a folder removed between downloads fails no download`(target: Target) async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let media = world.media()
@@ -119,7 +120,7 @@ struct MediaRemovalTests {
         }
     }
 
-    @Test func `WR-04 a lost session file costs no other file`() async throws {
+    @Test func `WR-04 the loss of the session file loses no other file`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let media = world.media()
@@ -132,7 +133,7 @@ struct MediaRemovalTests {
         }
     }
 
-    @Test func `WR-04 a session file lost during a download costs no other file`() async throws {
+    @Test func `WR-04 the loss of the session file during a download loses no other file`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 20_000))
         try await world.run { (world) async throws in
             let isArmed = Locked(false)
@@ -161,7 +162,7 @@ struct MediaRemovalTests {
         }
     }
 
-    @Test func `WR-04 a folder that is always removed is a transient error`() async throws {
+    @Test func `WR-04 a folder that is removed at every attempt is a transient error`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let isHostile = Locked(true)
@@ -182,7 +183,7 @@ struct MediaRemovalTests {
         }
     }
 
-    @Test func `WR-04 downloads at the same time share a folder that is removed`() async throws {
+    @Test func `WR-04 concurrent downloads succeed although their shared folder is removed`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(answer: { _ in
             try? await gate.pass()

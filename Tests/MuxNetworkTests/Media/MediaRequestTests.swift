@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.standard)
 struct MediaRequestTests {
-    @Test func `AM-01 a hundred callers are one GET and get one file`() async throws {
+    @Test func `AM-01 a hundred callers share a single GET and a single file`() async throws {
         let gate = Gate<Void>()
         try await MediaWorld(answer: { _ in
             try? await gate.pass()
@@ -49,7 +49,7 @@ struct MediaRequestTests {
         }
     }
 
-    @Test func `AM-03 watchers see it grow from where it is and never go back`() async throws {
+    @Test func `AM-03 watchers see progress that starts at the current size and never decreases`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in
@@ -66,7 +66,7 @@ struct MediaRequestTests {
             let request = Task { try await media.request(url: world.url) }
             await gate.waitForCall()
             var late = media.progress(of: world.url).makeAsyncIterator()
-            // Whatever was handed to the socket arrives: the late one is told when.
+            // All bytes that the server wrote to the socket arrive. The late watcher sees their arrival.
             var state = try await late.next()
             while let former = state, former.received < 100_000 { state = try await late.next() }
             #expect(state == AsyncMedia.Progress(received: 100_000, total: 300_000))
@@ -86,7 +86,7 @@ struct MediaRequestTests {
         }
     }
 
-    @Test func `AM-03 a watcher is not told of a start from zero`() async throws {
+    @Test func `AM-03 a watcher does not see a restart from zero`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let transport = HeldTransport()
@@ -105,7 +105,7 @@ struct MediaRequestTests {
             }
             await steps.reached(1)
 
-            // The file is another one now.
+            // The file has changed on the server.
             transport.gate.fail(1, with: HTTPError.timedOut(after: .seconds(1)))
             await transport.gate.waitForCall(2)
             let second = try #require(transport.sink.withLock { $0 })
@@ -124,7 +124,7 @@ struct MediaRequestTests {
         }
     }
 
-    @Test func `AM-07 a caller that is cancelled leaves and the last one stops the download`() async throws {
+    @Test func `AM-07 a cancelled caller leaves and the last cancelled caller stops the download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in

@@ -7,10 +7,10 @@ import Testing
 
 @Suite(.standard)
 struct MediaResumeTests {
-    @Test func `AM-04 cut at a hundred offsets the file is right and nothing is fetched twice`() async throws {
+    @Test func `AM-04 after cuts at a hundred offsets the file is right and no byte is fetched twice`() async throws {
         var random = SplitMix64(state: 4)
         let size: Int64 = 2_000_000
-        // No two within what counts as progress.
+        // The cuts are at least 9,001 bytes apart, which is more than the 4,096 bytes that count as progress.
         let cuts = (1...100).map { Int64($0) * 19_000 + Int64.random(in: 0..<10_000, using: &random) }
         var faults: [LoopbackServer.File.Fault] = []
         var start: Int64 = 0

@@ -22,7 +22,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-08 a token that expires in the middle is renewed once and the downloads go on`() async throws {
+    @Test func `AM-08 a token that expires during downloads is renewed once and the downloads continue`() async throws {
         let accepted = Locked("old")
         let updates = Locked(0)
         let world = try MediaWorld(answer: { request in
@@ -40,7 +40,8 @@ struct MediaSessionTests {
             let media = self.media(world, runner)
             let first = URL(string: world.url.absoluteString + "?first") ?? world.url
 
-            // One download has a part already when the token expires; others begin with the old one.
+            // One download has a part of the file when the token expires. The others start with the old
+            // token.
             let early = Task { try await media.request(url: first) }
             await world.server.waitForRequest()
             accepted.withLock { $0 = "new" }
@@ -61,8 +62,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-08 what the sign-in puts into a request stays behind at a redirect to another server`() async throws
-    {
+    @Test func `AM-08 fields that the sign-in adds are not sent to another server after a redirect`() async throws {
         let seen = Locked<[String?]>([])
         let world = try MediaWorld(answer: { request in
             seen.withLock { $0.append(request.header("X-Token")) }
@@ -92,7 +92,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-08 a token that cannot be renewed is the error of the runner`() async throws {
+    @Test func `AM-08 a failed renewal of the token throws the runner's error`() async throws {
         let world = try MediaWorld(answer: { _ in .text("", status: 401) })
         try await world.run { (world) async throws in
             let media = self.media(world, DependentRunner<String>("old") { _ in .updateFailed })
@@ -103,7 +103,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-12 a sign-out ends what runs and leaves nothing behind`() async throws {
+    @Test func `AM-12 a sign-out ends running downloads and leaves no file`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld()
         try await world.run { (world) async throws in
@@ -126,7 +126,7 @@ struct MediaSessionTests {
             #expect(await media.loadCachedValue(url: world.url) == nil)
             await world.server.waitForClosedConnection()
 
-            // The next session begins from nothing.
+            // The next session starts without files.
             let file = try await media.request(url: world.url)
             #expect(try Data(contentsOf: file) == world.file.content)
             #expect(world.file.starts.suffix(2) == [0, 0])
@@ -135,10 +135,10 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-12 a piece that arrives during the sign-out brings nothing back`() async throws {
+    @Test func `AM-12 data that arrives during the sign-out restores no file`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
-            // A transport that holds the sink and delivers when it is told to, cancelled or not.
+            // The test delivers data to the sink of this transport, before and after the cancellation.
             let transport = HeldTransport()
             let media = world.media(transport: transport)
             let request = Task { try await media.request(url: world.url) }
@@ -160,7 +160,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-07 a piece that arrives when everybody has left is not written`() async throws {
+    @Test func `AM-07 data that arrives after all callers have left is not written`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let transport = HeldTransport()
@@ -180,7 +180,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-12 a download whose file is removed stops at the next piece`() async throws {
+    @Test func `AM-12 a download whose file is removed stops at the next piece of data`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let transport = HeldTransport()
@@ -198,10 +198,10 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-12 a file that is removed before it has its name is fetched anew`() async throws {
+    @Test func `AM-12 a file that is removed before its final rename is fetched again`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
-            // Holds the first download between its last byte and its name.
+            // Holds the first download between its last byte and its rename.
             let (isFirst, reached, goesOn) = (Locked(true), Tally(), DispatchSemaphore(value: 0))
             let fileSystem = RecordingFileSystem { _, call in
                 guard call.operation == .synchronize, call.name.hasPrefix("partial-") else { return nil }
@@ -236,14 +236,14 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-12 files of a session that ended elsewhere are not handed out`() async throws {
+    @Test func `AM-12 files of a session that ended before a relaunch are not returned`() async throws {
         let store = MemoryStore()
         let world = try MediaWorld(store: store)
         try await world.run { (world) async throws in
             let media = world.media()
             _ = try await media.request(url: world.url)
 
-            // The process dies after the session's number was raised, and before anything was removed.
+            // The process dies after the increase of the session's epoch, and before the removal of files.
             await store.raiseSessionEpoch(to: 5)
             let next = try MediaWorld(world.file, folder: world.folder, store: store)
             let relaunched = next.media()
@@ -255,7 +255,7 @@ struct MediaSessionTests {
         }
     }
 
-    @Test func `AM-12 removing a file fences the download that runs`() async throws {
+    @Test func `AM-12 the removal of a file fences its running download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in
@@ -279,7 +279,7 @@ struct MediaSessionTests {
     }
 }
 
-/// A transport that hands over its sink and waits.
+/// A transport that exposes its sink and waits.
 final class HeldTransport: HTTPTransport {
     let sink = Locked<(any HTTPSink)?>(nil)
     let gate = Gate<Void>()

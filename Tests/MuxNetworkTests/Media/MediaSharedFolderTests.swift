@@ -5,10 +5,11 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Two processes that fetch one file into one folder.
+/// Two processes that fetch the same file into the same folder.
 @Suite(.standard)
 struct MediaSharedFolderTests {
-    /// What the other process does to the folder, once, when a call is about to be made.
+    /// A file system that runs `deed`, the other process's change, once: before the first `operation` on a
+    /// partial file.
     private static func fileSystem(
         _ operation: MuxStoreError.FileOperation,
         _ deed: @escaping @Sendable () -> Void
@@ -24,14 +25,14 @@ struct MediaSharedFolderTests {
         }
     }
 
-    /// Where the growing file and the complete one are.
+    /// The locations of the partial file and of the complete file.
     private static func paths(_ world: MediaWorld) -> (partial: URL, file: URL) {
         let folder = world.folder.appending(path: "media")
         let name = MediaName(world.url)
         return (folder.appending(path: name.partial), folder.appending(path: name.file))
     }
 
-    /// Asks until nobody else is in the way.
+    /// Requests the file, and repeats the request once if another process fetches the file.
     private static func request(_ media: AsyncMedia, _ url: URL) async throws -> URL {
         do {
             return try await media.request(url: url)
@@ -40,7 +41,7 @@ struct MediaSharedFolderTests {
         }
     }
 
-    @Test func `AM-06 a file that another process began anew is not taken for the one that was fetched`() async throws {
+    @Test func `AM-06 a partial file that another process recreated is not taken for the fetched file`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let (partial, _) = Self.paths(world)
@@ -56,7 +57,7 @@ struct MediaSharedFolderTests {
         }
     }
 
-    @Test func `AM-06 a file that another process has just completed is not fetched into again`() async throws {
+    @Test func `AM-06 a file that another process has just completed is not fetched again`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             let media = world.media()
@@ -72,7 +73,7 @@ struct MediaSharedFolderTests {
         }
     }
 
-    @Test func `AM-05 what another process fetches now is not tidied away`() async throws {
+    @Test func `AM-05 the partial file of another process's running download is not removed`() async throws {
         let world = try MediaWorld(answer: { _ in .init(status: 404) })
         try await world.run { (world) async throws in
             let (partial, _) = Self.paths(world)
