@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.standard)
 struct EncodingTests {
-    @Test func `K06 base64url is the example of RFC 7515 and refuses what is none`() throws {
+    @Test func `K06 base64url matches the example of RFC 7515 and refuses invalid text`() throws {
         // RFC 7515, appendix C.
         let bytes = Data([3, 236, 255, 224, 193])
         #expect(Base64URL.encode(bytes) == "A-z_4ME")
@@ -17,7 +17,7 @@ struct EncodingTests {
         }
     }
 
-    @Test func `K06 base64url gives back all bytes that it was given`() {
+    @Test func `K06 base64url restores all encoded bytes`() {
         var random = SplitMix64(state: 7)
         for count in 0..<300 {
             let bytes = Data((0..<count).map { _ in UInt8.random(in: 0...255, using: &random) })
@@ -25,7 +25,7 @@ struct EncodingTests {
         }
     }
 
-    @Test func `G09 percent-encoding is upper case and leaves the unreserved alone`() {
+    @Test func `G09 percent-encoding is upper case and keeps unreserved characters`() {
         #expect(PercentEncoding.encode("azAZ09-._~") == "azAZ09-._~")
         #expect(PercentEncoding.encode(" /ü%+") == "%20%2F%C3%BC%25%2B")
         #expect(PercentEncoding.decode("%20%2f%C3%bC%25%2B+") == " /ü%++")

@@ -10,7 +10,7 @@ import Testing
 import FoundationNetworking
 #endif
 
-/// What people read when something fails: a sentence that says what, why, and what would help.
+/// Error texts for users: sentences with the failure, its cause, and a remedy.
 @Suite(.standard)
 struct ErrorTextTests {
     private struct Person: Codable, Sendable {
@@ -20,7 +20,7 @@ struct ErrorTextTests {
         var pets: [Pet]
     }
 
-    /// What a server says to people, for example by RFC 9457.
+    /// A server's error text for users, for example by RFC 9457.
     private struct Problem: Codable, Sendable, LocalizedError {
         var detail: String
         var errorDescription: String? { self.detail }
@@ -38,7 +38,7 @@ struct ErrorTextTests {
         var headers: HTTPHeaders { ["X-Key": "hunter2"] }
     }
 
-    /// An error whose texts for developers quote what is secret.
+    /// An error whose description is a secret.
     private struct Careless: Error, CustomStringConvertible {
         var description: String { "hunter2" }
     }
@@ -47,7 +47,7 @@ struct ErrorTextTests {
         case storm
     }
 
-    /// A request whose method and path are given.
+    /// A request with a configurable method and path.
     private struct Ask: HTTPRequest {
         typealias Output = Data
         typealias ServerError = Never
@@ -59,12 +59,12 @@ struct ErrorTextTests {
         var body: HTTPBody?
     }
 
-    /// The error of a request whose exchange fails so.
+    /// The error of a request whose exchange fails with `error`.
     private func asking(_ ask: Ask = Ask(), _ error: any Error = Weather.storm) async -> any Error {
         await self.failure { try await HTTPClient(transport: ScriptedTransport([.failure(error)])).output(of: ask) }
     }
 
-    /// The error of a request to a URL, which has no template, or below one.
+    /// The error of a request to a URL, which has no path template, or to `path` below the URL.
     private func asking(at text: String, appending path: HTTPPath? = nil) async throws -> any Error {
         let url = try #require(URL(string: text))
         let place = try HTTPEndpoint(url)
@@ -73,7 +73,7 @@ struct ErrorTextTests {
         return await self.failure { try await HTTPClient(transport: transport).output(of: ask) }
     }
 
-    /// The error of an end point of this URL.
+    /// The error of an end point with this URL.
     private func refusal(of text: String) async throws -> any Error {
         let url = try #require(URL(string: text))
         return await self.failure { try HTTPEndpoint(url) }
@@ -87,7 +87,7 @@ struct ErrorTextTests {
         .tooManyUpdatesInWindow(count: count, window: .seconds(3_600), underlying: nil)
     }
 
-    /// The error of a redirection.
+    /// The error of a redirection with this query.
     private func redirected(_ query: String, issuer: String? = nil, to place: String = "app:/in") async throws
         -> any Error
     {
@@ -104,7 +104,7 @@ struct ErrorTextTests {
         return await self.failure { try authorization.code(from: url) }
     }
 
-    /// The error of a request to a server that answers so.
+    /// The error of a request to a server that sends this response.
     private func failure(_ status: Int, _ body: String, type: String = "application/json") async -> any Error {
         let transport = ScriptedTransport { _, _ in
             HTTPReply(status: status, headers: [.contentType: type], body: Data(body.utf8))
@@ -121,7 +121,7 @@ struct ErrorTextTests {
         }
     }
 
-    /// The error of a token endpoint that answers so.
+    /// The error of a token endpoint that sends this response.
     private func signInFailure(_ status: Int, _ body: String) async throws -> any Error {
         let transport = ScriptedTransport { _, _ in
             HTTPReply(status: status, headers: [.contentType: "application/json"], body: Data(body.utf8))
@@ -607,7 +607,7 @@ struct ErrorTextTests {
             + self.situationsOfBodies()
     }
 
-    @Test func `CO-25 an error says what failed, why, and what would help`() async throws {
+    @Test func `CO-25 an error text contains the failure, the cause and the remedy`() async throws {
         let situations = try await self.allSituations()
         #expect(situations.count >= 100)
         for (error, text) in situations {
@@ -631,19 +631,20 @@ struct ErrorTextTests {
     }
 
     @Test(arguments: [("http://[::1]:8080/hunter2", "[::1]:8080"), ("https://10.0.0.1/", "10.0.0.1/")])
-    func `CS-08 an address in the name of a request is written as in the URL`(url: String, name: String) async throws {
+    func `CS-08 an IP address in the name of a request is written as in the URL`(url: String, name: String) async throws
+    {
         let error = try await self.asking(at: url)
         #expect("\(error)" == "The response to GET \(name) has status 404 Not Found.")
     }
 
-    @Test func `CO-25 the keys of a dictionary are data, and in no text`() throws {
+    @Test func `CO-25 the keys of a dictionary are data, and no error text contains a key`() throws {
         let error = try #require(throws: DecodingError.self) {
             try JSONDecoder().decode([String: Person].self, from: Data(#"{"hunter2":{"age":"x","pets":[]}}"#.utf8))
         }
         #expect(ErrorText.sentence(of: error) == "The value at ….age is not of type Int.")
     }
 
-    @Test func `CO-25 of a decoder that is not known only what is certain is told`() {
+    @Test func `CO-25 the text for an error of an unknown decoder contains only certain facts`() {
         let context = DecodingError.Context(codingPath: [], debugDescription: "hunter2")
         let errors: [(DecodingError, String)] = [
             (.dataCorrupted(context), "The value is not valid."),
@@ -655,7 +656,7 @@ struct ErrorTextTests {
         for (error, text) in errors { #expect(ErrorText.sentence(of: error) == text) }
     }
 
-    @Test func `CO-25 what a server says is one line, and not endless`() async throws {
+    @Test func `CO-25 a server's error text is a single line of limited length`() async throws {
         let error = await self.failure(409, #"{"detail":" a\nb\u2028c\u202e "}"#)
         #expect(error.localizedDescription.hasSuffix(" has status 409 Conflict: a b c"))
         #expect(
@@ -680,11 +681,11 @@ struct ErrorTextTests {
             (.seconds(-3), "-3 seconds"), (.seconds(Int64.max), "106751991167300.6 days"),
         ] as [(Duration, String)]
     )
-    func `CO-25 times are rounded for people`(time: Duration, text: String) {
+    func `CO-25 durations are rounded for users`(time: Duration, text: String) {
         #expect(ErrorText.time(time) == text)
     }
 
-    @Test func `CO-25 an end point is its template`() throws {
+    @Test func `CO-25 the description of an end point is its template`() throws {
         let url = try #require(URL(string: "https://api.example.com:81/hunter2?key=hunter2"))
         var query = HTTPQuery()
         query.items = [.init("page", "hunter2")]
@@ -704,14 +705,15 @@ struct ErrorTextTests {
             dump(point, to: &dumped)
             #expect(!dumped.contains("hunter2") && !String(reflecting: point.path).contains("hunter2"))
             #expect(text.contains("\(point.path)"))
-            // As a value in a path it would lose its own values.
+            // With a conformance to `CustomStringConvertible`, an end point could be interpolated into a path,
+            // and would lose its values.
             #expect(
                 !((point as Any) is any CustomStringConvertible || (point.path as Any) is any CustomStringConvertible)
             )
         }
     }
 
-    @Test func `CO-25 what could not be saved is told without its value`() async throws {
+    @Test func `CO-25 the report of a failed save does not contain the value`() async throws {
         let repository = MuxRepository(store: MemoryStore())
         let map = MultiplexerMap<String, Double>(cacheKey: "Map", repository: repository) { _ in 1 }
         #expect(await "\(repository.saveAll())" == "nothing to save")
@@ -730,12 +732,12 @@ struct ErrorTextTests {
         #expect(!dumped.contains("hunter2") && !dumped.contains("nan"))
     }
 
-    @Test func `CO-25 an error of the system has its domain and code`() {
+    @Test func `CO-25 the text of a system error contains the domain and the code`() {
         let error = NSError(domain: "org.example", code: 311)
         #expect(ErrorText.sentence(of: error) == "The cause is org.example 311.")
     }
 
-    @Test func `CO-25 notes for texts make no two calls different`() throws {
+    @Test func `CO-25 the request name for error texts does not affect the equality of calls`() throws {
         let url = try #require(URL(string: "https://api.example.com/people/hunter2/profile?key=hunter2"))
         let call = try HTTPClient().call(for: GetPerson())
         var plain = HTTPCall(url: url, headers: call.headers, timeout: call.timeout)
@@ -744,7 +746,7 @@ struct ErrorTextTests {
     }
 
     @Test(arguments: ["1/x+y=hunter2", "1%2Fx%2By%3Dhunter2"])
-    func `CO-25 a server that quotes a token is not quoted`(quotation: String) async throws {
+    func `CO-25 a server's text that quotes a token is left out`(quotation: String) async throws {
         let transport = ScriptedTransport { _, _ in
             let body = #"{"error":"invalid_grant","error_description":"no token \#(quotation)"}"#
             return HTTPReply(status: 400, headers: [.contentType: "application/json"], body: Data(body.utf8))
@@ -755,7 +757,7 @@ struct ErrorTextTests {
         #expect("\(error)" == "The sign-in server refused the request (invalid_grant).")
     }
 
-    @Test func `CO-25 no text has a secret, or says nothing`() async throws {
+    @Test func `CO-25 no error text contains a secret, and no error text is meaningless`() async throws {
         for (error, _) in try await self.allSituations() {
             var dumped = ""
             dump(error, to: &dumped)

@@ -4,12 +4,12 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// What each class of failure leads to.
+/// The consequences of each class of failure.
 @Suite(.standard)
 struct FailureClassTests {
     private struct Cause: Error {}
 
-    /// A failure, whether it is one of connectivity, and whether another attempt may help.
+    /// A failure, whether it is a connectivity failure, and whether another attempt may succeed.
     private static let classes: [(HTTPError.TransportFailure, isConnectivity: Bool, isTransient: Bool)] = [
         (.notResolved(Cause()), true, true), (.notConnected(Cause()), true, true),
         (.insecureConnection(Cause()), false, false), (.closedWithoutResponse(Cause()), true, true),
@@ -19,7 +19,7 @@ struct FailureClassTests {
         (.damagedContent(coding: "gzip"), false, false), (.redirectRefused(.insecure), false, false),
     ]
 
-    @Test func `TR-05 classes of failure are told apart`() {
+    @Test func `TR-05 classes of failure are distinct`() {
         for (failure, isConnectivity, isTransient) in Self.classes {
             let error = HTTPError.transport(failure)
             #expect(SilenceableError.isSilenceable(error) == isConnectivity, "\(error)")
@@ -31,7 +31,7 @@ struct FailureClassTests {
     }
 
     @Test(arguments: ["GET", "POST"])
-    func `TR-05 a closed connection is tried again for an idempotent request alone`(method: String) async throws {
+    func `TR-05 only an idempotent request is retried after a closed connection`(method: String) async throws {
         let transport = FailingOnce(.closedWithoutResponse(Cause()))
         var configuration = HTTPClient.Configuration()
         configuration.retry = .immediate()
@@ -43,7 +43,7 @@ struct FailureClassTests {
         #expect(transport.count == (method == "GET" ? 2 : 1))
     }
 
-    /// Fails for the first call.
+    /// A transport whose first call fails.
     private final class FailingOnce: HTTPTransport {
         private let failure: HTTPError.TransportFailure
         private let calls = Locked(0)

@@ -22,13 +22,13 @@ struct HTTPEndpointTests {
         try HTTPEndpoint(scheme: .http, host: host, path: path).url(path: values, query: query).absoluteString
     }
 
-    @Test func `G08 a static end point with a value and a parameter is the URL of the article`() throws {
+    @Test func `G08 a static end point with a path value and a parameter has the expected URL`() throws {
         let url = try HTTPEndpoint.feature.url(path: ["resourceid1": "12345"], query: ["item1": "value1"])
 
         #expect(url.absoluteString == "https://api.domain.com/12345/feature/function?item1=value1")
     }
 
-    @Test func `G08 a base URL is an end point that others are appended to`() throws {
+    @Test func `G08 a base URL is an end point to which paths and queries are appended`() throws {
         let base = try HTTPEndpoint(try #require(URL(string: "http://h:8080/api/a%2Fb/?v=1%2B1#x")))
 
         #expect(base.scheme == .http && base.host == "h:8080")
@@ -47,12 +47,12 @@ struct HTTPEndpointTests {
         "https://h/a:b;c=d,e/f@g", "https://h/%E4/%e4/%C3%A4/a%2Fb", "https://h/a+b/%20/~x", "https://h/(a)!*'$&",
         "https://h:8443/a?b+c=d+e&f=%E4&%20", "https://h/a?x=1&&y&=z&x=2&q=a:b;c/d?e", "http://[::1]:81/a?k",
     ])
-    func `CO-30 a URL that goes in comes out`(text: String) throws {
+    func `CO-30 an end point reproduces its URL`(text: String) throws {
         let url = try HTTPEndpoint(try #require(URL(string: text))).url()
         #expect(url.absoluteString == (text == "https://h" ? "https://h/" : text))
     }
 
-    @Test func `CO-30 what is appended to a URL leaves the rest of it as it is`() throws {
+    @Test func `CO-30 an appended path or query leaves the rest of the URL unchanged`() throws {
         let base = try HTTPEndpoint(try #require(URL(string: "https://h/v1/%E4;x//?k=a+b")))
         let place = base.appending("/users/{id}", query: ["w": "a+b"])
         #expect(try place.url(path: ["id": "7"]).absoluteString == "https://h/v1/%E4;x//users/7?k=a+b&w=a%2Bb")
@@ -74,7 +74,7 @@ struct HTTPEndpointTests {
         }
     }
 
-    @Test func `CO-30 a JSON object of mixed kinds is a literal`() throws {
+    @Test func `CO-30 a JSON object of mixed types can be a literal`() throws {
         let (mixed, _) = try HTTPBody.json(["a": 1, "b": "x", "c": nil, "d": [true]]).encoded()
         #expect(mixed.data.map { String(decoding: $0, as: UTF8.self) } == #"{"a":1,"b":"x","c":null,"d":[true]}"#)
         let (plain, _) = try HTTPBody.json(["a": 1, "b": 2]).encoded()
@@ -82,19 +82,19 @@ struct HTTPEndpointTests {
     }
 
     @Test(arguments: ["relative", "ftp://h/", "file:///etc", "http:///p", "http://u@h/", "http://u:p@h/", "mailto:a@b"])
-    func `G08 a URL that is no place of the web is no end point`(text: String) throws {
+    func `G08 a URL that is not a plain absolute HTTP URL is no end point`(text: String) throws {
         let url = try #require(URL(string: text))
         #expect(throws: HTTPError.PreparationFailure.self) { try HTTPEndpoint(url) }
     }
 
-    @Test func `G09 names that begin alike are different placeholders`() throws {
+    @Test func `G09 names with a common prefix are different placeholders`() throws {
         let values = ["id1": "A", "id10": "B", "id": "C"]
 
         #expect(try self.text("/{id10}/{id1}/{id}", values) == "http://h/B/A/C")
         #expect(try self.text("/id1/id10/{id10}{id1}-{id}", values) == "http://h/id1/id10/BA-C")
     }
 
-    @Test func `G09 a value is not looked at for placeholders`() throws {
+    @Test func `G09 a placeholder inside a value is not replaced`() throws {
         #expect(try self.text("/{a}/{b}", ["a": "{b}", "b": "{a}"]) == "http://h/%7Bb%7D/%7Ba%7D")
         #expect(try self.text("/x/\("{a}")") == "http://h/x/%7Ba%7D")
     }
@@ -104,21 +104,21 @@ struct HTTPEndpointTests {
         ("a\r\nb\0", "a%0D%0Ab%00"),
         ("%2e%2e", "%252e%252e"), ("a-._~Z9", "a-._~Z9"), ("...", "..."), ("👩‍🚀", "%F0%9F%91%A9%E2%80%8D%F0%9F%9A%80"),
     ])
-    func `G09 a value becomes one segment whatever it holds`(value: String, segment: String) throws {
+    func `G09 a value becomes a single segment regardless of its characters`(value: String, segment: String) throws {
         #expect(try self.text("/p/{id}/q", ["id": value]) == "http://h/p/\(segment)/q")
         #expect(try self.text("/p/\(value)/q") == "http://h/p/\(segment)/q")
         #expect(try self.text(HTTPPath(segments: ["p", value, "q"])) == "http://h/p/\(segment)/q")
     }
 
-    @Test func `G09 what is written in the path itself is encoded where it must be and no further`() throws {
+    @Test func `G09 the literal text of a path is encoded only where necessary`() throws {
         #expect(try self.text("/v1/a:b@c,d;e=f/") == "http://h/v1/a:b@c,d;e=f/")
         #expect(try self.text("/ü /100%/a?b#c}") == "http://h/%C3%BC%20/100%25/a%3Fb%23c%7D")
-        // As a character, this slash is one with the accent that follows it.
+        // The slash and the combining accent after the slash are a single `Character`.
         #expect(try self.text("/a/\u{301}b") == "http://h/a/%CC%81b")
     }
 
     @Test(arguments: ["", ".", ".."])
-    func `G09 a value that would lead elsewhere is refused`(value: String) {
+    func `G09 a value that would change the path's structure is refused`(value: String) {
         let expected = value.isEmpty ? HTTPError.PreparationFailure.emptyPathSegment : .dotPathSegment
         #expect(throws: expected) { try self.text("/a/{id}", ["id": value]) }
         #expect(throws: expected) { try self.text("/a/\(value)") }
@@ -132,7 +132,7 @@ struct HTTPEndpointTests {
         #expect(throws: HTTPError.PreparationFailure.dotPathSegment) { try place.url() }
     }
 
-    @Test func `G09 what is wrong with a path is said`() {
+    @Test func `G09 each fault of a path has a separate error`() {
         #expect(throws: HTTPError.PreparationFailure.missingPathValue(name: "id")) {
             try self.text("/{id}", ["ID": "1"])
         }
@@ -172,12 +172,12 @@ struct HTTPEndpointTests {
             ("u:p@h", .userInfo), ("[:]", .invalidHost), ("[]", .invalidHost),
         ] as [(String, HTTPError.PreparationFailure)]
     )
-    func `G11 what is no host is refused with the reason`(host: String, reason: HTTPError.PreparationFailure) {
+    func `G11 an invalid host is refused with the reason`(host: String, reason: HTTPError.PreparationFailure) {
         #expect(throws: reason) { try self.text("/", host: HTTPHost(host)) }
         #expect(HTTPHost(host).description == "invalid host")
     }
 
-    @Test func `G11 a path without a slash and a scheme of no web are refused with the reason`() throws {
+    @Test func `G11 a path without a leading slash and an unsupported scheme are refused with the reason`() throws {
         for path: HTTPPath in ["", "a", "a/b", "\("/a")", "{a}"] {
             #expect(throws: HTTPError.PreparationFailure.pathWithoutSlash) { try self.text(path, ["a": "/"]) }
         }

@@ -3,9 +3,9 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// Seeded mutations of everything that comes from a caller's data or from a server.
+/// Seeded mutations of data from callers and from servers.
 ///
-/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+/// `MUX_FUZZ=100` multiplies the number of mutations by 100. `MUX_SEED=7` starts with the seed 7.
 @Suite(.standard(minutes: 60))
 struct HTTPFuzzTests {
     private let fuzz = FuzzRun()
@@ -19,7 +19,7 @@ struct HTTPFuzzTests {
         }
     }
 
-    @Test func `G09 whatever the values are they are the segments that the URL has`() {
+    @Test func `G09 arbitrary path values become exactly the segments of the URL`() {
         self.run(3_000) { mutator, seed in
             let values = ["a": mutator.text(like: "a/b"), "b": mutator.text(like: "..")]
             let query = HTTPQuery([.init(mutator.text(like: "q="), mutator.text(like: "a+b&c"))])
@@ -64,7 +64,7 @@ struct HTTPFuzzTests {
         }
     }
 
-    @Test func `H04 whatever the parts are a reference parser gets them back`() throws {
+    @Test func `H04 a reference parser recovers arbitrary parts of a form`() throws {
         try self.run(500) { mutator, seed in
             let form = HTTPMultipart(
                 fields: HTTPQuery(
@@ -92,7 +92,7 @@ struct HTTPFuzzTests {
         }
     }
 
-    @Test func `G05 a mutated media type is none or reads back as itself`() {
+    @Test func `G05 a mutated media type is refused or survives a round trip`() {
         self.run(3_000) { mutator, seed in
             let text = mutator.text(like: #"text/plain; charset="a\"b"; x=y;z="";"#)
             guard let type = HTTPMediaType(rawValue: text) else { return }
@@ -101,7 +101,7 @@ struct HTTPFuzzTests {
         }
     }
 
-    @Test func `I05 a mutated date is none or is written and read back as itself`() {
+    @Test func `I05 a mutated date is refused or is a finite date within the calendar`() {
         self.run(3_000) { mutator, seed in
             let text = mutator.text(like: "2021-06-04T10:00:00.125+02:30")
             guard let date = ISO8601.date(text) else { return }
@@ -111,7 +111,7 @@ struct HTTPFuzzTests {
         }
     }
 
-    @Test func `K06 a mutated token is an error or says an end`() {
+    @Test func `K06 a mutated token is an error or has a finite expiry or no expiry`() {
         self.run(3_000) { mutator, seed in
             let claims = mutator.mutated(Array(#"{"exp":1300819380.5,"sub":[{}]}"#.utf8))
             let texts = [

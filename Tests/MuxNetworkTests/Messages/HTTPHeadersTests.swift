@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct HTTPHeadersTests {
-    @Test func `G03 a field is found and replaced whatever the case of its name`() {
+    @Test func `G03 a field is found and replaced regardless of the case of its name`() {
         var headers = HTTPHeaders()
 
         headers["authorization"] = "a"
@@ -17,7 +17,7 @@ struct HTTPHeadersTests {
         #expect(headers.isEmpty)
     }
 
-    @Test func `G03 names are equal whatever the case and keep how they were written`() throws {
+    @Test func `G03 names compare without regard to case and keep their spelling`() throws {
         let name = try #require(HTTPHeaders.Name(rawValue: "x-API-key"))
 
         #expect(name == "X-Api-Key")
@@ -25,7 +25,7 @@ struct HTTPHeadersTests {
         #expect(name.rawValue == "x-API-key" && name.canonical == "x-api-key" && "\(name)" == "x-API-key")
     }
 
-    @Test func `G03 lines of one name are joined and replaced together at the place of the first`() {
+    @Test func `G03 lines with the same name are joined, and replaced together at the first line's place`() {
         var headers: HTTPHeaders = ["A": "1", "b": "2", "a": "3"]
 
         #expect(headers["a"] == "1, 3")
@@ -44,11 +44,11 @@ struct HTTPHeadersTests {
         #expect(merged.combined == ["A": "4, 6", "b": "3", "c": "5"])
     }
 
-    @Test func `G03 what a server sent under an impossible name is left out`() {
+    @Test func `G03 a server's field with an invalid name is left out`() {
         #expect(HTTPHeaders(["b": "2", "a": "1", "": "3", "c d": "4"]).fields.map(\.value) == ["1", "2"])
     }
 
-    @Test func `G03 values are in no description`() {
+    @Test func `G03 descriptions contain no values`() {
         let headers: HTTPHeaders = [.authorization: "SECRET", .accept: "SECRET"]
         var dumped = ""
         dump((headers, headers.fields), to: &dumped)
@@ -81,7 +81,7 @@ struct HTTPHeadersTests {
         "", "json", "a/", "/b", "a/b/c", "a b/c", "a/b; charset", "a/b; =x", "a/b; a=\"", "a/b; a=\"\\", "a/b; a=",
         "a/b; a=1; A=2", "a/b; a=\"x\"y", "a/b; ä=1",
     ])
-    func `G05 what is no media type is none`(text: String) {
+    func `G05 an invalid media type is refused`(text: String) {
         #expect(HTTPMediaType(rawValue: text) == nil)
     }
 

@@ -12,7 +12,7 @@ struct HTTPMapperTests {
         var born: Date?
     }
 
-    /// The mapper in one line, and everything else by default.
+    /// A request that sets its mapper in a single line, with defaults for the other properties.
     private struct OneLine: HTTPRequest {
         var endpoint: HTTPEndpoint { .init(host: "h") }
         var method: HTTPMethod { .get }
@@ -86,7 +86,7 @@ struct HTTPMapperTests {
         #expect(failure.serverError == nil && failure.decodingError == nil)
     }
 
-    @Test func `I03 a page in HTML is a status error with the decoding as a detail`() async throws {
+    @Test func `I03 an HTML page is a status error with the decoding error as a detail`() async throws {
         let page = HTTPReply(status: 502, headers: ["Content-Type": "text/html"], body: Data("<h1>Bad</h1>".utf8))
 
         let thrown = await #expect(throws: HTTPError.self) { try await self.client(page).execute(Declared()) }
@@ -100,7 +100,7 @@ struct HTTPMapperTests {
         #expect(failure.response.body == page.body && failure.response.contentType == .html)
     }
 
-    @Test func `I04 a request chooses its mapper in a line`() async throws {
+    @Test func `I04 a request chooses its mapper in a single line`() async throws {
         let user = try await self.client(.json(#"{"name":"A","born":5000}"#)).output(of: OneLine())
 
         #expect(user == User(name: "A", born: Date(timeIntervalSince1970: 5)))
@@ -110,7 +110,7 @@ struct HTTPMapperTests {
         #expect(error?.serverError(as: Problem.self)?.code == 1)
     }
 
-    @Test func `I04 a mapper can be two functions and can be built upon`() async throws {
+    @Test func `I04 a mapper can consist of two functions and can be extended`() async throws {
         let length = HTTPMapper<Int>(output: { $0.body.count }, serverError: { $0.status.code })
         let doubled = Ask<Int, Never>(mapper: length.map { $0 * 2 })
 
@@ -125,7 +125,7 @@ struct HTTPMapperTests {
         #expect(try await self.client(.json(#"{"a":1}"#)).output(of: snake) == ["a": 1])
     }
 
-    @Test func `I06 an empty answer is a success of a command and of an optional`() async throws {
+    @Test func `I06 an empty response is a success for a command and for an optional output`() async throws {
         let empty = self.client(HTTPReply(status: 204))
 
         try await empty.execute(Command())
@@ -139,21 +139,21 @@ struct HTTPMapperTests {
     @Test(arguments: [
         (200, true), (201, true), (206, true), (299, true), (199, false), (300, false), (304, false), (404, false),
     ])
-    func `I07 every state from 200 to 299 is a success`(code: Int, isSuccess: Bool) async throws {
+    func `I07 every status from 200 to 299 is a success`(code: Int, isSuccess: Bool) async throws {
         let result = try? await self.client(HTTPReply(status: code)).execute(Ask())
 
         #expect((result != nil) == isSuccess)
         #expect(result == nil || result?.response.status.code == code)
     }
 
-    @Test func `I07 a request chooses what is a success`() async throws {
+    @Test func `I07 a request chooses its success statuses`() async throws {
         let ask = Ask { $0.successStatuses = 404...404 }
 
         #expect(try await self.client(HTTPReply(status: 404)).execute(ask).response.status == .notFound)
         await #expect(throws: HTTPError.self) { try await self.client(HTTPReply(status: 200)).execute(ask) }
     }
 
-    @Test func `I08 an answer shows request status message headers and data`() async throws {
+    @Test func `I08 a response contains the request, status, message, headers and data`() async throws {
         let url = URL(string: "http://elsewhere/")
         let reply = HTTPReply(status: 201, headers: ["X-A": "1", "ETag": "e"], body: Data("x".utf8), url: url)
 
@@ -166,7 +166,7 @@ struct HTTPMapperTests {
         #expect("\(response)" == "status 201, 1 bytes")
     }
 
-    @Test func `I08 the answer can be had whatever its status`() async throws {
+    @Test func `I08 the response is available regardless of its status`() async throws {
         let response = try await self.client(HTTPReply(status: 304)).response(to: Ask())
 
         #expect(response.status == .notModified)
@@ -204,14 +204,14 @@ struct HTTPMapperTests {
         #expect(await kind { _ = try await locked.execute(Ask()) } == "authentication true")
     }
 
-    @Test func `I09 a cancellation is a CancellationError whatever it is called below`() async {
+    @Test func `I09 a cancellation is a CancellationError regardless of the transport's error`() async {
         let number = NSError(domain: NSURLErrorDomain, code: -999)
         for error: any Error in [CancellationError(), number] {
             let client = HTTPClient(transport: ScriptedTransport([.failure(error)]))
             await #expect(throws: CancellationError.self) { try await client.execute(Ask()) }
             let runner = DependentRunner<String> { _ in throw error }
             let locked = HTTPClient(transport: ScriptedTransport([]), authenticator: runner)
-            // Of the update, whose callers were not cancelled.
+            // The update was cancelled, but not its callers.
             await #expect {
                 try await locked.execute(Ask())
             } throws: { error in
@@ -221,7 +221,7 @@ struct HTTPMapperTests {
         }
     }
 
-    @Test func `I09 errors say whether the network or the token is to blame`() {
+    @Test func `I09 errors tell connectivity failures and refused tokens apart`() {
         let offline = URLError(.notConnectedToInternet)
         let connectivity: [(HTTPError, Bool)] = [
             (.transport(.unreachable(offline)), true), (.transport(.timedOut(after: .seconds(1))), true),
@@ -245,7 +245,7 @@ struct HTTPMapperTests {
         }
     }
 
-    @Test func `I10 nothing secret is in any description`() throws {
+    @Test func `I10 no description contains a secret`() throws {
         struct Talkative: Error, CustomStringConvertible {
             var description: String { "SECRET" }
         }

@@ -25,7 +25,7 @@ struct HTTPMultipartTests {
         return try #require(MultipartParser.parse(Array(data), boundary: boundary))
     }
 
-    @Test func `H01 a reference parser gets back fields and then files byte for byte`() throws {
+    @Test func `H01 a reference parser recovers fields and then files byte for byte`() throws {
         let parts = try self.parts(self.form)
 
         #expect(parts.map { $0.parameter("name") } == ["title", "tag", "tag", "empty", "photo", "nothing", "photo"])
@@ -40,14 +40,14 @@ struct HTTPMultipartTests {
         #expect(parts.allSatisfy { $0.headers["content-disposition"]?.hasPrefix("form-data; name=\"") == true })
     }
 
-    @Test func `H01 a form without parts is its end alone`() throws {
+    @Test func `H01 a form without parts consists of the closing delimiter`() throws {
         let (data, _) = try HTTPMultipart(boundary: "b").encoded()
 
         #expect(data == Data("--b--\r\n".utf8))
         #expect(try self.parts(HTTPMultipart()) == [])
     }
 
-    @Test func `H02 header and body have one boundary`() throws {
+    @Test func `H02 the header and the body have the same boundary`() throws {
         let call = try HTTPClient().call(
             for: Ask {
                 $0.method = .post
@@ -63,7 +63,7 @@ struct HTTPMultipartTests {
         #expect(body.components(separatedBy: "--\(boundary)").count == 9)
     }
 
-    @Test func `H03 the Content-Type is set by itself`() throws {
+    @Test func `H03 the Content-Type is set automatically`() throws {
         let call = try HTTPClient().call(
             for: Ask {
                 $0.method = .post
@@ -74,7 +74,7 @@ struct HTTPMultipartTests {
         #expect(call.headers["Content-Type"]?.hasPrefix("multipart/form-data; boundary=mux-") == true)
     }
 
-    @Test func `H04 a boundary that is made is not in the data and is the same for the same data`() throws {
+    @Test func `H04 a generated boundary is not in the data and is the same for the same data`() throws {
         let type = try #require(try self.form.encoded().contentType)
         let boundary = try #require(type.parameters["boundary"])
         #expect(try self.form.encoded().contentType == type)
@@ -85,7 +85,7 @@ struct HTTPMultipartTests {
         #expect(boundary.utf8.count <= 70)
     }
 
-    @Test func `H04 a boundary of one's own that occurs in the data is refused`() throws {
+    @Test func `H04 a custom boundary that occurs in the data is refused`() throws {
         var form = self.form
         form.boundary = "beach"
         #expect(throws: HTTPError.PreparationFailure.boundaryInData) { try form.encoded() }
@@ -104,13 +104,13 @@ struct HTTPMultipartTests {
     }
 
     @Test(arguments: ["", "a b", "ü", "a\n", "a\"", "a;b", String(repeating: "b", count: 71)])
-    func `H04 what RFC 2046 does not allow is no boundary`(boundary: String) {
+    func `H04 a boundary that RFC 2046 does not allow is refused`(boundary: String) {
         #expect(throws: HTTPError.PreparationFailure.invalidBoundary) {
             try HTTPMultipart(boundary: boundary).encoded()
         }
     }
 
-    @Test func `H05 a name cannot bring in a line`() throws {
+    @Test func `H05 a name cannot inject a line`() throws {
         let name = "a\"b\r\n.txt"
         let parts = try self.parts(
             HTTPMultipart(
@@ -128,7 +128,7 @@ struct HTTPMultipartTests {
         #expect(parts.map { $0.headers.count } == [1, 1, 2])
     }
 
-    @Test func `H05 a parameter of a media type cannot bring in a line`() throws {
+    @Test func `H05 a parameter of a media type cannot inject a line`() throws {
         let type = HTTPMediaType.plainText.with("x", "a\r\nEvil: 1")
         let parts = try self.parts(
             HTTPMultipart(files: [.init(name: "f", fileName: "g", contentType: type, data: Data())])
@@ -137,7 +137,7 @@ struct HTTPMultipartTests {
         #expect(parts.first?.headers.keys.sorted() == ["content-disposition", "content-type"])
     }
 
-    @Test func `H06 with a boundary given the bytes are these`() throws {
+    @Test func `H06 a form with a given boundary has the expected bytes`() throws {
         let form = HTTPMultipart(
             fields: ["a": "1"],
             files: [.init(name: "f", fileName: "n.txt", contentType: .plainText, data: Data("x".utf8))],

@@ -14,7 +14,7 @@ struct HTTPQueryTests {
         #expect((query + ["b": "4"]).encoded == "z=1&a=2&z=3&b=4")
     }
 
-    @Test func `G10 nothing is no question mark`() throws {
+    @Test func `G10 an empty query adds no question mark`() throws {
         let place = HTTPEndpoint(host: "h", path: "/p")
 
         #expect(try place.url().absoluteString == "https://h/p")
@@ -22,7 +22,7 @@ struct HTTPQueryTests {
         #expect(try place.url(query: ["a": ""]).absoluteString == "https://h/p?a=")
     }
 
-    @Test func `G10 plus ampersand and blank survive the way`() {
+    @Test func `G10 plus, ampersand and space survive a round trip`() {
         let query: HTTPQuery = ["a+b&c": "d=e +%&"]
 
         #expect(query.encoded == "a%2Bb%26c=d%3De%20%2B%25%26")
@@ -43,7 +43,7 @@ struct HTTPQueryTests {
         #expect(query.items == [.init("b", "1")])
     }
 
-    @Test func `G10 values are in no description`() {
+    @Test func `G10 descriptions contain no values`() {
         let query: HTTPQuery = ["code": "SECRET"]
         var dumped = ""
         dump((query, query.items), to: &dumped)
@@ -52,7 +52,7 @@ struct HTTPQueryTests {
         #expect(!"\(String(reflecting: query)) \(query.items) \(dumped)".contains("SECRET"))
     }
 
-    @Test func `G10 what is sent is what a server reads`() {
+    @Test func `G10 a server parses the query that the client encoded`() {
         var random = SplitMix64(state: 11)
         let alphabet = Array("aZ0 +&=%?#/;:@é漢👩‍🚀\r\n\0\"'<>{}|\\^`~-._".unicodeScalars)
         func word() -> String {
@@ -63,7 +63,7 @@ struct HTTPQueryTests {
             return String(text)
         }
         for _ in 0..<2_000 {
-            // An empty name alone cannot be told from nothing.
+            // A parameter with an empty name and without a value would encode like no parameter.
             let items = (0..<Int.random(in: 0...4, using: &random)).map { _ in
                 let name = word()
                 return HTTPQuery.Item(name, name.isEmpty || Bool.random(using: &random) ? word() : nil)

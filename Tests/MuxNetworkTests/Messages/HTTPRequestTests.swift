@@ -30,7 +30,7 @@ struct HTTPRequestTests {
 
     private let client = HTTPClient(transport: ScriptedTransport([]))
 
-    @Test func `G12 two members make a request`() async throws {
+    @Test func `G12 a request needs only two members`() async throws {
         let transport = ScriptedTransport([], thereafter: .json(#"{"name":"A","age":3}"#))
         let client = HTTPClient(transport: transport)
 
@@ -49,7 +49,7 @@ struct HTTPRequestTests {
     }
 
     @Test(arguments: ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "PURGE"])
-    func `G13 the method is really sent`(name: String) async throws {
+    func `G13 the server receives the method of the request`(name: String) async throws {
         let method = try #require(HTTPMethod(rawValue: name))
         let seen = Tapped()
         let server = LoopbackServer { request in
@@ -69,7 +69,7 @@ struct HTTPRequestTests {
         #expect(seen.all == ["\(name) \(method.allowsBody ? "x" : "")"])
     }
 
-    @Test func `G14 every part of a request is in what is sent`() throws {
+    @Test func `G14 every part of a request is sent`() throws {
         let call = try self.client.call(
             for: Ask { ask in
                 ask.endpoint = HTTPEndpoint(scheme: .http, host: "h", path: "/{a}/{b}", query: ["v": "1"])
@@ -91,7 +91,7 @@ struct HTTPRequestTests {
         #expect(call.method == "POST")
     }
 
-    @Test func `G14 a request that says no time has the client's`() throws {
+    @Test func `G14 a request without a time-out has the client's time-out`() throws {
         var configuration = HTTPClient.Configuration()
         configuration.transport.timeout = .seconds(7)
 
@@ -113,7 +113,7 @@ struct HTTPRequestTests {
         #expect(try JSONDecoder().decode(User.self, from: try #require(call.body?.data)) == user)
     }
 
-    @Test func `G15 parameters of mixed kinds are sent as JSON`() throws {
+    @Test func `G15 parameters of mixed types are sent as JSON`() throws {
         let parameters: [String: JSONValue] = [
             "s": "x/y", "i": 5, "d": 0.5, "b": true, "n": nil, "a": [1, "2", [:]], "o": ["k": ["v"]],
         ]
@@ -132,7 +132,7 @@ struct HTTPRequestTests {
         #expect(call.headers["Content-Type"] == "application/json")
     }
 
-    @Test func `G15 an encoder of one's own is used and dates are ISO 8601 without one`() throws {
+    @Test func `G15 a custom encoder is used, and dates are ISO 8601 by default`() throws {
         let date = Date(timeIntervalSince1970: 0)
         let encoder = JSONEncoder()
         encoder.dateEncodingStrategy = .secondsSince1970
@@ -141,7 +141,7 @@ struct HTTPRequestTests {
         #expect(try HTTPBody.json([date], encoder: encoder).encoded().body.data == Data("[0]".utf8))
     }
 
-    @Test func `G16 a form is sent in one line`() throws {
+    @Test func `G16 a form is sent as URL-encoded parameters`() throws {
         let call = try self.client.call(
             for: Ask {
                 $0.method = .post
@@ -153,8 +153,7 @@ struct HTTPRequestTests {
         #expect(call.headers["Content-Type"] == "application/x-www-form-urlencoded")
     }
 
-    @Test func `G17 the session counts least then the body then the request then the call then the token`() async throws
-    {
+    @Test func `G17 header precedence rises from session to body, request, call and token`() async throws {
         struct Key: HTTPToken {
             var headers: HTTPHeaders { ["t": "token"] }
         }
@@ -179,7 +178,7 @@ struct HTTPRequestTests {
     }
 
     @Test(arguments: [false, true], [false, true])
-    func `G17 private headers keep out those of the session and of the token`(
+    func `G17 private headers exclude the headers of the session and of the token`(
         isPrivate: Bool,
         hasOwn: Bool
     ) async throws {
@@ -204,7 +203,7 @@ struct HTTPRequestTests {
     }
 
     @Test(arguments: [HTTPMethod.get, .head, .trace, .connect])
-    func `G18 a body where none belongs is refused and nothing is sent`(method: HTTPMethod) async {
+    func `G18 a body for a method without a body is refused and nothing is sent`(method: HTTPMethod) async {
         let transport = ScriptedTransport([], thereafter: HTTPReply(status: 200))
         let ask = Ask {
             $0.method = method
@@ -217,7 +216,7 @@ struct HTTPRequestTests {
         #expect(transport.calls == [])
     }
 
-    @Test func `G18 what cannot be said on the wire is refused and nothing is sent`() async {
+    @Test func `G18 a request that HTTP cannot express is refused and nothing is sent`() async {
         let transport = ScriptedTransport([], thereafter: HTTPReply(status: 200))
         let asks: [(Ask<Data, Never>, HTTPError.PreparationFailure)] = [
             (Ask { $0.headers = ["X": "a\r\nY: b"] }, .invalidHeader(name: "X")),
@@ -252,7 +251,7 @@ struct HTTPRequestTests {
         #expect(transport.calls == [])
     }
 
-    @Test func `G19 a request sent twice is the same bytes twice`() throws {
+    @Test func `G19 a repeated request has the same bytes`() throws {
         let bodies: [HTTPBody] = [
             .json(Dictionary(uniqueKeysWithValues: (0..<50).map { ("k\($0)", $0) })), .form(["a": "1"]),
             .multipart(HTTPMultipart(fields: ["a": "1"], files: [.init(name: "f", fileName: "n", data: Data([1]))])),
@@ -274,7 +273,7 @@ struct HTTPRequestTests {
         #expect(try bodies[0].encoded().body == body)
     }
 
-    /// Texts that a server noted down.
+    /// Texts that a server recorded.
     private final class Tapped: Sendable {
         private let texts = Locked<[String]>([])
         func add(_ text: String) { self.texts.withLock { $0.append(text) } }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// Takes a form apart as RFC 2046, section 5.1.1, and RFC 7578 say: a reference, written without a look at the encoder.
+/// A reference parser of forms by RFC 2046, section 5.1.1, and RFC 7578, independent of the encoder.
 struct MultipartParser {
     struct Part: Equatable {
         var headers: [String: String] = [:]
@@ -24,7 +24,7 @@ struct MultipartParser {
         let delimiter = Array("--\(boundary)".utf8)
         var lines: [[UInt8]] = [[]]
         var index = 0
-        // Lines end in CRLF and in nothing else.
+        // Only CRLF ends a line.
         while index < bytes.count {
             if bytes[index] == 13, index + 1 < bytes.count, bytes[index + 1] == 10 {
                 lines.append([])
@@ -43,7 +43,7 @@ struct MultipartParser {
                 bodyLines = nil
                 let rest = Array(line.dropFirst(delimiter.count))
                 if rest == Array("--".utf8) {
-                    // After the end there is nothing but the line's own end.
+                    // Only the CRLF of the closing delimiter may follow.
                     return number == lines.count - 2 && lines[number + 1].isEmpty && !isInHead ? parts : nil
                 }
                 guard rest.isEmpty else { return nil }

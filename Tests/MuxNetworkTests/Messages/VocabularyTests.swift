@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct VocabularyTests {
-    @Test func `G01 Basic is the example of RFC 7617 and Bearer has one blank`() {
+    @Test func `G01 Basic credentials match the example of RFC 7617 and Bearer has a single space`() {
         let basic = HTTPCredentials.basic(user: "Aladdin", password: "open sesame")
 
         #expect(basic?.headerValue == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")
@@ -14,12 +14,12 @@ struct VocabularyTests {
         #expect(HTTPCredentials.basic(user: "test", password: "123£")?.headerValue == "Basic dGVzdDoxMjPCow==")
     }
 
-    @Test func `G01 a name with a colon has no Basic credentials and a password may have one`() {
+    @Test func `G01 Basic credentials refuse a colon in the user name and permit a colon in the password`() {
         #expect(HTTPCredentials.basic(user: "a:b", password: "c") == nil)
         #expect(HTTPCredentials.basic(user: "a", password: "b:c")?.value == Data("a:b:c".utf8).base64EncodedString())
     }
 
-    @Test func `G01 schemes are an open set and equal whatever the case`() throws {
+    @Test func `G01 authentication schemes are an open set and compare without regard to case`() throws {
         let hawk = try #require(HTTPCredentials.Scheme(rawValue: "Hawk"))
 
         #expect(HTTPCredentials(scheme: hawk, value: #"id="1""#).headerValue == #"Hawk id="1""#)
@@ -30,7 +30,7 @@ struct VocabularyTests {
         #expect(known.map(\.rawValue) == ["Basic", "Bearer", "Digest", "DPoP", "Negotiate"])
     }
 
-    @Test func `G01 credentials are in no description`() {
+    @Test func `G01 descriptions contain no credentials`() {
         let credentials = HTTPCredentials.bearer("SECRET")
         var dumped = ""
         dump(credentials, to: &dumped)
@@ -38,7 +38,7 @@ struct VocabularyTests {
         #expect(!"\(credentials) \(String(reflecting: credentials)) \(dumped)".contains("SECRET"))
     }
 
-    @Test func `G02 encodings have the names of the registry`() {
+    @Test func `G02 content codings and form types have their registered names`() {
         let codings: [HTTPMediaType.ContentCoding] = [.gzip, .deflate, .compress, .brotli, .zstandard, .identity]
 
         #expect(codings.map(\.rawValue) == ["gzip", "deflate", "compress", "br", "zstd", "identity"])
@@ -48,7 +48,7 @@ struct VocabularyTests {
         #expect(HTTPMediaType.multipartFormData.rawValue == "multipart/form-data")
     }
 
-    @Test func `G04 methods are safe and idempotent as RFC 9110 says`() {
+    @Test func `G04 methods are safe and idempotent as in RFC 9110`() {
         let table: [(HTTPMethod, name: String, isSafe: Bool, isIdempotent: Bool, allowsBody: Bool)] = [
             (.get, "GET", true, true, false), (.head, "HEAD", true, true, false),
             (.options, "OPTIONS", true, true, true), (.trace, "TRACE", true, true, false),
@@ -65,17 +65,17 @@ struct VocabularyTests {
     }
 
     @Test(arguments: ["", "G T", "GET\r\n", "GÉT", "(", "a/b"])
-    func `G04 what is not a token is no method and no header name`(text: String) {
+    func `G04 a text that is not a token is neither a method nor a header name`(text: String) {
         #expect(HTTPMethod(rawValue: text) == nil)
         #expect(HTTPHeaders.Name(rawValue: text) == nil)
     }
 
-    @Test func `G04 methods differ in the case of their letters`() {
+    @Test func `G04 methods are case-sensitive`() {
         #expect(HTTPMethod(rawValue: "get") != .get)
         #expect(HTTPMethod(rawValue: "M-SEARCH")?.rawValue == "M-SEARCH")
     }
 
-    @Test func `G06 schemes are http and https and any other by its letters`() {
+    @Test func `G06 a URL scheme is http, https or another valid scheme name`() {
         #expect([HTTPHost.Scheme.http, .https].map(\.rawValue) == ["http", "https"])
         #expect(
             [HTTPHost.Scheme.http, .https, HTTPHost.Scheme(rawValue: "ws")].map { $0?.defaultPort } == [80, 443, nil]
@@ -92,12 +92,12 @@ struct VocabularyTests {
             (0, .unknown), (-1, .unknown), (99, .unknown), (600, .unknown), (Int.max, .unknown), (Int.min, .unknown),
         ] as [(Int, HTTPStatus.Kind)]
     )
-    func `G07 every number is a status of a class`(code: Int, kind: HTTPStatus.Kind) {
+    func `G07 every number is a status with a class`(code: Int, kind: HTTPStatus.Kind) {
         #expect(HTTPStatus(code).code == code)
         #expect(HTTPStatus(code).kind == kind)
     }
 
-    @Test func `G07 known numbers have phrases and others none`() {
+    @Test func `G07 known statuses have a phrase and other statuses have no phrase`() {
         #expect(HTTPStatus.notFound.phrase == "Not Found")
         #expect(HTTPStatus(418).phrase == nil)
         #expect(HTTPStatus(rawValue: 503).description == "503 Service Unavailable")
@@ -108,7 +108,7 @@ struct VocabularyTests {
         }
     }
 
-    @Test func `G07 the constants are the numbers of the registry`() {
+    @Test func `G07 the status constants have the registered codes`() {
         let table: [(HTTPStatus, Int)] = [
             (.continue, 100), (.ok, 200), (.created, 201), (.accepted, 202), (.noContent, 204), (.partialContent, 206),
             (.movedPermanently, 301), (.found, 302), (.seeOther, 303), (.notModified, 304), (.temporaryRedirect, 307),

@@ -120,7 +120,7 @@ struct WrappedErrorTests {
             #expect(!HTTPError.TransportFailure.unreachable(error).isConnectivityFailure, "\(outer)")
             #expect(MuxEvent.Reason.known(of: error) != .connection, "\(outer)")
         }
-        // An error with advice alone does not say whether the server was reached.
+        // An error with only retry advice does not show whether the server was reached.
         let final = Self.wrapped(Final(wrappedError: offline), times: 1, bySystem: bySystem)
         #expect(RetryAdvice.of(final) == .permanent && SilenceableError.isSilenceable(final))
         #expect(!HTTPError.TransportFailure.unreachable(final).isConnectivityFailure)
@@ -133,7 +133,7 @@ struct WrappedErrorTests {
         #expect(RetryAdvice.of(Wrapper(wrappedError: nil)) == .transient)
     }
 
-    @Test func `CS-06 wrappers of an app and of the system can be mixed, and Retry-After passes all`() {
+    @Test func `CS-06 wrappers of an app and of the system can be mixed, and all preserve Retry-After`() {
         let busy = HTTPError.transport(.serverBusy(retryAfter: .seconds(7)))
         var error: any Error = SilenceableError(busy)
         for number in 0..<6 { error = Self.wrapped(error, times: 1, bySystem: number % 2 == 0) }
@@ -173,7 +173,7 @@ struct WrappedErrorTests {
         #expect(entry.value == "Ada" && entry.isStale)
     }
 
-    @Test func `CS-06 a wrapped error of decoding is tried once, and a wrapped time-out again`() async throws {
+    @Test func `CS-06 a wrapped decoding error is not retried, and a wrapped time-out is retried`() async throws {
         for (error, attempts) in [
             (DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: "")) as any Error, 1),
             (URLError(.timedOut), 3),

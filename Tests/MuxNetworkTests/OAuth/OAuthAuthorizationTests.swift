@@ -28,7 +28,7 @@ struct OAuthAuthorizationTests {
         return Dictionary(items.map { ($0.name, $0.value ?? "") }) { "\($0)|\($1)" }
     }
 
-    @Test func `O01 the page for the person names everything`() throws {
+    @Test func `O01 the authorization URL contains all parameters`() throws {
         let authorization = try self.authorization(parameters: ["prompt": "login", "state": "mine", "client_id": "x"])
 
         #expect(
@@ -42,7 +42,7 @@ struct OAuthAuthorizationTests {
         #expect(!authorization.url.absoluteString.contains(authorization.pkce.verifier))
     }
 
-    @Test func `O01 an endpoint keeps its own query and has no fragment`() throws {
+    @Test func `O01 an endpoint keeps its query, and an endpoint with a fragment is refused`() throws {
         let authorization = try self.authorization("https://server.example.com/authorize?tenant=7")
         #expect(self.items(authorization.url)["tenant"] == "7")
 
@@ -56,7 +56,7 @@ struct OAuthAuthorizationTests {
         return try authorization.code(from: #require(URL(string: text)))
     }
 
-    @Test func `O01 a redirection brings a code`() throws {
+    @Test func `O01 a redirection contains a code`() throws {
         #expect(try self.code("?code=Splx%2BlO+B&state=STATE") == "Splx+lO B")
         #expect(try self.code("?state=STATE&x&code=a&iss=y#f") == "a")
     }
@@ -70,7 +70,7 @@ struct OAuthAuthorizationTests {
             ("?error=access_denied&state=x", .otherState), ("#code=a&state=STATE", .missingState),
         ] as [(String, OAuthError.RedirectFault)]
     )
-    func `O01 a redirection that somebody slipped in brings none`(query: String, fault: OAuthError.RedirectFault) {
+    func `O01 a forged redirection is refused and yields no code`(query: String, fault: OAuthError.RedirectFault) {
         #expect { try self.code(query) } throws: {
             guard case .foreignRedirect(let found)? = $0 as? OAuthError else { return false }
             return found == fault
@@ -82,14 +82,14 @@ struct OAuthAuthorizationTests {
         "https://client.example.com/CB", "https://client.example.com.evil.org/cb", "http://client.example.com/cb",
         "https://client.example.com:8443/cb", "https://client.example.com/", "app:/cb",
     ])
-    func `O01 a redirection to another place brings no code`(place: String) throws {
+    func `O01 a redirection to another URL yields no code`(place: String) throws {
         #expect { try self.code("?code=a&state=STATE", base: place) } throws: {
             guard case .foreignRedirect(.address)? = $0 as? OAuthError else { return false }
             return true
         }
     }
 
-    @Test func `O01 a place may be written in another way`() throws {
+    @Test func `O01 an equivalent spelling of the redirect URI is accepted`() throws {
         #expect(try self.code("?code=a&state=STATE", base: "HTTPS://Client.Example.com:443/cb") == "a")
         let endpoint = try #require(URL(string: "https://server.example.com/authorize"))
         for (home, callback) in [("https://a.com", "https://a.com/"), ("app:/in", "APP:/in"), ("a.b:in", "a.b:in")] {
@@ -105,14 +105,14 @@ struct OAuthAuthorizationTests {
         }
     }
 
-    @Test func `O01 a person may say no`() throws {
+    @Test func `O01 the denial of a user is a refusal`() throws {
         #expect { try self.code("?error=access_denied&error_description=not+now&state=STATE") } throws: {
             guard let error = $0 as? OAuthError, case .refused(let refusal) = error else { return false }
             return refusal == OAuthError.Refusal(.accessDenied, explanation: "not now") && !error.isBadDependency
         }
     }
 
-    @Test func `O01 its secrets are in no description`() throws {
+    @Test func `O01 descriptions do not contain the state and the verifier`() throws {
         let authorization = try self.authorization()
         var text = "\(authorization)"
         dump(authorization, to: &text)

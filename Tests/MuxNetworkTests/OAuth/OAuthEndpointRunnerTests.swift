@@ -5,10 +5,11 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// The runner that renews its tokens at a token endpoint, against a backend on a real socket.
+/// The runner that renews its tokens at a token endpoint, against a server in memory.
 @Suite(.standard)
 struct OAuthEndpointRunnerTests {
-    /// A token endpoint in memory that rotates refresh tokens, and the status it answers with instead while it is told so.
+    /// A token endpoint in memory that rotates refresh tokens, or responds with `trouble` if `trouble` is
+    /// set.
     private final class Server: Sendable {
         struct State: Sendable {
             var number = 0
@@ -67,7 +68,7 @@ struct OAuthEndpointRunnerTests {
         }
     }
 
-    @Test func `O03 rotation goes on without a sign-in and a refusal leads to one`() async throws {
+    @Test func `O03 rotation continues without a sign-in and a refusal leads to a sign-in`() async throws {
         let runner = try self.runner()
         var values: [String] = []
         for bad in ["a0", "a1", "a2"] {
@@ -82,7 +83,7 @@ struct OAuthEndpointRunnerTests {
         #expect(self.signIns.withLock { $0 } == 2)
     }
 
-    @Test func `O03 nothing but a refusal signs out`() async throws {
+    @Test func `O03 only a refusal signs out`() async throws {
         let runner = try self.runner()
         _ = try await runner.run { .output($0.value) }
         let troubles: [(Int, String)] = [
@@ -106,7 +107,7 @@ struct OAuthEndpointRunnerTests {
         (503, "60", 60.0), (503, "2.5", 2.5), (429, "60", 60), (403, "1.5", 1.5),
         (400, "Thu, 01 Jan 2037 00:00:00 GMT", 3600),
     ])
-    func `WR-07 a token endpoint is not asked before the time that it names`(
+    func `WR-07 a token endpoint gets no request before its Retry-After has passed`(
         status: Int,
         retryAfter: String,
         seconds: Double
@@ -135,7 +136,7 @@ struct OAuthEndpointRunnerTests {
     }
 
     @Test(arguments: [(503, ""), (500, "<html>"), (401, #"{"error":"invalid_client"}"#), (200, "<html>")])
-    func `WR-07 a token endpoint that fails gets few requests, of a person's app and of a service`(
+    func `WR-07 a failing token endpoint gets few requests from a user's app and from a service`(
         status: Int,
         body: String
     ) async throws {
@@ -160,7 +161,7 @@ struct OAuthEndpointRunnerTests {
         #expect(self.signIns.withLock { $0 } == 1)
     }
 
-    @Test func `AC-06 a sign-in at an endpoint is told why it is needed`() async throws {
+    @Test func `AC-06 a sign-in at an endpoint receives its reason`() async throws {
         let url = try #require(URL(string: "https://server.example.com/token"))
         let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
         let reasons = Locked<[OAuthStatus.SignInReason]>([])

@@ -6,16 +6,16 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Token endpoints that write what they like, over the platform's own transport.
+/// Token endpoints that send arbitrary bytes, over the platform's transport.
 ///
-/// A refusal ends a session, so none may be made of an answer that did not arrive whole.
+/// A refusal ends a session, so an incomplete response must not become a refusal.
 @Suite(.standard)
 struct OAuthHostileEndpointTests {
     private static let tokens = #"{"access_token":"a","token_type":"Bearer","refresh_token":"r2"}"#
     private static let refusal = #"{"error":"invalid_grant"}"#
     private static let short = Duration.milliseconds(300)
 
-    /// What the caller of an endpoint gets.
+    /// The result for the caller of an endpoint.
     private enum Outcome: Equatable, CustomStringConvertible {
         case tokens(refresh: String?)
         case error(OAuthError)
@@ -58,7 +58,7 @@ struct OAuthHostileEndpointTests {
         return outcome
     }
 
-    /// A script that reads the request, writes this, and ends the connection.
+    /// A script that reads the request, writes `text`, and ends the connection.
     private func ending(after text: String, byReset: Bool = false) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -76,7 +76,7 @@ struct OAuthHostileEndpointTests {
         return "HTTP/1.1 \(status) -\r\nTransfer-Encoding: chunked\r\n\r\n\(size)\r\n\(body)\r\n\(end)"
     }
 
-    @Test func `TR-02 tokens and refusals with trailers are what they are`() async throws {
+    @Test func `TR-02 trailers do not change tokens and refusals`() async throws {
         let end = "0\r\nX-Sum: 1\r\nerror: invalid_grant\r\n\r\n"
 
         #expect(
@@ -93,7 +93,7 @@ struct OAuthHostileEndpointTests {
     }
 
     @Test(arguments: [false, true])
-    func `TR-05 an endpoint that ends the connection early was not reached, and refuses nothing`(
+    func `TR-05 an early end of the connection is a connectivity failure and no refusal`(
         byReset: Bool
     ) async throws {
         let texts = [
@@ -113,7 +113,7 @@ struct OAuthHostileEndpointTests {
         }
     }
 
-    @Test func `TR-05 an endpoint that is no HTTP server is no lost connection and no refusal`() async throws {
+    @Test func `TR-05 an endpoint without HTTP is neither a connectivity failure nor a refusal`() async throws {
         for text in [
             "SSH-2.0-OpenSSH_9.6\r\n", "{\"error\":\"invalid_grant\"}", "HTTP/1.1 101 -\r\nUpgrade: x\r\n\r\n",
         ] {
@@ -124,7 +124,7 @@ struct OAuthHostileEndpointTests {
         }
     }
 
-    @Test func `TR-02 ten megabytes of anything are no tokens and no refusal`() async throws {
+    @Test func `TR-02 a body of ten megabytes is neither tokens nor a refusal`() async throws {
         let size = 10 << 20
         for status in [200, 400] {
             let large = self.message(status, String(repeating: "[", count: size))
@@ -141,12 +141,12 @@ struct OAuthHostileEndpointTests {
     }
 
     @Test(arguments: [200, 400])
-    func `TR-02 an endpoint that drips ends at the deadline, and a silent one before`(status: Int) async throws {
+    func `TR-02 a slow endpoint ends at the deadline, and a silent endpoint at the time-out`(status: Int) async throws {
         let message = self.message(status, status == 200 ? Self.tokens : Self.refusal, length: 10_000)
         let dripping = try await self.outcome(deadline: Self.short) { connection in
             try connection.readRequest()
             try connection.write(message)
-            // Blanks after a whole value.
+            // Spaces after the complete JSON value.
             for _ in 0..<1_000 {
                 try connection.write(" ")
                 try connection.pause(milliseconds: 20)
@@ -159,7 +159,7 @@ struct OAuthHostileEndpointTests {
                 try connection.write(message)
                 connection.waitForEnd()
             }
-            // A busy machine may need longer for a connection than the silence that is permitted.
+            // On a busy machine, the connection may take longer than the permitted silence.
             guard case .error(.transport(let error))? = silent, case .transport(.notConnected, _) = error as? HTTPError
             else {
                 break

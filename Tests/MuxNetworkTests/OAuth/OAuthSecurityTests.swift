@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTestSupport
 import Testing
 
-/// What RFC 9700 and RFC 9207 ask of a client.
+/// The requirements of RFC 9700 and RFC 9207 for a client.
 @Suite(.standard)
 struct OAuthSecurityTests {
     private let client = OAuthClient(id: "app")
@@ -25,7 +25,7 @@ struct OAuthSecurityTests {
         )
     }
 
-    /// The names and values of a query, each as often as it is there.
+    /// The names and values of a query, repetitions included.
     private func pairs(_ url: URL?) -> [String] {
         (url?.query(percentEncoded: true) ?? "").split(separator: "&").map { String($0) }
     }
@@ -52,7 +52,7 @@ struct OAuthSecurityTests {
         "code=a&iss=https%3A%2F%2Fserver.example.com&iss=https%3A%2F%2Fserver.example.com",
         "error=access_denied", "error=access_denied&iss=https%3A%2F%2Fevil.example.com",
     ])
-    func `CO-35 what another issuer sends is refused by simple string comparison`(query: String) throws {
+    func `CO-35 a redirection of another issuer is refused by simple string comparison`(query: String) throws {
         #expect {
             try self.code(query, issuer: "https://server.example.com")
         } throws: {
@@ -62,7 +62,7 @@ struct OAuthSecurityTests {
         }
     }
 
-    @Test func `CO-35 an error of the expected issuer is what it is`() throws {
+    @Test func `CO-35 an error of the expected issuer is a refusal with its code`() throws {
         #expect {
             try self.code("error=access_denied&iss=https%3A%2F%2Fa.example", issuer: "https://a.example")
         } throws: {
@@ -71,7 +71,7 @@ struct OAuthSecurityTests {
         }
     }
 
-    @Test func `CO-35 without an expected issuer none is asked for`() throws {
+    @Test func `CO-35 a redirection needs no issuer without an expected issuer`() throws {
         #expect(try self.code("code=a", issuer: nil) == "a")
         #expect(try self.code("code=a&iss=https%3A%2F%2Fanybody.example.com", issuer: nil) == "a")
     }
@@ -87,12 +87,12 @@ struct OAuthSecurityTests {
     ]
 
     @Test(arguments: Self.unsafeEndpoints)
-    func `CO-35 no person is sent to an address that is not safe`(endpoint: String) throws {
+    func `CO-35 no user is sent to an insecure authorization endpoint`(endpoint: String) throws {
         #expect(try self.authorization(endpoint) == nil)
     }
 
     @Test(arguments: Self.unsafeEndpoints)
-    func `CO-35 no token is asked for at an address that is not safe`(endpoint: String) async throws {
+    func `CO-35 no token is requested from an insecure token endpoint`(endpoint: String) async throws {
         let transport = ClosureTransport { _ in HTTPReply(status: 200, body: Data(Self.tokens.utf8)) }
         let url = try #require(URL(string: endpoint))
 
@@ -109,7 +109,7 @@ struct OAuthSecurityTests {
         "https://server.example.com/a", "HTTPS://SERVER.EXAMPLE.COM/a", "http://localhost:8080/a", "http://127.0.0.1/a",
         "http://[::1]:8080/a",
     ])
-    func `CO-35 a person is sent to safe addresses and to this machine itself`(endpoint: String) throws {
+    func `CO-35 a user is sent to HTTPS and loopback endpoints`(endpoint: String) throws {
         #expect(try self.authorization(endpoint) != nil)
     }
 
@@ -118,7 +118,7 @@ struct OAuthSecurityTests {
         "about:blank",
         "blob:x", "http://client.example.com/cb", "https://client.example.com/cb#f", "https:///cb", "/cb", "cb", "",
     ])
-    func `CO-35 no code is sent to an address that is not safe`(redirectURI: String) throws {
+    func `CO-35 no code is sent to an insecure redirect URI`(redirectURI: String) throws {
         #expect(try self.authorization(redirectURI: redirectURI) == nil)
     }
 
@@ -126,13 +126,13 @@ struct OAuthSecurityTests {
         "https://client.example.com/cb", "http://127.0.0.1:51004/cb", "http://[::1]:51004/cb", "http://localhost/cb",
         "app:/cb", "com.example.app:/cb", "com.example.app://cb", "urn:ietf:wg:oauth:2.0:oob",
     ])
-    func `CO-35 a code is sent to the web and to this machine and to an app`(redirectURI: String) throws {
+    func `CO-35 a code is sent to HTTPS, loopback and app redirect URIs`(redirectURI: String) throws {
         #expect(try self.authorization(redirectURI: redirectURI) != nil)
     }
 
     // MARK: - Parameters
 
-    @Test func `CO-35 the page for the person names no parameter twice`() throws {
+    @Test func `CO-35 the authorization URL contains no parameter of the client twice`() throws {
         let query = "tenant=7&client_id=other&client%5Fid=another&state=fixed&a=1&a=%C3%A9&prompt=none&x"
         let authorization = try self.authorization(
             "https://server.example.com/authorize?\(query)",
@@ -151,14 +151,16 @@ struct OAuthSecurityTests {
     }
 
     @Test(arguments: [("?", ""), ("?client_id=x", ""), ("", ""), ("?a=1", "a=1&"), ("?a=1&", "a=1&")])
-    func `CO-35 a query that is empty leaves no trace`(own: String, expected: String) throws {
+    func `CO-35 an empty query of the endpoint leaves no trace in the authorization URL`(own: String, expected: String)
+        throws
+    {
         let url = try self.authorization("https://server.example.com/authorize\(own)")?.url.absoluteString
         #expect(
             url?.hasPrefix("https://server.example.com/authorize?\(expected)response_type=code&client_id=app&") == true
         )
     }
 
-    @Test func `CO-35 a token endpoint names no parameter in its address and in the body`() async throws {
+    @Test func `CO-35 no parameter is in both the URL and the body of a token request`() async throws {
         let transport = ClosureTransport { _ in HTTPReply(status: 200, body: Data(Self.tokens.utf8)) }
         let url = try #require(URL(string: "https://server.example.com/token?p=policy&client_id=x&grant%5Ftype=y"))
 
@@ -167,7 +169,7 @@ struct OAuthSecurityTests {
         #expect(transport.calls.map(\.url.absoluteString) == ["https://server.example.com/token?p=policy"])
     }
 
-    // MARK: - Failures that pass
+    // MARK: - Transient failures
 
     private static let passing: [(Int, String)] =
         [200, 302, 400, 401, 403, 404, 500, 503].flatMap { status in
@@ -175,7 +177,7 @@ struct OAuthSecurityTests {
         } + [(408, ""), (408, #"{"error":"invalid_grant"}"#), (408, "<html>"), (429, ""), (500, ""), (503, "busy")]
 
     @Test(arguments: Self.passing.indices)
-    func `CO-35 what passes is worth another try whatever status it comes with`(index: Int) async throws {
+    func `CO-35 a transient failure is retryable regardless of its status`(index: Int) async throws {
         let (status, body) = Self.passing[index]
         let transport = ClosureTransport { _ in
             HTTPReply(status: status, headers: ["Retry-After": "7"], body: Data(body.utf8))
@@ -198,7 +200,7 @@ struct OAuthSecurityTests {
     @Test(arguments: [
         (400, "invalid_client"), (400, "invalid_grant"), (401, "unauthorized_client"), (200, "invalid_scope"),
     ])
-    func `CO-35 what does not pass is not worth another try`(status: Int, code: String) async throws {
+    func `CO-35 a permanent failure is not retryable`(status: Int, code: String) async throws {
         let transport = ClosureTransport { _ in HTTPReply(status: status, body: Data(#"{"error":"\#(code)"}"#.utf8)) }
         let url = try #require(URL(string: "https://server.example.com/token"))
 
@@ -210,7 +212,7 @@ struct OAuthSecurityTests {
     }
 
     @Test(arguments: [("temporarily_unavailable", true), ("server_error", true), ("access_denied", false)])
-    func `CO-35 a redirection may say that the trouble passes`(code: String, isPassing: Bool) throws {
+    func `CO-35 an error in a redirection may be transient`(code: String, isPassing: Bool) throws {
         let error = #expect(throws: OAuthError.self) { try self.code("error=\(code)", issuer: nil) }
 
         #expect(error?.isConnectivityFailure == isPassing)

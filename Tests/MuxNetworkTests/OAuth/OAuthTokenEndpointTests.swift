@@ -37,7 +37,7 @@ struct OAuthTokenEndpointTests {
 
     // MARK: - Requests
 
-    @Test func `O01 a code is exchanged with its address and its secret`() async throws {
+    @Test func `O01 a code is exchanged with its redirect URI and its verifier`() async throws {
         let transport = ClosureTransport { _ in Self.reply() }
         let pkce = PKCE()
 
@@ -74,7 +74,7 @@ struct OAuthTokenEndpointTests {
         )
     }
 
-    @Test func `O01 the app gets a token for itself`() async throws {
+    @Test func `O01 the app gets a token by client credentials`() async throws {
         let transport = ClosureTransport { _ in
             Self.reply(200, #"{"access_token":"x","token_type":"bearer","expires_in":60,"scope":"read write"}"#)
         }
@@ -89,7 +89,7 @@ struct OAuthTokenEndpointTests {
         #expect(self.fields(transport.calls.first) == ["grant_type": "client_credentials", "scope": "read"])
     }
 
-    @Test func `O01 a grant of another type is possible`() async throws {
+    @Test func `O01 another grant type is possible`() async throws {
         let transport = ClosureTransport { _ in Self.reply() }
 
         _ = try await self.endpoint(transport).tokens(grantType: "urn:x", parameters: ["assertion": "a"])
@@ -99,7 +99,7 @@ struct OAuthTokenEndpointTests {
         )
     }
 
-    @Test func `O01 the client proves who it is in the header or in the body`() async throws {
+    @Test func `O01 the client authenticates in the header or in the body`() async throws {
         let transport = ClosureTransport { _ in Self.reply() }
         let header = OAuthClient(id: "s6BhdRkqt3", authentication: .header(secret: "gX1fBat3bV"))
         let odd = OAuthClient(id: "a:b c", authentication: .header(secret: "p%é"))
@@ -122,7 +122,7 @@ struct OAuthTokenEndpointTests {
         "http://127.0.0.1.example.com/token", "http://localhost.example.com/token", "http://127.example.com/token",
         "http://127.0.0.1.2/token", "http://127.0.0.x/token", "http://128.0.0.1/token", "http://127.0.0.1/token#f",
     ])
-    func `O01 tokens do not travel in the clear`(url: String) async throws {
+    func `O01 tokens are not sent without TLS`(url: String) async throws {
         let transport = ClosureTransport { _ in Self.reply() }
 
         await #expect { try await self.endpoint(transport, url: url).refresh("r") } throws: {
@@ -136,7 +136,7 @@ struct OAuthTokenEndpointTests {
         "http://127.0.0.1:80/t", "http://127.9.8.7/t", "http://localhost/t", "http://[::1]:8080/t",
         "HTTPS://EXAMPLE.COM/t",
     ])
-    func `O01 tokens travel to this machine itself and through TLS`(url: String) async throws {
+    func `O01 tokens are sent to loopback addresses and over TLS`(url: String) async throws {
         let transport = ClosureTransport { _ in Self.reply() }
 
         _ = try await self.endpoint(transport, url: url).refresh("r")
@@ -144,7 +144,7 @@ struct OAuthTokenEndpointTests {
         #expect(transport.calls.count == 1)
     }
 
-    @Test func `O01 no parameter is there twice`() async throws {
+    @Test func `O01 a repeated parameter is refused`() async throws {
         let transport = ClosureTransport { _ in Self.reply() }
 
         for name in ["grant_type", "client_id"] {
@@ -155,7 +155,7 @@ struct OAuthTokenEndpointTests {
         #expect(transport.calls.isEmpty)
     }
 
-    @Test func `O01 a token endpoint on a real socket`() async throws {
+    @Test func `O01 a token endpoint works on a real socket`() async throws {
         let server = LoopbackServer { request in
             guard request.fields["code"] == "good", request.header("Authorization") == "Basic YTpi" else {
                 return .json(["error": "invalid_grant", "error_description": "no"], status: 400)
@@ -177,16 +177,16 @@ struct OAuthTokenEndpointTests {
         }
     }
 
-    // MARK: - Answers
+    // MARK: - Responses
 
-    /// What an answer comes to, in a word.
+    /// The class of a response.
     private enum Outcome: Equatable {
         case tokens
-        /// The refresh token is no good: a new sign-in.
+        /// The refresh token is refused, and a new sign-in follows.
         case refusal
-        /// Worth another try, and old values are good enough meanwhile.
+        /// Another attempt may succeed, and stale values are usable meanwhile.
         case transient
-        /// An error, after which the session is what it was.
+        /// An error that leaves the session unchanged.
         case error
     }
 
@@ -204,7 +204,7 @@ struct OAuthTokenEndpointTests {
         (400, #"{"error":"invalid_grant"}"#, .refusal),
         (401, #"{"error":"invalid_grant","error_description":"expired"}"#, .refusal),
         (403, #"{"error":"invalid_grant","error_description":7,"error_uri":[]}"#, .refusal),
-        // Only a 4xx is the word of the server that is meant.
+        // A 429 or 5xx status is transient, although the body is a refusal.
         (500, #"{"error":"invalid_grant"}"#, .transient),
         (503, #"{"error":"invalid_grant"}"#, .transient),
         (429, #"{"error":"invalid_grant"}"#, .transient),
@@ -274,7 +274,7 @@ struct OAuthTokenEndpointTests {
     }
 
     @Test(arguments: Self.answers.indices)
-    func `O03 an answer is a refusal or transient or an error as it should be`(index: Int) async throws {
+    func `O03 a response becomes tokens, a refusal, a transient error or another error`(index: Int) async throws {
         let (status, body, expected) = Self.answers[index]
         let transport = ClosureTransport { _ in Self.reply(status, body) }
         let result: Result<OAuthTokens, any Error>
@@ -288,7 +288,7 @@ struct OAuthTokenEndpointTests {
         if case .failure(let error) = result { #expect(error is OAuthError) }
     }
 
-    @Test func `O03 no network is transient and a cancellation is one`() async throws {
+    @Test func `O03 a lost network is transient and a cancellation is a CancellationError`() async throws {
         let transport = ClosureTransport { _ in throw HTTPError.transport(.timedOut(after: .seconds(1))) }
         await #expect { try await self.endpoint(transport).refresh("r") } throws: { error in
             guard let error = error as? OAuthError, case .transport = error else { return false }
@@ -299,7 +299,7 @@ struct OAuthTokenEndpointTests {
         await #expect(throws: CancellationError.self) { try await self.endpoint(cancelling).refresh("r") }
     }
 
-    @Test func `O03 what a server says of when to come back is handed on`() async throws {
+    @Test func `O03 the error contains the server's Retry-After`() async throws {
         for (text, expected) in [
             ("7", .seconds(7)), ("Thu, 01 Jan 2026 00:01:00 GMT", .seconds(60)), ("soon", nil), ("-1", nil),
             ("Wed, 31 Dec 2025 23:59:59 GMT", .zero),
@@ -312,7 +312,7 @@ struct OAuthTokenEndpointTests {
         }
     }
 
-    @Test func `O01 a token lives from when it was asked for and not from when it came`() async throws {
+    @Test func `O01 the lifetime of a token starts at the request and not at the response`() async throws {
         let now = Locked(Self.now)
         let transport = ClosureTransport { _ in
             now.withLock { $0 += 100 }
@@ -329,7 +329,7 @@ struct OAuthTokenEndpointTests {
         #expect(tokens.access.expiresAt == Self.now.addingTimeInterval(3600))
     }
 
-    @Test func `O03 nothing secret is in a description`() async throws {
+    @Test func `O03 no description contains a secret`() async throws {
         let secret = "s3cr3t"
         for (status, body) in [
             (400, #"{"error":"invalid_grant","error_description":"\#(secret)","error_uri":"\#(secret)"}"#),
@@ -363,7 +363,7 @@ struct OAuthTokenEndpointTests {
         #expect(!text.contains(secret))
     }
 
-    @Test func `O03 arbitrary answers never trap and never end a session`() {
+    @Test func `O03 arbitrary responses never trap and never end a session by mistake`() {
         let pieces = [
             "{", "}", "[", "]", "\"", ":", ",", "access_token", "token_type", "Bearer", "expires_in", "refresh_token",
             "error",
@@ -400,7 +400,7 @@ struct OAuthTokenEndpointTests {
         }
     }
 
-    @Test func `O03 an answer of many megabytes or of many levels is malformed`() {
+    @Test func `O03 a response of many megabytes or of many levels is malformed`() {
         let deep = String(repeating: "{\"a\":", count: 100_000)
         let large =
             "{\"access_token\":\"\(String(repeating: "x", count: OAuthReply.maximumSize))\",\"token_type\":\"Bearer\"}"

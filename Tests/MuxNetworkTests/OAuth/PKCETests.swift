@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.standard)
 struct PKCETests {
-    @Test func `O02 the challenge of RFC 7636 appendix B`() throws {
+    @Test func `O02 the challenge matches RFC 7636 appendix B`() throws {
         let pkce = try #require(PKCE(verifier: "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))
 
         #expect(pkce.challenge == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM")
@@ -21,14 +21,14 @@ struct PKCETests {
         for wrong in ["+", "/", "=", " ", "é", "%", "\u{0}"] { #expect(PKCE(verifier: letter + letter + wrong) == nil) }
     }
 
-    @Test func `O02 every secret is a new one of 256 bits`() {
+    @Test func `O02 every verifier is new and has 256 bits`() {
         let secrets = (0..<200).map { _ in PKCE() }
 
         #expect(Set(secrets).count == 200)
         #expect(secrets.allSatisfy { PKCE(verifier: $0.verifier) == $0 && $0.verifier.utf8.count == 43 })
     }
 
-    @Test func `O02 RFC 7636 appendix A bytes become its text`() {
+    @Test func `O02 the bytes of RFC 7636 appendix B become its verifier`() {
         let bytes: [UInt8] = [
             116, 24, 223, 180, 151, 153, 224, 37, 79, 250, 96, 125, 216, 173, 187, 186, 22, 212, 37, 77, 105, 214, 191,
             240, 91, 88, 5, 88, 83, 132, 141, 121,
@@ -36,7 +36,7 @@ struct PKCETests {
         #expect(Base64URL.encode(.init(bytes)) == "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
     }
 
-    @Test func `O02 the secret is in no description`() {
+    @Test func `O02 descriptions do not contain the verifier`() {
         let pkce = PKCE()
         #expect(!"\(pkce) \(String(reflecting: pkce))".contains(pkce.verifier))
         var text = ""

@@ -5,19 +5,19 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Replies of token endpoints as large providers send them.
+/// Replies of the token endpoints of large providers.
 @Suite(.standard)
 struct TokenReplyTests {
     private static let now = Date(timeIntervalSince1970: 1_767_225_600)
 
-    /// What a reply to a refresh means.
+    /// The meaning of a reply to a refresh.
     private enum Verdict: Equatable {
         case tokens(lifetime: Double?, refresh: String?, scopes: [String]?)
-        /// The refresh token is refused for good.
+        /// The refresh token is refused permanently.
         case refused
-        /// Not before that many seconds, if the server says so.
+        /// A later attempt is possible, after the given seconds if the server names a time.
         case tryLater(Double?)
-        /// The server refused for another reason: no sign-in.
+        /// The server refused for another reason, so no sign-in follows.
         case mistake
         case malformed
     }
@@ -59,7 +59,7 @@ struct TokenReplyTests {
         for row in rows { #expect(self.outcome(row) == row.verdict, "\(row.status) \(row.body)") }
     }
 
-    @Test func `WR-05 tokens of large providers are tokens`() {
+    @Test func `WR-05 token replies of large providers are parsed`() {
         Self.check([
             Row(
                 200,
@@ -99,7 +99,7 @@ struct TokenReplyTests {
         ])
     }
 
-    @Test func `WR-05 a lifetime is read in every form, and one that makes no sense is unknown`() {
+    @Test func `WR-05 a lifetime is parsed in every form, and a senseless lifetime is unknown`() {
         let forms: [(String, Double?)] = [
             ("3599", 3599), ("3599.5", 3599.5), (#""3599""#, 3599), (#""3599.0""#, 3599), (#"" 3599 ""#, 3599),
             (#""3.6e3""#, 3600), ("3.6e3", 3600), ("1e300", 2_147_483_648), (#""99999999999999999999""#, 2_147_483_648),
@@ -110,7 +110,7 @@ struct TokenReplyTests {
         Self.check(forms.map { Row(200, #"{"access_token":"a","expires_in":\#($0)}"#, Self.tokens($1)) })
     }
 
-    @Test func `WR-05 no token is made of a reply without a usable one`() {
+    @Test func `WR-05 a reply without a usable token is malformed`() {
         Self.check([
             Row(200, #"{"access_token":null,"token_type":"Bearer"}"#, .malformed),
             Row(200, #"{"access_token":["a"]}"#, .malformed),
@@ -130,7 +130,7 @@ struct TokenReplyTests {
         ])
     }
 
-    @Test func `WR-05 a refused refresh token is refused in the words of every provider`() {
+    @Test func `WR-05 a refused refresh token is recognised in the formats of all providers`() {
         Self.check([
             // GitHub and Slack.
             Row(
@@ -211,7 +211,7 @@ struct TokenReplyTests {
         ])
     }
 
-    @Test func `WR-05 a mistake of the app, a limit and a foreign page are no refusal`() {
+    @Test func `WR-05 a mistake of the app, a rate limit and a foreign page are no refusal`() {
         Self.check([
             Row(401, #"{"error":"invalid_client","error_description":"Invalid refresh token or client"}"#, .mistake),
             Row(400, #"{"error":"unauthorized_client","error_description":"Unknown refresh token"}"#, .mistake),
@@ -276,7 +276,7 @@ struct TokenReplyTests {
         ])
     }
 
-    @Test func `WR-05 a server that cannot answer now is asked later, not before its time`() {
+    @Test func `WR-05 a reply of a busy server is transient and keeps its Retry-After`() {
         Self.check([
             Row(429, #"{"error":"slow_down"}"#, .tryLater(nil)),
             Row(429, #"{"error":"slow_down"}"#, .tryLater(7), headers: ["Retry-After": "7"]),
@@ -322,7 +322,7 @@ struct TokenReplyTests {
         )
     }
 
-    @Test func `WR-05 a hook makes tokens or a refusal of an unknown reply`() async throws {
+    @Test func `WR-05 a hook converts an unknown reply into tokens or a refusal`() async throws {
         struct GraphError: Decodable {
             struct Content: Decodable { var code: Int }
             var error: Content
@@ -371,7 +371,7 @@ struct TokenReplyTests {
         await #expect { try await hooked.refresh(secret) } throws: { !"\($0)".contains(secret) }
     }
 
-    @Test func `WR-05 every field of a reply is with the token, also after a relaunch`() async throws {
+    @Test func `WR-05 every field of a reply is stored with the token, also after a relaunch`() async throws {
         let body =
             #"{"access_token":"a","refresh_token":"r2","id_token":"e.y.J","instance_url":"https://eu.example.com","n":{"x":[1,2.5,null]}}"#
         let tokens = try await self.endpoint(200, body).refresh("r")
@@ -392,7 +392,7 @@ struct TokenReplyTests {
         dump(tokens, to: &text)
         #expect(!text.contains("e.y.J"))
 
-        // A process stores them, the next one finds them without a request.
+        // The first runner stores the tokens. The second runner finds the tokens without a request.
         let store = InMemoryTokenStore()
         let repository = MuxRepository(store: MemoryStore())
         let first = OAuthDependentRunner(endpoint: try self.endpoint(500, ""), store: store, repository: repository) {
@@ -408,7 +408,7 @@ struct TokenReplyTests {
         #expect(url == .string("https://eu.example.com"))
     }
 
-    @Test func `WR-05 an empty refresh token keeps the previous one`() async throws {
+    @Test func `WR-05 an empty refresh token keeps the previous refresh token`() async throws {
         let sent = Locked<[String]>([])
         let endpoint = OAuthTokenEndpoint(
             url: try #require(URL(string: "https://server.example.com/token")),

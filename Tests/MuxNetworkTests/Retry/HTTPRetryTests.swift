@@ -22,14 +22,15 @@ struct HTTPRetryTests {
         )
     }
 
-    /// Sends a request and throws what the client would throw of an answer that is no success.
+    /// Sends a request, and throws the client's error for any status but 200.
     @Sendable private static func text(_ call: HTTPCall) async throws -> String {
         let response = HTTPResponse(request: call, reply: try await SystemTransport().send(call))
         guard response.status.code == 200 else { throw HTTPError.status(HTTPError.StatusFailure(response)) }
         return String(decoding: response.body, as: UTF8.self)
     }
 
-    /// A server that answers the first two requests with `refusal`, and every other one with "welcome".
+    /// A server that responds with `refusal` to the first `times` requests, and with "welcome" to later
+    /// requests.
     private func server(refusing refusal: LoopbackServer.Response, times: Int = 2) -> LoopbackServer {
         let count = Locked(0)
         return LoopbackServer { _ in
@@ -41,7 +42,7 @@ struct HTTPRetryTests {
         }
     }
 
-    @Test func `E09 a multiplexer with a retry policy rides out a server that fails twice`() async throws {
+    @Test func `E09 a multiplexer with a retry policy succeeds although the server fails twice`() async throws {
         let server = self.server(refusing: .text("busy", status: 503))
         let url = try server.start()
         let policy = MuxPolicy(fetchTimeout: .seconds(1_000), retry: .web)
@@ -92,7 +93,7 @@ struct HTTPRetryTests {
         await server.stop()
     }
 
-    @Test func `E12 a 503 with Retry-After of seven seconds is waited for`() async throws {
+    @Test func `E12 a retry waits for the seven seconds of a Retry-After`() async throws {
         let refusal = LoopbackServer.Response(status: 503, headers: ["Retry-After": "7"])
         let server = self.server(refusing: refusal, times: 1)
         let url = try server.start()
@@ -112,7 +113,7 @@ struct HTTPRetryTests {
     }
 
     @Test(arguments: [(404, 1), (401, 1), (400, 1), (503, 3), (429, 3), (408, 3), (500, 3), (501, 1)])
-    func `E13 statuses that pass are retried and others are not`(status: Int, expected: Int) async throws {
+    func `E13 transient statuses are retried and other statuses are not`(status: Int, expected: Int) async throws {
         let server = self.server(refusing: .text("no", status: status), times: 99)
         let url = try server.start()
 
@@ -126,7 +127,7 @@ struct HTTPRetryTests {
         await server.stop()
     }
 
-    @Test func `E13 an exchange that broke off is retried and a refused redirection is not`() {
+    @Test func `E13 an interrupted exchange is retried and a refused redirection is not`() {
         let down = NSError(domain: "NSURLErrorDomain", code: -1004)
         let table: [(HTTPError, Bool)] = [
             (.transport(.timedOut(after: .seconds(1))), true), (.transport(.unreachable(down)), true),
@@ -155,7 +156,7 @@ struct HTTPRetryTests {
             ("99999999999999999999999", .seconds(1 << 31)),
         ] as [(String, Duration?)]
     )
-    func `WR-07 E12 Retry-After is read as seconds with or without decimals or as a time of day`(
+    func `WR-07 E12 Retry-After is parsed as seconds, with or without decimals, or as an HTTP date`(
         text: String,
         expected: Duration?
     ) throws {

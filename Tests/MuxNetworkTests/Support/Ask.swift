@@ -1,7 +1,7 @@
 import Foundation
 import MuxNetwork
 
-/// A request of which every part can be set.
+/// A request whose parts are all configurable.
 struct Ask<Output: Sendable, ServerError: Decodable & Sendable>: HTTPRequest {
     var endpoint = HTTPEndpoint(scheme: .http, host: "host")
     var method = HTTPMethod.get

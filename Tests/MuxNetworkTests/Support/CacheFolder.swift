@@ -1,8 +1,8 @@
 import Foundation
 
-/// A folder of one test of the cache.
+/// A temporary folder for a single test of the cache, removed with this object.
 final class CacheFolder {
-    /// A URL of the server that these tests play.
+    /// A URL of the simulated server.
     static func url(_ path: String) -> URL {
         var components = URLComponents()
         (components.scheme, components.host, components.path) = ("http", "example.org", path)

@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// What the tests of cached requests need: virtual time, a store, and a client of a server that a closure plays.
+/// The environment of a test of cached requests: virtual time, a store, and clients of a simulated server.
 struct CachingWorld: Sendable {
     let clock: VirtualClock
     let store: MemoryStore
@@ -32,7 +32,7 @@ struct CachingWorld: Sendable {
 
     var now: Date { self.start.addingTimeInterval(TimeInterval(self.clock.now.offset.components.seconds)) }
 
-    /// The same store, met by the next process.
+    /// The same store in a new process.
     func relaunched() -> CachingWorld { CachingWorld(store: self.store, start: self.now) }
 
     func client(
@@ -51,12 +51,12 @@ struct CachingWorld: Sendable {
     }
 }
 
-/// A server in memory with numbers as resources, whose versions are their tags.
+/// A server in memory with numbers as resources, whose versions are the entity tags.
 final class NumberServer: Sendable {
     struct State: Sendable {
         var versions: [String: Int] = [:]
         var headers: HTTPHeaders = ["Cache-Control": "max-age=10"]
-        /// Answered instead, as long as it is there.
+        /// The response to all requests, unless `nil`.
         var instead: HTTPReply?
         var answersConditions = true
     }
@@ -90,13 +90,12 @@ final class NumberServer: Sendable {
     }
 }
 
-/// The output of the requests here; counts how often one is decoded.
 struct Number: Codable, Sendable, Equatable {
     static let decoded = Locked(0)
     var version: Int
 }
 
-/// A number of the server.
+/// A request for a number of the server.
 struct GetNumber: HTTPRequest {
     typealias Output = Number
     var id = "a"
@@ -113,7 +112,7 @@ struct GetNumber: HTTPRequest {
     }
 }
 
-/// A change of a number.
+/// A request that changes a number of the server.
 struct ChangeNumber: HTTPCommand {
     var id = "a"
     var method = HTTPMethod.post
@@ -122,10 +121,10 @@ struct ChangeNumber: HTTPCommand {
 }
 
 extension CachingWorld {
-    /// The URL of the requests for whole answers.
+    /// The URL of the calls by ``call(_:_:)``.
     var url: URL { CacheFolder.url("/a") }
 
-    /// A cache of whole answers before a server that a closure plays.
+    /// A cache of complete responses in front of a simulated server.
     func cache(
         _ options: CachingTransport.Configuration = .init(),
         _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply

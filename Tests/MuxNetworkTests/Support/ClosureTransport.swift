@@ -1,7 +1,7 @@
 import MuxKit
 import MuxNetwork
 
-/// A transport that answers with a closure, and remembers what was sent.
+/// A transport that responds with the result of a closure, and records the calls.
 final class ClosureTransport: HTTPTransport {
     private let answer: @Sendable (HTTPCall) async throws -> HTTPReply
     private let sent = Locked<[HTTPCall]>([])

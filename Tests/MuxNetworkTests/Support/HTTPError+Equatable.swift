@@ -1,6 +1,6 @@
 public import MuxNetwork
 
-/// So that a test can name the error it expects; causes count as equal, and the names of requests do not count.
+/// Compares the texts of errors, without the names of requests, for the expectations of tests.
 extension HTTPError: Equatable {
     /// Whether two errors say the same.
     public static func == (a: HTTPError, b: HTTPError) -> Bool { a.nameless.description == b.nameless.description }
@@ -14,7 +14,7 @@ extension HTTPError: Equatable {
     }
 }
 
-/// So that a test can name the reason it expects; causes count as equal.
+/// Compares the texts of errors, for the expectations of tests.
 extension HTTPError.PreparationFailure: Equatable {
     /// Whether two errors say the same.
     public static func == (a: HTTPError.PreparationFailure, b: HTTPError.PreparationFailure) -> Bool {

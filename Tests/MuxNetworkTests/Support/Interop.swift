@@ -1,7 +1,7 @@
 import Foundation
 import MuxNetwork
 
-/// Servers that no one here wrote, started by the scripts in `Tests/Interop`.
+/// Servers in other processes, started by the scripts in `Tests/Interop`.
 enum Interop {
     static let oauth = Self.url("MUX_INTEROP_OAUTH")
     static let nginx = Self.url("MUX_INTEROP_NGINX")
@@ -16,7 +16,7 @@ enum Interop {
     static let mutualOfOpenSSL = Self.url("MUX_INTEROP_MUTUAL_OPENSSL")
     static let nginxFolder = ProcessInfo.processInfo.environment["MUX_INTEROP_NGINX_FOLDER"]
 
-    /// By name, such as `nginx-13-h2` for nginx with TLS 1.3 and HTTP/2.
+    /// The servers by name, such as `nginx-13-h2` for nginx with TLS 1.3 and HTTP/2.
     static let wire: [String: URL] = {
         let pairs = (ProcessInfo.processInfo.environment["MUX_INTEROP_WIRE"] ?? "").split(separator: " ").compactMap {
             let parts = $0.split(separator: "=", maxSplits: 1).map { String($0) }
@@ -30,7 +30,7 @@ enum Interop {
     }
 }
 
-/// A GET below an address that is known at run time only.
+/// A GET request below a URL that is known only at run time.
 struct GetFrom<Output: Decodable & Sendable>: HTTPRequest {
     var base: URL
     var path: String

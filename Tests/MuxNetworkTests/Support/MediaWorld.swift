@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What a test of media needs: a file behind a server, a folder, a repository with counted events.
+/// The environment of a test of media: a file on a server, a folder, and a repository with counted events.
 final class MediaWorld: Sendable {
     let file: LoopbackServer.File
     let server: LoopbackServer
@@ -14,17 +14,17 @@ final class MediaWorld: Sendable {
     let events = EventTally()
     let repository: MuxRepository
     let clock = VirtualClock()
-    /// What goes wrong with the answers, in order; those after the last one are good.
+    /// The faults of the next responses, in order.
     let faults: Locked<[LoopbackServer.File.Fault]>
 
     /// Starts the server.
     ///
     /// - Parameters:
-    ///   - file: What it serves.
-    ///   - faults: What goes wrong with its first answers.
-    ///   - folder: Where files are kept; by default a new folder.
-    ///   - store: Where the repository keeps its entries.
-    ///   - answer: Answers requests in place of the file.
+    ///   - file: The served file.
+    ///   - faults: The faults of the first responses.
+    ///   - folder: The folder of the media. The default is a new folder.
+    ///   - store: The store of the repository.
+    ///   - answer: Returns the response to a request, or `nil` for the response of the file.
     /// - Throws: ``LoopbackServer/Failure``.
     init(
         _ file: LoopbackServer.File = LoopbackServer.File(size: 300_000),
@@ -78,7 +78,7 @@ final class MediaWorld: Sendable {
             .filter { $0 != "session" }.sorted()
     }
 
-    /// The number of bytes of all files of media, complete or not.
+    /// The number of bytes of all media files, complete or partial.
     var totalSize: Int64 {
         let folder = self.folder.appending(path: "media")
         return self.names.reduce(0) { sum, name in
@@ -87,7 +87,7 @@ final class MediaWorld: Sendable {
         }
     }
 
-    /// How many bytes of the file are on disk though it is not complete.
+    /// The number of bytes of the partial file.
     var partialSize: Int64 {
         let path = self.folder.appending(path: "media").appending(component: MediaName(self.url).partial).path
         let attributes = try? FileManager.default.attributesOfItem(atPath: path)
@@ -120,7 +120,7 @@ extension LoopbackServer.Response {
 }
 
 extension AsyncMedia {
-    /// Checks what has to hold when nothing is under way.
+    /// Checks the invariants of media without running work.
     nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) async {
         let occupancy = await settledOccupancy { self.occupancy }
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
@@ -131,7 +131,7 @@ extension AsyncMedia {
 }
 
 extension MediaWorld {
-    /// One of many files of the server.
+    /// The URL of file `number` of the server.
     func url(_ number: Int) -> URL { self.server.url.appending(path: "\(number).jpg") }
 }
 

@@ -3,7 +3,7 @@ import Foundation
 
 /// The memory of this process.
 enum ProcessMemory {
-    /// The bytes that are resident now; on macOS the most that ever were.
+    /// The number of resident bytes, or on macOS the highest number since the start of the process.
     static var resident: Int64 {
         #if os(macOS)
         var usage = rusage()

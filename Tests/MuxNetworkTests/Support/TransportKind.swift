@@ -1,7 +1,7 @@
 import MuxKit
 import MuxNetwork
 
-/// The transports that have to behave alike.
+/// The transports that must have the same behaviour.
 enum TransportKind: String, CaseIterable, Sendable {
     case system
     case urlSession
