@@ -157,7 +157,7 @@ struct DownloadStateMachineTests {
         #expect(machine.ended(inOrder: inOrder) == action)
     }
 
-    @Test func `AM-04 a server that sends less than the rest is asked for more`() {
+    @Test func `AM-04 the missing bytes are requested if a server sends less than the rest`() {
         var machine = self.machine(Self.some)
         #expect(machine.received(Self.part(40...69, of: 100)) == .append)
         machine.appended(count: 30)

@@ -105,7 +105,8 @@ struct MediaPrefetchTests {
             await gate.waitForCall()
             let cancelled = Task(executorPreference: schedule) { try await media.request(url: urls[1]) }
             second.withLock { $0 = cancelled }
-            // The schedule runs one job at a time, so the job that sent the event has left the queue or waits in it.
+            // The schedule runs one job at a time, so the job that sent the event has left the queue or waits
+            // in the queue.
             await events.wait(for: .queued)
             let waiting = media.downloadSlots.waiting
 

@@ -40,8 +40,7 @@ struct MediaSessionTests {
             let media = self.media(world, runner)
             let first = URL(string: world.url.absoluteString + "?first") ?? world.url
 
-            // One download has a part of the file when the token expires. The others start with the old
-            // token.
+            // One download has a part when the token expires. The others start with the old token.
             let early = Task { try await media.request(url: first) }
             await world.server.waitForRequest()
             accepted.withLock { $0 = "new" }

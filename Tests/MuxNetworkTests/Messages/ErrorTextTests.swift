@@ -705,8 +705,8 @@ struct ErrorTextTests {
             dump(point, to: &dumped)
             #expect(!dumped.contains("hunter2") && !String(reflecting: point.path).contains("hunter2"))
             #expect(text.contains("\(point.path)"))
-            // With a conformance to `CustomStringConvertible`, an end point could be interpolated into a path,
-            // and would lose its values.
+            // With a conformance to `CustomStringConvertible`, an end point could be interpolated into a
+            // path and would lose its values.
             #expect(
                 !((point as Any) is any CustomStringConvertible || (point.path as Any) is any CustomStringConvertible)
             )

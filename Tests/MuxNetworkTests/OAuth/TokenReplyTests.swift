@@ -392,7 +392,7 @@ struct TokenReplyTests {
         dump(tokens, to: &text)
         #expect(!text.contains("e.y.J"))
 
-        // The first runner stores the tokens. The second runner finds the tokens without a request.
+        // A process stores them, the next one finds them without a request.
         let store = InMemoryTokenStore()
         let repository = MuxRepository(store: MemoryStore())
         let first = OAuthDependentRunner(endpoint: try self.endpoint(500, ""), store: store, repository: repository) {

@@ -5,16 +5,16 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Transports that know nothing of the errors of this package.
+/// Transports that do not use the errors of this package.
 @Suite(.standard)
 struct AnotherTransportTests {
-    /// Says nothing about itself.
+    /// An error that does not conform to ``ConnectivityError``.
     private struct SocketClosed: Error {}
 
-    /// Says that it is one of connectivity, by conforming.
+    /// An error that is a connectivity failure by conformance.
     private struct ConnectionLost: ConnectivityError {}
 
-    /// Says that it is none.
+    /// An error that conforms and is no connectivity failure.
     private struct UntrustedServer: ConnectivityError {
         var isConnectivityFailure: Bool { false }
     }
@@ -30,7 +30,7 @@ struct AnotherTransportTests {
         HTTPError.transport(.unreachable(UntrustedServer())), BadDependency(), HTTPError.TransportFailure.notHTTP,
     ]
 
-    /// By which a value of two seconds ago is old, and good enough.
+    /// A policy by which a value of two seconds is stale, and usable after an error.
     private static let policy = MuxPolicy(timeToLive: .seconds(1), staleIfError: .seconds(60), errorBackoff: .zero)
 
     private func client(_ transport: any HTTPTransport) -> HTTPClient {
@@ -41,7 +41,7 @@ struct AnotherTransportTests {
     }
 
     @Test(arguments: Self.passing.indices)
-    func `CO-47 a connection that another transport lost is tried again`(index: Int) async throws {
+    func `CO-47 a connectivity failure of another transport is retried`(index: Int) async throws {
         let transport = ScriptedTransport([.failure(Self.passing[index])], thereafter: HTTPReply(status: 200))
 
         _ = try await self.client(transport).execute(Ask())
@@ -50,7 +50,7 @@ struct AnotherTransportTests {
     }
 
     @Test(arguments: Self.lasting.indices)
-    func `CO-47 an error that another attempt does not mend is not tried again`(index: Int) async throws {
+    func `CO-47 a permanent error of another transport is not retried`(index: Int) async throws {
         let transport = ScriptedTransport([.failure(Self.lasting[index])], thereafter: HTTPReply(status: 200))
 
         let error = await #expect(throws: HTTPError.self) { try await self.client(transport).execute(Ask()) }
@@ -66,7 +66,7 @@ struct AnotherTransportTests {
         #expect(transport.calls.count == 1)
     }
 
-    @Test func `CO-47 an older value is served where another transport lost the connection`() async throws {
+    @Test func `CO-47 a stale value is served when another transport loses the connection`() async throws {
         let world = CachingWorld()
         let failure = Locked<(any Error)?>(nil)
         let transport = ClosureTransport { _ in
@@ -94,7 +94,7 @@ struct AnotherTransportTests {
         }
     }
 
-    @Test func `CO-47 a fetch without the client may throw its own errors of connectivity`() async throws {
+    @Test func `CO-47 a fetch without the client may throw custom connectivity errors`() async throws {
         let world = CachingWorld()
         let failure = Locked<(any Error)?>(nil)
         let number = Multiplexer<Int>(policy: Self.policy, repository: world.repository) {
@@ -113,7 +113,7 @@ struct AnotherTransportTests {
     }
 
     @Test(arguments: Self.passing.indices)
-    func `CO-47 a download goes on where another transport lost the connection`(index: Int) async throws {
+    func `CO-47 a download resumes where another transport lost the connection`(index: Int) async throws {
         let transport = CuttingTransport(size: 100_000, piece: 30_000, failure: Self.passing[index])
         let (media, folder, url) = try self.media(transport)
 
@@ -124,7 +124,7 @@ struct AnotherTransportTests {
         try FileManager.default.removeItem(at: folder)
     }
 
-    @Test func `CO-47 what stopped a download is known though another transport wraps it`() async throws {
+    @Test func `CO-47 the reason that stopped a download survives the wrapper of another transport`() async throws {
         let transport = CuttingTransport(size: 100_000, piece: 30_000, failure: SocketClosed(), wrapsErrors: true)
         var limits = AsyncMedia.Limits()
         limits.maximumFileBytes = 50_000
@@ -153,7 +153,7 @@ struct AnotherTransportTests {
         return (media, folder, try #require(URL(string: "https://example.com/picture.jpg")))
     }
 
-    @Test func `CO-47 a token server that another transport does not reach is one of connectivity`() async throws {
+    @Test func `CO-47 a token server that another transport cannot reach is a connectivity failure`() async throws {
         let url = try #require(URL(string: "https://example.com/token"))
         for (errors, isPassing) in [(Self.passing, true), (Self.lasting, false)] {
             for failure in errors {
@@ -169,7 +169,7 @@ struct AnotherTransportTests {
         }
     }
 
-    @Test func `CO-47 a cancellation of another transport stays one`() async {
+    @Test func `CO-47 a cancellation of another transport remains a cancellation`() async {
         for failure in [CancellationError(), NSError(domain: "NSURLErrorDomain", code: -999)] as [any Error] {
             let transport = ScriptedTransport([.failure(failure)])
             await #expect(throws: CancellationError.self) { try await self.client(transport).execute(Ask()) }
@@ -178,7 +178,7 @@ struct AnotherTransportTests {
     }
 }
 
-/// Serves a file from memory, and loses the connection after each piece but the last, with an error of its own.
+/// Serves a file from memory, and loses the connection with `failure` after each piece but the last.
 private final class CuttingTransport: HTTPTransport {
     private struct Wrapper: Error {
         var cause: any Error
@@ -197,7 +197,7 @@ private final class CuttingTransport: HTTPTransport {
         self.wrapsErrors = wrapsErrors
     }
 
-    /// Where each request began.
+    /// The start offset of each request.
     var starts: [Int] { self.asked.withLock { $0 } }
 
     func send(_ call: HTTPCall) async throws -> HTTPReply { throw self.failure }

@@ -15,7 +15,7 @@ struct ChallengeTests {
         NSURLAuthenticationMethodDefault, NSURLAuthenticationMethodHTTPBasic, NSURLAuthenticationMethodHTTPDigest,
         NSURLAuthenticationMethodHTMLForm, NSURLAuthenticationMethodNegotiate, NSURLAuthenticationMethodNTLM,
     ])
-    func `CO-32 a challenge for a password is rejected and the refusal keeps its body`(method: String) {
+    func `CO-32 a challenge for a password is rejected and the 401 response keeps its body`(method: String) {
         #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
         #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: false) == .cancelAuthenticationChallenge)
     }
@@ -24,14 +24,14 @@ struct ChallengeTests {
         "NSURLAuthenticationMethodClientCertificate", "NSURLAuthenticationMethodServerTrust",
         "NSURLAuthenticationMethodOAuth", "",
     ])
-    func `CO-32 a server that asks for a certificate or shows one is the system's to answer`(method: String) {
+    func `CO-32 the system handles the challenges for certificates and server trust`(method: String) {
         for goesOn in [true, false] {
             #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling)
         }
     }
 
     @Test(arguments: ["Basic realm=\"r\"", "Digest realm=\"r\", nonce=\"n\"", "Bearer", "Negotiate", "NTLM"])
-    func `CO-32 a refusal is an answer whatever it asks for`(challenge: String) async throws {
+    func `CO-32 a 401 is a response regardless of its challenge`(challenge: String) async throws {
         let server = LoopbackServer { _ in
             LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
         }
@@ -43,7 +43,7 @@ struct ChallengeTests {
         await server.stop()
     }
 
-    @Test func `CO-32 a folder of media is marked before the first write if it can be`() async throws {
+    @Test func `CO-32 a media folder is marked before the first write, and a failed mark is ignored`() async throws {
         let fileSystem = RecordingFileSystem { _, call in
             call.operation == .mark ? .refuse(POSIXFileSystem.ioError) : nil
         }

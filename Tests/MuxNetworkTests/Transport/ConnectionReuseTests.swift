@@ -8,10 +8,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Kept connections on which something has arrived between two requests: such bytes become no response, and such an end no failure.
+/// Stray bytes on an idle connection become no response, and the end of an idle connection is no failure.
 @Suite(.standard)
 struct ConnectionReuseTests {
-    /// A response, and how it ends without a look at the connection.
+    /// A response whose end does not depend on the connection.
     private enum First: String, CaseIterable {
         case length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"
         case chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n"
@@ -23,7 +23,7 @@ struct ConnectionReuseTests {
         var method: String { self == .head ? "HEAD" : "GET" }
     }
 
-    /// What arrives next, before the second request.
+    /// The bytes or the ending that arrives before the second request.
     private enum Stray: String, CaseIterable {
         case response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nCache-Control: max-age=1000\r\n\r\nstray"
         case timeout = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -41,10 +41,11 @@ struct ConnectionReuseTests {
         return SystemTransport(options)
     }
 
-    /// A server that answers `/first` as given, and any other request with its method, target and body.
+    /// A server that responds to `/first` with `first`, and to other requests with their method, target and
+    /// body.
     private struct Server {
         let base: RawServer
-        /// Counts strays that have been written.
+        /// The number of written strays.
         let strays: Tally
         let url: URL
 
@@ -73,7 +74,7 @@ struct ConnectionReuseTests {
             self.url = try self.base.start()
         }
 
-        /// Returns when the stray bytes, or the end, are at the client.
+        /// Sends the stray bytes or the end, and returns after their arrival at the client.
         func sendStray(_ stray: Stray) async {
             self.base.proceed()
             if stray.isEnd { await self.base.waitForClosedConnection() } else { await self.strays.reached(1) }
@@ -81,7 +82,7 @@ struct ConnectionReuseTests {
     }
 
     @Test(arguments: First.allCases, Stray.allCases)
-    private func `WR-01 what arrives between two requests is not the response to the second`(
+    private func `WR-01 stray bytes between two requests are not the response to the second request`(
         first: First,
         stray: Stray
     ) async throws {
@@ -107,7 +108,7 @@ struct ConnectionReuseTests {
     }
 
     @Test(arguments: First.allCases, Stray.allCases.filter { !$0.isEnd })
-    private func `WR-01 what arrives together with a response is not the response to the next request`(
+    private func `WR-01 stray bytes together with a response are not the response to the next request`(
         first: First,
         stray: Stray
     ) async throws {
@@ -154,7 +155,7 @@ struct ConnectionReuseTests {
         await server.base.stop()
     }
 
-    @Test func `WR-01 a cache stores nothing that was sent before its request`() async throws {
+    @Test func `WR-01 a cache stores no response that was sent before its request`() async throws {
         let server = try Server(First.length.rawValue, then: .response)
         let repository = MuxRepository(store: MemoryStore())
         let transport = CachingTransport(Self.transport(), repository: repository)
@@ -164,13 +165,13 @@ struct ConnectionReuseTests {
         let call = HTTPCall(url: server.url.appending(path: "own"))
         for _ in 0..<2 { #expect(try await transport.send(call).body == Data("GET /own ".utf8)) }
 
-        // The stray response was cacheable; the own one is not.
+        // The stray response is cacheable. The response to the request is not.
         #expect(server.base.requests.map(\.line) == ["GET /first", "GET /own", "GET /own"])
         await server.base.stop()
     }
 
     @Test(arguments: ["stray", "end"])
-    func `WR-01 a token endpoint gives no tokens of another request`(kind: String) async throws {
+    func `WR-01 a token endpoint returns no tokens of another request`(kind: String) async throws {
         let sent = Tally()
         let server = RawServer { connection in
             while true {
@@ -215,7 +216,7 @@ struct ConnectionReuseTests {
         await server.stop()
     }
 
-    @Test func `WR-01 many stale connections at a time are replaced, each once`() async throws {
+    @Test func `WR-01 many stale connections are replaced at the same time, each once`() async throws {
         let (count, answered, closed) = (8, Tally(), Tally())
         let allHaveArrived = DispatchSemaphore(value: 0)
         let server = RawServer { connection in
@@ -223,7 +224,8 @@ struct ConnectionReuseTests {
             while true {
                 let request = try connection.readRequest()
                 answered.add()
-                // The first requests are answered together, so each has its own connection.
+                // The server responds to the first requests together, so each request has a separate
+                // connection.
                 if number <= count { allHaveArrived.wait() }
                 try connection.respond(200, request.target)
                 guard number <= count else { continue }

@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Content codings as the transport over libcurl undoes them.
+/// The decoding of content codings in the transport over libcurl.
 @Suite(.standard)
 struct ContentCodingTests {
     private static let text = Data(String(repeating: "The quick brown fox jumps over the lazy dog. ", count: 40).utf8)
@@ -18,7 +18,7 @@ struct ContentCodingTests {
             "H4sIAAAAAAACAwvJSFUoLM1MzlZIKsovz1NIy69QyCrNLShWyC9LLVIoAUrnJFZVKqTkp+sphIwqHlU8qnhU8ajiUcXDSzEA5sOVZAgHAAA="
         ),
         ("deflate", "eJwLyUhVKCzNTM5WSCrKL89TSMuvUMgqzS0oVsgvSy1SKAFK5yRWVSqk5KfrKYSMKh5VPKp4VPGo4lHFw0sxAIgKhjc="),
-        // Without the format's head, as some servers send it.
+        // Without the header of the format, as some servers send deflate.
         ("deflate", "C8lIVSgszUzOVkgqyi/PU0jLr1DIKs0tKFbIL0stUigBSuckVlUqpOSn6ymEjCoeVTyqeFTxqOJRxcNLMQA="),
         ("br", "GwcHiCwOeNPQlV2XELsXK6nK0JLMjK1BXObyNsgZnp4Ke4MNOHBIIG8kv0GnFc4cHieqKTjCqXSfBgM="),
         ("zstd", "KLUv/WAIBrUBANQCVGhlIHF1aWNrIGJyb3duIGZveCBqdW1wcyBvdmVyIHRoZSBsYXp5IGRvZy4gAQDFFv6qDA=="),
@@ -26,7 +26,7 @@ struct ContentCodingTests {
 
     private let transport = SystemTransport()
 
-    /// The answer to a request that the server answers with `body` in some codings.
+    /// The result of a request to a server that responds with `body` in the given codings.
     private func reply(
         _ coding: String,
         _ body: Data,
@@ -47,13 +47,15 @@ struct ContentCodingTests {
     }
 
     @Test(arguments: Self.encoded)
-    func `TR-06 a known coding is undone`(coding: String, body: Data) async throws {
+    func `TR-06 a known coding is decoded`(coding: String, body: Data) async throws {
         #expect(try await self.reply(coding, body).get().body == Self.text)
         #expect(try await self.reply(coding.uppercased(), body).get().body == Self.text)
     }
 
     @Test(arguments: Self.encoded)
-    func `TR-04 a content that ends early is truncated though its length is right`(coding: String, body: Data) async {
+    func `TR-04 coded content that ends early is truncated although its length is right`(coding: String, body: Data)
+        async
+    {
         for count in 1..<body.count {
             await #expect(throws: HTTPError.self, "\(coding) \(count)") {
                 let reply = try await self.reply(coding, body.prefix(count)).get()
@@ -63,7 +65,7 @@ struct ContentCodingTests {
         await #expect(throws: HTTPError.self) { try await self.reply(coding, body.dropLast()).get() }
     }
 
-    @Test func `TR-04 codings in a row are undone from the last to the first`() async throws {
+    @Test func `TR-04 multiple codings are decoded from the last to the first`() async throws {
         let twice = try #require(Self.encoded.first { $0.coding == "gzip" })
 
         let error = await #expect(throws: HTTPError.self) { try await self.reply("br, gzip", twice.body).get() }
@@ -72,14 +74,14 @@ struct ContentCodingTests {
     }
 
     @Test(arguments: ["aes128gcm", "gzip, aes128gcm", "x", "gzip gzip"])
-    func `TR-04 an unknown coding arrives as it is, with its field`(coding: String) async throws {
+    func `TR-04 content with an unknown coding arrives unchanged, with its field`(coding: String) async throws {
         let reply = try await self.reply(coding, Data("as it is".utf8)).get()
 
         #expect(reply.body == Data("as it is".utf8))
         #expect(reply.headers[.contentEncoding] == coding)
     }
 
-    @Test func `TR-04 members of gzip follow one another`() async throws {
+    @Test func `TR-04 consecutive members of gzip are decoded`() async throws {
         let one = try #require(Self.encoded.first).body
 
         #expect(try await self.reply("gzip", one + one).get().body == Self.text + Self.text)
@@ -87,7 +89,7 @@ struct ContentCodingTests {
         await #expect(throws: HTTPError.self) { try await self.reply("gzip", one + one.prefix(20)).get() }
     }
 
-    @Test func `TR-04 a part of a content is not undone, nor is none`() async throws {
+    @Test func `TR-04 partial content and absent content are not decoded`() async throws {
         let one = try #require(Self.encoded.first).body
 
         #expect(try await self.reply("gzip", one, status: 206).get().body == one)
@@ -95,7 +97,7 @@ struct ContentCodingTests {
         #expect(try await self.reply("gzip", Data()).get().body.isEmpty)
     }
 
-    @Test func `TR-02 a content that grows without end is bounded`() async throws {
+    @Test func `TR-02 the size of decoded content is limited`() async throws {
         var options = HTTPTransportConfiguration()
         options.maximumBodySize = 1000
         let body = try #require(Self.encoded.first).body
@@ -108,9 +110,9 @@ struct ContentCodingTests {
         await server.stop()
     }
 
-    // MARK: - What the request asked for
+    // MARK: - Accepted codings
 
-    /// Values of `Accept-Encoding`, and the codings that are undone for them; `nil` for a request without the field.
+    /// Values of `Accept-Encoding`, or `nil` for no field, and the decoded codings.
     static let requests: [(field: String?, undone: Set<String>)] = [
         (nil, ["gzip", "x-gzip", "deflate", "br", "zstd"]), ("identity", []), ("", []), ("gzip", ["gzip", "x-gzip"]),
         ("x-gzip", ["gzip", "x-gzip"]), ("GZip;q=0.5", ["gzip", "x-gzip"]), ("br, zstd;q=0", ["br"]),
@@ -120,7 +122,7 @@ struct ContentCodingTests {
     ]
 
     @Test(arguments: Self.requests.indices)
-    func `WR-06 a content is undone only if the request asked for its coding`(index: Int) async throws {
+    func `WR-06 content is decoded only if the request accepts its coding`(index: Int) async throws {
         let (field, undone) = Self.requests[index]
         let gzip = try #require(Self.encoded.first)
         let server = LoopbackServer { request in
@@ -141,9 +143,9 @@ struct ContentCodingTests {
         await server.stop()
     }
 
-    @Test func `WR-06 codings in a row are undone only if the request asked for all`() async throws {
+    @Test func `WR-06 multiple codings are decoded only if the request accepts all codings`() async throws {
         let gzip = try #require(Self.encoded.first).body
-        // Stored blocks of deflate around the bytes of gzip.
+        // A stored block of deflate around the bytes of gzip.
         let count = UInt16(gzip.count)
         let twice = Data([1, UInt8(count & 255), UInt8(count >> 8), UInt8(~count & 255), UInt8(~count >> 8)]) + gzip
         let server = LoopbackServer { _ in
@@ -159,7 +161,7 @@ struct ContentCodingTests {
     }
 
     @Test(arguments: ["gzip", "x-gzip", "deflate", "br", "zstd", "unknown", "gzip, br", "identity"])
-    func `WR-06 media are stored as the server sends them and resume`(coding: String) async throws {
+    func `WR-06 media are stored without decoding and resume`(coding: String) async throws {
         let file = LoopbackServer.File(size: 300_000)
         let fields = Locked<[String?]>([])
         let faults = Locked<[LoopbackServer.File.Fault?]>([.cut(after: 100_000), nil])
@@ -182,7 +184,7 @@ struct ContentCodingTests {
         }
     }
 
-    @Test func `WR-06 an archive that the server calls encoded matches its digest`() async throws {
+    @Test func `WR-06 an archive that the server declares as encoded matches its digest`() async throws {
         let archive = try #require(Self.encoded.first).body
         let world = try MediaWorld(answer: { _ in .init(headers: ["Content-Encoding": "x-gzip"], body: archive) })
         try await world.run { (world) async throws in
@@ -195,7 +197,7 @@ struct ContentCodingTests {
         }
     }
 
-    @Test func `WR-06 a cache keeps apart what was decoded and what was not`() async throws {
+    @Test func `WR-06 a cache separates decoded responses and responses without decoding`() async throws {
         let gzip = try #require(Self.encoded.first).body
         let server = LoopbackServer { _ in
             .init(headers: ["Content-Encoding": "gzip", "Cache-Control": "max-age=100"], body: gzip)
@@ -213,7 +215,7 @@ struct ContentCodingTests {
     }
 
     @Test(arguments: Self.encoded)
-    func `TR-02 damaged contents are typed errors or contents, never traps`(coding: String, body: Data) async throws {
+    func `TR-02 damaged content is a typed error or a body, and never a trap`(coding: String, body: Data) async throws {
         var mutator = Mutator(seed: 7, words: Mutator.messageWords)
         for _ in 0..<60 {
             let damaged = Data(mutator.mutated(Array(body)))

@@ -7,13 +7,13 @@ import MuxTesting
 import Synchronization
 import Testing
 
-/// What libcurl allocates for a transfer is freed with it: handles, lists of fields, texts.
+/// libcurl frees the allocations of a transfer with the transfer: handles, lists of fields, and texts.
 @Suite(.standard, .serialized)
 struct CurlLeakTests {
     /// The number of libcurl's allocations that are not freed.
     private static let live = Atomic(0)
 
-    /// Has libcurl allocate by functions that count; before anything else uses it.
+    /// Makes libcurl allocate with counting functions, before any other use of libcurl.
     private static func count() -> Bool {
         typealias Allocate = @convention(c) (Int) -> UnsafeMutableRawPointer?
         typealias Free = @convention(c) (UnsafeMutableRawPointer?) -> Void
@@ -52,7 +52,7 @@ struct CurlLeakTests {
         return result == 0
     }
 
-    @Test(.ownThreads) func `PT-02 a thousand transfers leave nothing in libcurl`() async {
+    @Test(.ownThreads) func `PT-02 a thousand transfers leave no allocation in libcurl`() async {
         await #expect(processExitsWith: .success) {
             try #require(CurlLeakTests.count())
             let server = LoopbackServer { request in
@@ -75,7 +75,7 @@ struct CurlLeakTests {
                     let reply = try? await transport.send(call)
                     #expect((reply?.status == 200) == (number % 5 != 0))
                 }
-                // A cancelled transfer is freed, too.
+                // A cancelled transfer is freed too.
                 let call = Task { try await transport.send(HTTPCall(url: server.url)) }
                 call.cancel()
                 _ = try? await call.value
@@ -86,7 +86,7 @@ struct CurlLeakTests {
             try #require(before > 0)
             try await send(1_000)
             let growth = CurlLeakTests.live.load(ordering: .relaxed) - before
-            // The last transfer is freed a moment after its answer.
+            // The last transfer is freed a moment after its response.
             #expect(growth < 200, "\(growth) allocations of 1,000 transfers are left")
             await server.stop()
         }

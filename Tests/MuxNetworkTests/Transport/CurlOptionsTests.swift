@@ -6,9 +6,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// All options of libcurl that the transport sets, by libcurl's own names and types.
+/// All options of libcurl that the transport sets, by libcurl's names and types.
 ///
-/// The table of libcurl's functions records `curl_easy_setopt`, and refuses to start a transfer: nothing reaches the network.
+/// The table of libcurl's functions records `curl_easy_setopt` and refuses to start a transfer, so no
+/// request reaches the network.
 @Suite(.standard, .serialized)
 struct CurlOptionsTests {
     /// The options of a plain GET with the default options.
@@ -32,7 +33,7 @@ struct CurlOptionsTests {
         "PREREQFUNCTION": "set", "PREREQDATA": "set",
     ]
 
-    /// What a configuration changes of the options.
+    /// A configuration, and its changes of the default options.
     private struct Row: Sendable, CustomTestStringConvertible {
         let testDescription: String
         var options = HTTPTransportConfiguration()
@@ -61,7 +62,7 @@ struct CurlOptionsTests {
         [
             Row("the defaults", [:]),
             Row("no proxies", ["NOPROXY": "*"]) { options, _ in options.usesProxies = false },
-            // No folder of authorities beside the private ones.
+            // No folder of authorities besides the private authorities.
             Row("private authorities", ["CAINFO": "/ca.pem", "CAPATH": "none"]) { options, _ in
                 options.certificateAuthorities = URL(filePath: "/ca.pem")
             },
@@ -74,14 +75,14 @@ struct CurlOptionsTests {
         Row("a time-out of the call", ["CONNECTTIMEOUT_MS": "250"]) { options, call in
             (options.timeout, call.timeout) = (.seconds(60), .milliseconds(250))
         },
-        // 0 would be libcurl's own limit of five minutes.
+        // The value 0 would be libcurl's default limit of five minutes.
         Row("less than a millisecond", ["CONNECTTIMEOUT_MS": "1"]) { options, _ in
             options.timeout = .microseconds(400)
         },
         Row("a time beyond 32 bits", ["CONNECTTIMEOUT_MS": "2000000000"]) { options, _ in
             options.timeout = .seconds(1 << 40)
         },
-        // A deadline is measured by the exchange alone.
+        // Only the exchange measures a deadline.
         Row("a deadline", [:]) { options, call in (options.deadline, call.deadline) = (.seconds(1), .seconds(2)) },
     ]
 
@@ -137,7 +138,7 @@ struct CurlOptionsTests {
     ]
 
     @Test(arguments: Self.rows)
-    private func `PT-04 libcurl gets these options and no others`(row: Row) async throws {
+    private func `PT-04 libcurl gets exactly the expected options`(row: Row) async throws {
         let recorder = try #require(CurlRecorder())
 
         await #expect(throws: HTTPError.self) {
@@ -154,7 +155,7 @@ struct CurlOptionsTests {
         #expect(recorded.startCount == 1)
     }
 
-    @Test func `PT-04 a transfer that libcurl cannot check before it sends has a new connection`() async throws {
+    @Test func `PT-04 a transfer that libcurl cannot check before sending has a new connection`() async throws {
         let recorder = try #require(CurlRecorder())
         recorder.refuse("PREREQFUNCTION")
         let row = Row("", [:])
@@ -166,17 +167,18 @@ struct CurlOptionsTests {
         #expect(recorder.take().options["FRESH_CONNECT"] == "1")
     }
 
-    /// The options without which a transfer is right: of a later version, or those that no version refuses.
+    /// Options that a transfer does not require: options of a later version, or options that no version
+    /// refuses.
     private static let optional: Set<String> = [
         "QUICK_EXIT", "HTTP09_ALLOWED", "HTTP_VERSION", "PREREQFUNCTION", "PREREQDATA",
-        // Of a library without such a folder.
+        // Refused by a library without a folder of authorities.
         "CAPATH",
         "HEADERFUNCTION", "HEADERDATA", "WRITEFUNCTION", "WRITEDATA", "READFUNCTION", "READDATA", "SEEKFUNCTION",
         "SEEKDATA", "INFILESIZE_LARGE",
     ]
 
     @Test(arguments: Self.rows)
-    private func `PT-04 nothing is sent without an option that libcurl refuses`(row: Row) async throws {
+    private func `PT-04 no transfer starts if libcurl refuses a required option`(row: Row) async throws {
         let recorder = try #require(CurlRecorder())
         let names = Set(Self.defaults.keys).union(row.changes.keys)
         for name in names.subtracting(Self.optional).sorted() {
@@ -196,9 +198,9 @@ private final class CurlRecorder: Sendable {
         var options: [String: String] = [:]
         /// The values of the options of multi handles.
         var multi: [CInt: Int] = [:]
-        /// The number of transfers that were to be started.
+        /// The number of attempts to start a transfer.
         var startCount = 0
-        /// The option that is refused.
+        /// The name of the refused option.
         fileprivate var refused: String?
     }
 
@@ -210,15 +212,15 @@ private final class CurlRecorder: Sendable {
         _ = self.take()
     }
 
-    /// Sends a request over a transport of its own, while no time passes.
+    /// Sends a request over a new transport, while no time passes.
     func send(_ call: HTTPCall, _ options: HTTPTransportConfiguration) async throws -> HTTPReply {
         try await SystemTransport(options, clock: VirtualClock(), library: self.library).send(call)
     }
 
-    /// Has libcurl refuse the option of this name until ``take()``.
+    /// Makes libcurl refuse the option of this name until ``take()``.
     func refuse(_ name: String) { CurlFunctions.recording.withLock { $0.refused = name } }
 
-    /// What was recorded since the last call.
+    /// Returns the recording since the last call.
     func take() -> Recording {
         CurlFunctions.recording.withLock { recording in
             defer { recording = Recording() }
@@ -227,9 +229,10 @@ private final class CurlRecorder: Sendable {
     }
 }
 
-/// libcurl's functions, and those that record in place of three of them.
+/// libcurl's functions, and recording replacements of three functions.
 ///
-/// Variadic functions are replaced by others with three parameters: on Linux both find integers and pointers in the same registers.
+/// The replacement of a variadic function has three parameters. On Linux, both receive integers and pointers
+/// in the same registers.
 private enum CurlFunctions {
     typealias Handle = UnsafeMutableRawPointer
     typealias SetOption = @Sendable @convention(c) (Handle?, CInt, Int) -> CInt
@@ -252,7 +255,7 @@ private enum CurlFunctions {
         dlopen("libcurl.so.4", RTLD_NOW).flatMap { dlsym($0, name) }
     }
 
-    /// Replaces functions in a library's table, which is this library's alone.
+    /// Replaces functions in the table of `library`, which no other object shares.
     static func replace(in library: CurlLibrary) -> Bool {
         guard self.symbols != nil else { return false }
         let table = unsafeBitCast(library, to: UnsafeMutablePointer<UnsafeMutableRawPointer?>.self)
@@ -290,10 +293,12 @@ private enum CurlFunctions {
         return isRefused ? 48 : symbols.set(handle, option, value)
     }
 
-    /// The name of an option, and its value as a text; `description` is libcurl's `curl_easyoption`: a name, an identifier, a type.
+    /// The name of an option, and its value as a text.
+    ///
+    /// `description` is libcurl's `curl_easyoption`: a name, an identifier, and a type.
     private static func text(_ option: CInt, _ value: Int, _ description: UnsafeRawPointer?) -> (String, String) {
         guard let description = description else {
-            // Of a later version than this libcurl.
+            // An option of a later version than this libcurl.
             return (option == 322 ? "QUICK_EXIT" : "\(option)", "\(value)")
         }
         let name = String(cString: description.load(as: UnsafePointer<CChar>.self))

@@ -6,12 +6,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Answers that are malformed or cut: each is the right answer or a typed error, and none that is cut counts as whole.
+/// A malformed or cut response is the right response or a typed error, and no cut response counts as
+/// complete.
 ///
-/// With `MUX_FUZZ=2` or more each is cut at every byte.
+/// With `MUX_FUZZ=2` or more, each response of less than 1,000 bytes is cut at every byte.
 @Suite(.standard(minutes: 60))
 struct CutAnswerTests {
-    @Test func `TR-02 there are sixty-four answers to cut`() {
+    @Test func `TR-02 the table has sixty-four different responses`() {
         #expect(CutAnswer.all.count == 64)
         #expect(Set(CutAnswer.all.map(\.bytes)).count == 64)
     }
@@ -22,7 +23,8 @@ struct CutAnswerTests {
     }
 
     @Test(arguments: CutAnswer.all)
-    func `TR-02 an answer is right, or an error in time, and none that is cut is whole`(answer: CutAnswer) async throws
+    func `TR-02 a response is right or an error in time, and no cut response is complete`(answer: CutAnswer)
+        async throws
     {
         let server = RawServer { connection in
             let words = try connection.readRequest().target.split(separator: "/")
@@ -72,7 +74,7 @@ struct CutAnswerTests {
             #expect(expectation.mayFail, text)
             switch failure {
             case .closedWithoutResponse, .truncated, .notHTTP, .headTooLarge, .damagedContent, .redirectRefused: break
-            // The connection has ended, so there is nothing to wait for; and the class of the failure is known.
+            // The connection has ended, so a time-out is wrong, and the class of the failure is known.
             default: Issue.record(text)
             }
         case .failure: Issue.record(text)
@@ -80,11 +82,11 @@ struct CutAnswerTests {
     }
 }
 
-/// What a server writes, in the three parts in which it is cut.
+/// The bytes that a server writes, in the three parts that are cut.
 struct CutAnswer: Sendable, CustomTestStringConvertible {
-    /// What may come of an answer.
+    /// The permitted outcomes of a response.
     struct Expectation: Sendable {
-        /// The right answer; `nil` if only an error is right.
+        /// The right response, or `nil` if only an error is right.
         var reply: (status: Int, body: [UInt8])?
         var mayFail: Bool
     }
@@ -93,15 +95,16 @@ struct CutAnswer: Sendable, CustomTestStringConvertible {
     private let body: [UInt8]
     private let trailer: [UInt8]
     private let whole: Expectation
-    /// Whether the body ends with the connection, so that a FIN in it is its end.
+    /// Whether the body ends with the connection, so that a FIN within the body is its end.
     private let isUnannounced: Bool
-    /// Bytes that follow a whole answer.
+    /// The number of bytes that follow a complete response.
     private let excess: Int
 
     var bytes: [UInt8] { self.head + self.body + self.trailer }
     var testDescription: String { String(decoding: self.bytes.prefix(120), as: UTF8.self).debugDescription }
 
-    /// In the middle of each part, before the last byte, and not at all.
+    /// Cuts in the middle of each part, at the end of the head, before the last byte, and after the last
+    /// byte.
     var cuts: [Int] {
         if FuzzRun().factor > 1, self.bytes.count < 1_000 { return Array(0...self.bytes.count) }
         let (first, second) = (self.head.count, self.head.count + self.body.count)
@@ -109,7 +112,7 @@ struct CutAnswer: Sendable, CustomTestStringConvertible {
         return Set(middles + [first - 1, first, self.bytes.count - 1, self.bytes.count]).sorted()
     }
 
-    /// What may come of the first `count` bytes.
+    /// The permitted outcomes of the first `count` bytes.
     func expectation(after count: Int, byReset: Bool) -> Expectation {
         if self.isUnannounced, !byReset, count >= self.head.count {
             return Expectation(
@@ -117,14 +120,14 @@ struct CutAnswer: Sendable, CustomTestStringConvertible {
                 mayFail: self.whole.mayFail
             )
         }
-        // libcurl does not miss the last LF after a chunked body: nothing of the content or the trailers lacks without it.
+        // libcurl accepts a chunked body without the last LF. The content and the trailers are then complete.
         if self.excess == 0, !self.trailer.isEmpty, count == self.bytes.count - 1 {
             return Expectation(reply: self.whole.reply, mayFail: true)
         }
         guard count >= self.bytes.count - self.excess, !self.isUnannounced else {
             return Expectation(reply: nil, mayFail: true)
         }
-        // A reset may overtake what was written before it.
+        // A reset may overtake the bytes written before the reset.
         return Expectation(reply: self.whole.reply, mayFail: self.whole.mayFail || byReset)
     }
 
@@ -147,7 +150,7 @@ struct CutAnswer: Sendable, CustomTestStringConvertible {
         (self.whole, self.isUnannounced, self.excess) = (whole, unannounced, excess)
     }
 
-    /// A well-formed answer.
+    /// A well-formed response.
     private static func good(
         _ head: String,
         _ body: String = "",
@@ -160,7 +163,7 @@ struct CutAnswer: Sendable, CustomTestStringConvertible {
         return CutAnswer(head, self.bytes(body), trailer, whole, unannounced: unannounced, excess: excess)
     }
 
-    /// An answer that a transport may refuse; without `reply` it must.
+    /// A response that a transport may refuse, or must refuse without `reply`.
     private static func bad(
         _ head: String,
         _ body: String = "",

@@ -6,10 +6,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Hosts that answer late: on loopback, where all is quick, a wrong unit of a time limit is not seen.
+/// Hosts that respond late.
+///
+/// A fast host on loopback does not reveal a wrong unit of a time limit.
 @Suite(.standard(.waiting))
 struct FarHostTests {
-    /// A port whose queue of connections is full: the system answers no other, as if the host were far away.
+    /// A port with a full queue of connections, to which no other connection succeeds, as to a distant host.
     private final class FullQueue: Sendable {
         let port: UInt16
         private let descriptors: [Int32]
@@ -37,7 +39,7 @@ struct FarHostTests {
         deinit { for descriptor in self.descriptors { close(descriptor) } }
     }
 
-    @Test func `PT-04 a host that is slow to answer has the whole time-out for a connection`() async throws {
+    @Test func `PT-04 a slow host has the full time-out for a connection`() async throws {
         let host = try FullQueue()
         var options = HTTPTransportConfiguration()
         (options.usesProxies, options.timeout, options.deadline) = (false, .seconds(2), nil)

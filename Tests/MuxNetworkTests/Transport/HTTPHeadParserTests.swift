@@ -9,7 +9,7 @@ struct HTTPHeadParserTests {
         HTTPHeadParser(url: try #require(URL(string: "http://a/")), limit: limit)
     }
 
-    /// What the lines of a head lead to; the last line's end may be missing.
+    /// The result for the lines of a head, whose last line may lack its end.
     private func read(_ parser: inout HTTPHeadParser, _ text: String) -> HTTPHeadParser.Step {
         var last = HTTPHeadParser.Step.goOn
         for line in Array(text.utf8).split(separator: 10, omittingEmptySubsequences: false) where last == .goOn {
@@ -27,7 +27,7 @@ struct HTTPHeadParserTests {
         self.head(step)?.headers.fields.map { [$0.name.rawValue, $0.value] } ?? []
     }
 
-    @Test func `TR-04 fields arrive in order, also those of one name`() throws {
+    @Test func `TR-04 fields arrive in order, also fields with the same name`() throws {
         var parser = try self.parser()
 
         let step = self.read(&parser, "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX:\r\nSet-Cookie:  b=2 \r\n\r\n")
@@ -40,13 +40,13 @@ struct HTTPHeadParserTests {
         ("HTTP/ 304 -", false), ("HTTP/1. 304 -", false), ("HTTP/11.1 304 -", false), ("HTTP/1.1.1 304 -", false),
         ("HTTP/1.1 30", false), ("HTTP/1.1 3040", false), ("HTTP/1.1 099", false),
     ])
-    func `TR-02 a status line without a version or a status is no HTTP`(line: String, isRight: Bool) throws {
+    func `TR-02 a status line without a version or a status is not HTTP`(line: String, isRight: Bool) throws {
         var parser = try self.parser()
 
         #expect(parser.read("\(line)\r\n".utf8) == (isRight ? .goOn : .invalid))
     }
 
-    @Test func `TR-04 an interim answer is not the answer`() throws {
+    @Test func `TR-04 an interim response is not the final response`() throws {
         var parser = try self.parser()
 
         let step = self.read(&parser, "HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 204 \r\nY: z\r\n\r\n")
@@ -59,14 +59,14 @@ struct HTTPHeadParserTests {
         var parser = try self.parser()
         _ = self.read(&parser, "HTTP/2 200\r\n\r\n")
 
-        // As libcurl delivers them after a pause.
+        // libcurl delivers trailers in this form after a pause.
         #expect(parser.read("X-Sum: 1\r\nX-More: 2\r\nX-Bad: a\rb\r\n".utf8) == .goOn)
 
         #expect(parser.trailers == ["X-Sum": "1", "X-More": "2"])
         #expect(parser.read("HTTP/1.1 200 OK\r\n".utf8) == .invalid)
     }
 
-    @Test func `TR-04 bytes outside ASCII are text, and a folded line is one`() throws {
+    @Test func `TR-04 bytes outside ASCII are text, and a folded line is a single line`() throws {
         var parser = try self.parser()
         _ = parser.read("HTTP/1.1 200 OK\r\n".utf8)
         _ = parser.read(Array("U: caf".utf8) + [0xc3, 0xa9])
@@ -82,20 +82,20 @@ struct HTTPHeadParserTests {
         "HTTP/1.1  200",
         "HTTP/1.1 099 x", "HTTP/1.1 101 Switching\r\nUpgrade: x\r\n",
     ])
-    func `TR-02 a head that is none is known at once`(text: String) throws {
+    func `TR-02 an invalid head is detected at once`(text: String) throws {
         var parser = try self.parser()
 
         #expect(self.read(&parser, text) == .invalid)
     }
 
-    @Test func `TR-02 a head without end is refused at the limit`() throws {
+    @Test func `TR-02 an endless head is refused at the limit`() throws {
         var parser = try self.parser(limit: 100)
         #expect(parser.read("HTTP/1.1 200 OK\r\n".utf8) == .goOn)
 
         #expect((0..<100).contains { _ in parser.read("X: yyyyyyyyyyyyyyyy\r\n".utf8) == .tooLarge })
     }
 
-    @Test func `TR-02 mutated heads are read without a trap, and a head has a status`() throws {
+    @Test func `TR-02 mutated heads are parsed without a trap, and each parsed head has a status`() throws {
         let head =
             "HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\nSet-Cookie: a\r\n b\r\n\r\nX: y\r\n\r\n"
         var mutator = Mutator(seed: 1, words: Mutator.messageWords)

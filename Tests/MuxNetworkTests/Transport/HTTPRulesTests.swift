@@ -23,7 +23,7 @@ struct HTTPRulesTests {
         ("http://a/", "https://a/", false), ("https://a/", "https://b/", false), ("https://a/", "https://a.b/", false),
         ("http://a/", "http://a:81/", false), ("http://a/", "//b/", false),
     ])
-    func `Q-07 a redirection to another scheme, host or port leaves credentials behind`(
+    func `Q-07 credentials are dropped on a redirection to another scheme, host or port`(
         from: String,
         to: String,
         keeps: Bool
@@ -43,7 +43,7 @@ struct HTTPRulesTests {
         ("https://a/", "http://a/", HTTPError.RedirectRefusal.insecure), ("http://a/", "ftp://a/", .unknownScheme),
         ("http://a/", "file:///a", .unknownScheme), ("http://a/", "javascript:x", .unknownScheme),
     ])
-    func `Q-07 a redirection to less security or to another scheme is refused`(
+    func `Q-07 a redirection to a less secure or an unknown scheme is refused`(
         from: String,
         to: String,
         reason: HTTPError.RedirectRefusal
@@ -69,7 +69,7 @@ struct HTTPRulesTests {
     }
     #endif
 
-    @Test func `Q-07 credentials once left behind do not come back`() throws {
+    @Test func `Q-07 dropped credentials do not return after a later redirection`() throws {
         var redirects = HTTPRedirects(try self.call("https://a/", [.authorization: "t"]))
 
         #expect(try redirects.next(after: self.redirection(to: "https://a/2"))?.headers[.authorization] == "t")
@@ -77,7 +77,7 @@ struct HTTPRulesTests {
         #expect(try redirects.next(after: self.redirection(to: "https://a/"))?.headers[.authorization] == nil)
     }
 
-    @Test func `Q-07 what became secure on the way does not become insecure again`() throws {
+    @Test func `Q-07 a redirection from HTTPS back to HTTP is refused`() throws {
         var redirects = HTTPRedirects(try self.call("http://a/"))
 
         #expect(try redirects.next(after: self.redirection(to: "https://a/")) != nil)
@@ -92,7 +92,7 @@ struct HTTPRulesTests {
         (307, "POST", "POST"),
         (308, "POST", "POST"), (308, "PATCH", "PATCH"),
     ])
-    func `TR-03 a redirection changes the method only as RFC 9110 says, and the body with it`(
+    func `TR-03 a redirection changes the method and the body only as in RFC 9110`(
         status: Int,
         method: String,
         then next: String
@@ -110,7 +110,7 @@ struct HTTPRulesTests {
         #expect(call.url.absoluteString == "http://a/b")
     }
 
-    @Test func `TR-03 a body is not carried to another server`() throws {
+    @Test func `TR-03 a body is not sent to another server`() throws {
         let call = try self.call("http://a/", method: "POST", body: .data(Data("x".utf8)))
         var redirects = HTTPRedirects(call)
 
@@ -125,13 +125,13 @@ struct HTTPRulesTests {
         HTTPReply(status: 301, headers: [.location: ""]),
         HTTPReply(status: 308, headers: [.location: "http://"]), HTTPReply(status: 200, headers: [.location: "/b"]),
     ])
-    func `TR-04 an answer that leads nowhere is the answer`(reply: HTTPReply) throws {
+    func `TR-04 a redirection that cannot be followed is the response`(reply: HTTPReply) throws {
         var redirects = HTTPRedirects(try self.call("http://a/"))
 
         #expect(try redirects.next(after: reply) == nil)
     }
 
-    @Test func `TR-03 a location without a fragment has that of the request`() throws {
+    @Test func `TR-03 a location without a fragment has the fragment of the request`() throws {
         var redirects = HTTPRedirects(try self.call("http://a/#part"))
 
         #expect(try redirects.next(after: self.redirection(to: "/b"))?.url.absoluteString == "http://a/b#part")
@@ -146,7 +146,7 @@ struct HTTPRulesTests {
         (HTTPMethod.get, 200, nil, true), (.head, 200, nil, false), (.get, 304, nil, false), (.get, 204, nil, false),
         (.get, 200, "gzip", false), (.get, 200, "identity", true),
     ])
-    func `Q-07 a body shorter than announced is truncated unless the length means something else`(
+    func `Q-07 a body shorter than announced is truncated unless the length has another meaning`(
         method: HTTPMethod,
         status: Int,
         coding: String?,
@@ -164,7 +164,7 @@ struct HTTPRulesTests {
     @Test(arguments: [
         ["5", "6"], ["5, 6"], ["x"], ["-1"], ["+5"], ["5 5"], [""], ["99999999999999999999"], ["5", "x"],
     ])
-    func `TR-04 lengths that are none or that differ are an error`(values: [String]) {
+    func `TR-04 invalid or different lengths are an error`(values: [String]) {
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
         var headers = HTTPHeaders()
         for value in values { headers.append(value, for: .contentLength) }
@@ -176,7 +176,7 @@ struct HTTPRulesTests {
         ("chunked", false), ("Chunked", false), ("identity", false), ("gzip", true), ("gzip, chunked", true),
         ("mine, chunked", true), ("chunked, mine", true),
     ])
-    func `TR-02 a transfer coding that was not asked for is an error`(coding: String, isRefused: Bool) {
+    func `TR-02 a transfer coding that was not requested is an error`(coding: String, isRefused: Bool) {
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
 
         let error = machine.received(self.head(200, ["Transfer-Encoding": coding, .contentLength: "5"]))
@@ -184,7 +184,7 @@ struct HTTPRulesTests {
         #expect(error == (isRefused ? .notHTTP : nil))
     }
 
-    @Test func `TR-04 one length more than once is that length`() throws {
+    @Test func `TR-04 a repeated equal length is valid`() throws {
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
         var headers: HTTPHeaders = [.contentLength: "5, 5"]
         headers.append("5", for: .contentLength)
@@ -194,7 +194,7 @@ struct HTTPRulesTests {
         #expect(try machine.ended(nil).get().status == 200)
     }
 
-    @Test func `TR-05 a connection that ends is told apart by what has arrived`() {
+    @Test func `TR-05 the error of a closed connection depends on the received bytes`() {
         struct Lost: Error {}
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
 

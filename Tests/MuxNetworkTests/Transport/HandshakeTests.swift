@@ -7,21 +7,21 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Connections that are lost during the TLS handshake: no verdict on a certificate, so no failure of security.
+/// A connection lost during the TLS handshake is no verdict on a certificate, so no failure of security.
 ///
-/// What certificates lead to is tested against nginx (`TransportInteropTests`).
+/// The results of certificates are tested against nginx (`TransportInteropTests`).
 @Suite(.standard)
 struct HandshakeTests {
-    /// What a server does once the client has spoken.
+    /// The way in which a server ends the handshake.
     private enum Ending: CaseIterable {
         case end, reset, half, endAtOnce, resetAtOnce
-        /// Of a server that is not ready, or has no service for this name.
+        /// The alert of a server that is not ready, or has no service for the name.
         case alertOfHandshake, alertOfVersion, alertInside, alertOfName, alertClose
 
         var bytes: [UInt8] {
             switch self {
             case .end, .reset, .endAtOnce, .resetAtOnce: []
-            // The head of a record of 200 bytes, and the first of a ServerHello.
+            // The header of a record of 200 bytes, and the first bytes of a ServerHello.
             case .half: [22, 3, 3, 0, 200, 2, 0, 0, 196, 3, 3]
             case .alertOfHandshake: [21, 3, 3, 0, 2, 2, 40]
             case .alertOfVersion: [21, 3, 3, 0, 2, 2, 70]
@@ -73,7 +73,7 @@ struct HandshakeTests {
         await server.stop()
     }
 
-    /// An answer first; then every call goes to a server whose handshakes fail.
+    /// Returns a response to the first call, and sends every later call to a server whose handshakes fail.
     private final class LosingTransport: HTTPTransport {
         private let base = HandshakeTests.transport()
         private let count = Locked(0)
@@ -88,7 +88,7 @@ struct HandshakeTests {
     }
 
     @Test(arguments: [Ending.end, .reset, .alertInside])
-    private func `WR-02 a request is sent again, and a stale value is served, when handshakes are lost`(
+    private func `WR-02 after lost handshakes a request is retried and a stale value is served`(
         ending: Ending
     ) async throws {
         let (server, url) = try Self.server(ending)
@@ -112,7 +112,7 @@ struct HandshakeTests {
         await server.stop()
     }
 
-    @Test func `WR-02 errors of the URL loading system are told apart by their certificates`() {
+    @Test func `WR-02 errors of the URL loading system are classified by their codes`() {
         let key = "_kCFStreamErrorCodeKey"
         let table: [(code: Int, detail: Int?, isSecurity: Bool)] = [
             (-1200, nil, false), (-1200, -9806, false), (-1200, -9805, false), (-1200, -9816, false),
@@ -138,7 +138,7 @@ struct HandshakeTests {
         }
     }
 
-    @Test func `WR-02 results of libcurl are told apart by the text of their alert`() throws {
+    @Test func `WR-02 results of libcurl are classified by code and by the text of the alert`() throws {
         let library = try #require(CurlLibrary.system)
         let table: [(result: CInt, detail: String, isSecurity: Bool)] = [
             (35, "", false), (35, "OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to host:443", false),
@@ -148,7 +148,7 @@ struct HandshakeTests {
             (35, "error:0A000418:SSL routines::tlsv1 alert unknown ca", true),
             (35, "error:0A00010B:SSL routines::wrong version number", true),
             (56, "OpenSSL SSL_read: error:0A00045C:SSL routines::tlsv13 alert certificate required, errno 0", true),
-            // Lost before anything was sent.
+            // A connection lost before the client sent data.
             (55, "", false), (51, "", true), (58, "", true), (60, "", true), (77, "", true), (83, "", true),
             (90, "", true),
             (91, "", true), (98, "", true),

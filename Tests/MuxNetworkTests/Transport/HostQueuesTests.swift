@@ -8,11 +8,11 @@ import Testing
 @Suite(.standard)
 struct HostQueuesTests {
     @Test(arguments: 0..<UInt64(repetitions(50)))
-    func `TR-07 each host serves its calls in their order, as many at once as permitted`(seed: UInt64) {
+    func `TR-07 each host serves its calls in order, up to the limit of concurrent calls`(seed: UInt64) {
         var random = SplitMix64(state: seed)
         let limit = Int.random(in: 1...4, using: &random)
         var queues = HostQueues<Int, Int>(limit: limit)
-        // What is expected: the calls of each host, in their order, of which the first ones run.
+        // The expected calls of each host, in order: the first calls run, and the others wait.
         var running: [Int: [Int]] = [:]
         var waiting: [Int: [Int]] = [:]
         for id in 0..<2_000 {
@@ -35,7 +35,7 @@ struct HostQueuesTests {
             }
         }
         for id in running.values.flatMap(\.self) + waiting.values.flatMap(\.self) { _ = queues.ended(id) }
-        // Those that got a place meanwhile.
+        // Ends the calls that started meanwhile.
         for id in 0..<2_000 { _ = queues.ended(id) }
         #expect(queues.counts == (0, 0, 0))
     }

@@ -5,17 +5,17 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// URL references as servers send them, against the requests of `curl -L` 7.88.1 to the same server.
+/// URL references of servers, compared with the requests of `curl -L` 7.88.1 to the same server.
 @Suite(.standard)
 struct LocationTests {
     /// A `Location` and the request targets that follow it, from `/base/start?s`.
     struct Row: Sendable, CustomTestStringConvertible {
         var location: [UInt8]
-        /// What this library asks for.
+        /// The target that this library requests.
         var target: String
-        /// What curl was measured to ask for.
+        /// The target that curl requests, as measured.
         ///
-        /// It leaves most illegal characters as they are, and writes a blank in a query as `+`.
+        /// curl leaves most illegal characters unchanged, and writes a space in a query as `+`.
         var curl: String
 
         init(_ location: String, _ target: String, curl: String? = nil) {
@@ -70,7 +70,7 @@ struct LocationTests {
         Row("#part", "/base/start?s"),
     ]
 
-    /// The same for both: illegal characters encoded, escapes in upper case, and a blank of a query as an escape.
+    /// A common form: illegal characters encoded, escapes in upper case, and a space in a query as an escape.
     private static func comparable(_ target: String) -> String {
         let parts = target.split(separator: "?", maxSplits: 1).map { part in
             PercentEncoding.encodeIllegal(part.utf8) { byte in
@@ -82,7 +82,7 @@ struct LocationTests {
     }
 
     @Test(arguments: Self.rows)
-    func `WR-03 a location leads where curl goes`(row: Row) async throws {
+    func `WR-03 a location leads to the same target as with curl`(row: Row) async throws {
         let targets = Locked<[String]>([])
         let server = LoopbackServer { request in
             targets.withLock { $0.append(request.target) }
@@ -108,13 +108,13 @@ struct LocationTests {
         " ",
         "http://", "http:///x", "//", "http://a\u{7f}/", "http://\u{fffd}/", "http:rel",
     ])
-    func `WR-03 a location without a legal host leads nowhere`(location: String) throws {
+    func `WR-03 a location without a legal host is not followed`(location: String) throws {
         var redirects = HTTPRedirects(HTTPCall(url: try #require(URL(string: "http://a/b"))))
 
         #expect(try redirects.next(after: HTTPReply(status: 302, headers: [.location: location])) == nil)
     }
 
-    @Test func `WR-03 references resolve as in the examples of RFC 3986, section 5-4`() throws {
+    @Test func `WR-03 references resolve as in the examples of RFC 3986, section 5.4`() throws {
         let base = try #require(URL(string: "http://a/b/c/d;p?q"))
         let response = HTTPResponse(request: HTTPCall(url: base), status: .ok)
         let examples = [
@@ -130,7 +130,7 @@ struct LocationTests {
             "g/./h": "http://a/b/c/g/h",
             "g/../h": "http://a/b/c/h", "g;x=1/./y": "http://a/b/c/g;x=1/y", "g;x=1/../y": "http://a/b/c/y",
             "g?y/./x": "http://a/b/c/g?y/./x", "g#s/../x": "http://a/b/c/g#s/../x", "http:g": "http:g",
-            // Beyond the examples.
+            // Additional examples.
             "a b:1": "http://a/b/c/a%20b:1", "http://x": "http://x", "g#a%20b c": "http://a/b/c/g#a%20b%20c",
             "http://x:8080/a%2fb c": "http://x:8080/a%2fb%20c", "http://[::1]:8080/a b": "http://[::1]:8080/a%20b",
         ]
@@ -140,7 +140,7 @@ struct LocationTests {
         #expect(bare.url(of: "?y")?.absoluteString == "http://a?y")
     }
 
-    @Test func `WR-03 any bytes are nil or a legal URL that resolves to itself`() throws {
+    @Test func `WR-03 a random reference is nil or a legal URL that resolves to itself`() throws {
         let base = try #require(URL(string: "http://a/b?c"))
         let response = HTTPResponse(request: HTTPCall(url: base), status: .ok)
         var random = SplitMix64(state: 3)
@@ -178,7 +178,7 @@ struct LocationTests {
     }
 
     @Test(arguments: ["Location", "Content-Location"])
-    func `WR-03 a change names its resource by an escape and an illegal character`(name: String) async throws {
+    func `WR-03 a change may name its resource with an escape and an illegal character`(name: String) async throws {
         let world = CachingWorld()
         let url = try #require(URL(string: "http://example.org/a%20b%20c?s=%2B"))
         let (cache, server) = world.cache { call in
@@ -197,7 +197,7 @@ struct LocationTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test func `WR-03 an answer to POST is stored under its Content-Location`() async throws {
+    @Test func `WR-03 a response to POST is stored under its Content-Location`() async throws {
         let world = CachingWorld()
         let url = try #require(URL(string: "http://example.org/a%20b%20c"))
         let (cache, server) = world.cache { _ in
@@ -214,7 +214,7 @@ struct LocationTests {
         #expect(server.calls.count == 1)
     }
 
-    @Test func `WR-03 an address for sign-ins may have an escape and an illegal character`() throws {
+    @Test func `WR-03 a redirect URI may have an escape and an illegal character`() throws {
         let endpoint = try #require(URL(string: "https://server.example.com/authorize"))
         let authorization = try #require(
             OAuthAuthorization(

@@ -6,12 +6,13 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Where libcurl cannot be opened, in processes of their own, whose standard error is read.
+/// The fallback without libcurl, in separate processes whose standard error is read.
 @Suite(.standard)
 struct MissingLibraryCrashTests {
     private static let line = "MuxKit network: libcurl.so.4 cannot be used"
 
-    @Test(.ownThreads) func `TR-09 without libcurl requests are sent with URLSession, which is said once`() async throws
+    @Test(.ownThreads) func `TR-09 without libcurl requests are sent with URLSession, which is reported once`()
+        async throws
     {
         let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
             let library = CurlLibrary(named: "libcurl-of-another-machine.so.4")
@@ -29,13 +30,13 @@ struct MissingLibraryCrashTests {
         #expect(text.ranges(of: Self.line).count == 1, "\(text)")
     }
 
-    @Test(.ownThreads) func `TR-09 a library that is no libcurl is none`() async {
+    @Test(.ownThreads) func `TR-09 a library that is not libcurl is refused`() async {
         await #expect(processExitsWith: .success) {
             #expect(CurlLibrary(named: "libc.so.6") == nil)
         }
     }
 
-    @Test(.ownThreads) func `TR-09 with libcurl nothing is said`() async throws {
+    @Test(.ownThreads) func `TR-09 with libcurl nothing is reported`() async throws {
         let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
             #expect(CurlLibrary.system != nil)
             #expect(SystemTransport().base is CurlTransport)

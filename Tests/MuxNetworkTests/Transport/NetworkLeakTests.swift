@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Operations of each kind in a process of their own leave nothing behind.
+/// Operations of each kind leave no resources, as measured in a separate process.
 @Suite(.standard(minutes: 60), .serialized)
 struct NetworkLeakTests {
     @Test(.ownThreads) func `PT-02 exchanges leave no descriptor, thread, connection or timer`() async {
@@ -17,7 +17,8 @@ struct NetworkLeakTests {
                         ? LoopbackServer.Response(steps: [.close]) : LoopbackServer.Response(status: 200)
                 }) { _ in .text("") }
                 let url = try server.start()
-                // A hundred exchanges of each transport: thread, multi handle and connections end with a transport.
+                // A hundred exchanges per transport. The thread, multi handle and connections end with the
+                // transport.
                 for _ in 0..<max(1, count / 100) {
                     let transport = SystemTransport()
                     for number in 0..<100 {

@@ -5,10 +5,10 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Whose silence counts: the server's alone, and only while the caller waits for the server.
+/// Only the silence of the server counts, and only while the caller waits for the server.
 @Suite(.standard)
 struct SilenceTests {
-    /// An exchange whose producer and sink are the test's, measured by a virtual clock.
+    /// An exchange with the producer and the sink of the test, measured by a virtual clock.
     private final class World: HTTPSink, HTTPProducer {
         let clock = VirtualClock()
         let exchange: HTTPExchange
@@ -37,20 +37,21 @@ struct SilenceTests {
         func resume() {}
         func stop() {}
 
-        /// Moves the time, and waits until the timer of the exchange sleeps again, or has ended the exchange.
+        /// Advances the time, and waits until the timer of the exchange sleeps again or has ended the
+        /// exchange.
         func pass(_ duration: Duration) async {
             await self.clock.waitForSleepers()
             self.clock.advance(by: duration)
             while self.clock.sleeperCount == 0, !self.exchange.hasEnded { await Task.yield() }
         }
 
-        /// Lets the consumer go on to wait for the server; nothing tells when it does.
+        /// Lets the consumer continue to its wait for the server, which no event reports.
         func settle() async { for _ in 0..<1_000 { await Task.yield() } }
     }
 
     private static let head = HTTPReply(status: 200, headers: [.contentLength: "8"])
 
-    @Test func `PT-01 a sink that is slower than the limit of silence is no silence of the server`() async throws {
+    @Test func `PT-01 the slowness of a sink beyond the time-out is no silence of the server`() async throws {
         let world = try World(silence: .seconds(20))
         let call = Task { try await world.run() }
         await world.clock.waitForSleepers()
@@ -69,7 +70,7 @@ struct SilenceTests {
         #expect(world.body == Data("complete".utf8))
     }
 
-    @Test func `PT-01 after a slow sink the server has the whole limit of silence again`() async throws {
+    @Test func `PT-01 after a slow sink the server has the full time-out again`() async throws {
         let world = try World(silence: .seconds(20))
         let call = Task { try await world.run() }
         await world.clock.waitForSleepers()
@@ -82,7 +83,7 @@ struct SilenceTests {
 
         world.sink.open()
         await world.settle()
-        // The timer looks after 50 seconds, of which the caller has waited for the last 10.
+        // The timer fires after 50 seconds. The caller has waited for the server only in the last 10.
         await world.pass(.seconds(10))
         #expect(!world.exchange.hasEnded)
         _ = world.exchange.received(Data("late".utf8))
@@ -93,7 +94,7 @@ struct SilenceTests {
         #expect(world.body == Data("halflate".utf8))
     }
 
-    @Test func `PT-01 a slow sink does not end the limit of the whole`() async throws {
+    @Test func `PT-01 a slow sink does not suspend the deadline`() async throws {
         let world = try World(silence: .seconds(20), deadline: .seconds(50))
         let call = Task { try await world.run() }
         await world.clock.waitForSleepers()
@@ -108,7 +109,7 @@ struct SilenceTests {
         await #expect(throws: HTTPError.transport(.deadlineExceeded(after: .seconds(50)))) { try await call.value }
     }
 
-    @Test func `PT-01 a server that is silent while it is waited for is a time-out at the limit and not before`()
+    @Test func `PT-01 silence while the caller waits for the server is a time-out at the limit, not before`()
         async throws
     {
         let world = try World(silence: .seconds(20))
@@ -126,7 +127,7 @@ struct SilenceTests {
         #expect(world.clock.sleeperCount == 0)
     }
 
-    @Test func `PT-01 nothing is silent while the client has to send or waits for a connection`() async throws {
+    @Test func `PT-01 silence does not count while the client has to send or waits for a connection`() async throws {
         let world = try World(silence: .seconds(20))
         let call = Task { try await world.run() }
         world.exchange.setServersTurn(false)

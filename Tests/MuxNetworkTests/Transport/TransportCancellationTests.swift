@@ -69,7 +69,7 @@ struct TransportCancellationTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `K13 a call cancelled while it is being started leaves at once`(kind: TransportKind) async throws {
+    func `K13 a call cancelled during its start leaves at once`(kind: TransportKind) async throws {
         let gate = self.gate
         let server = LoopbackServer { _ in
             try? await gate.pass()
@@ -87,7 +87,7 @@ struct TransportCancellationTests {
         await server.stop()
     }
 
-    /// When the call with a number in its path is cancelled.
+    /// The moment of a call's cancellation, which is in the path of the call.
     private enum Moment: String, CaseIterable {
         case start, arrival, redirection, body, end, never, short
     }
@@ -147,8 +147,8 @@ struct TransportCancellationTests {
     }
 
     #if os(macOS) || os(Linux)
-    /// Foundation on Linux ends the process if it is told where to go by a task that has been cancelled.
-    @Test(.ownThreads) func `K13 a refused redirection and a call cancelled in one do no harm`() async {
+    /// Foundation on Linux ends the process if a cancelled task decides about a redirection.
+    @Test(.ownThreads) func `K13 a refused redirection and a cancellation during a redirection do not crash`() async {
         await #expect(processExitsWith: .success) {
             let calls = Locked<[String: Task<HTTPReply, any Error>]>([:])
             let server = LoopbackServer { request in
@@ -176,22 +176,22 @@ struct TransportCancellationTests {
         }
     }
 
-    /// They may wait for a session, which waits for its delegate.
-    @Test(.ownThreads) func `K13 the delegate is called though all threads of the pool wait`() async {
+    /// The threads may wait for a session, which waits for its delegate.
+    @Test(.ownThreads) func `K13 the delegate is called although all threads of the pool wait`() async {
         await #expect(processExitsWith: .success) {
             let held = DispatchSemaphore(value: 0)
             for _ in 0..<1000 { DispatchQueue.global().async { held.wait() } }
             let called = DispatchSemaphore(value: 0)
             let queue = BoundedOperationQueue()
             queue.addOperation { called.signal() }
-            // One thread a second is added to a pool that waits: the call would come after minutes.
+            // A waiting pool gets one more thread each second, so the call would come after minutes.
             func isCalled() -> Bool { called.wait(timeout: .now() + 60) == .success }
             guard isCalled() else { exit(1) }
         }
     }
     #endif
 
-    /// Takes its time, so that the session waits for its delegate most of the time.
+    /// A slow sink, so that the session waits for its delegate most of the time.
     private struct SlowSink: HTTPSink {
         let checksum = Locked<UInt64>(0)
 
@@ -203,7 +203,7 @@ struct TransportCancellationTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `K13 a password that is asked for beside a busy download does not stop the session`(kind: TransportKind)
+    func `K13 a password challenge during a busy download does not stop the session`(kind: TransportKind)
         async throws
     {
         let server = LoopbackServer { request in

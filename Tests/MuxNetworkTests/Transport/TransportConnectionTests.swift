@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What makes requests fast: connections that are used again, no more of them than permitted, and few turns of a busy sink.
+/// Fast requests: reused connections, the limit of connections to a host, and few pieces for a busy sink.
 @Suite(.standard)
 struct TransportConnectionTests {
     private static func transport() -> SystemTransport {
@@ -15,7 +15,7 @@ struct TransportConnectionTests {
         return SystemTransport(options)
     }
 
-    @Test func `TR-08 requests one after another share a connection`() async throws {
+    @Test func `TR-08 sequential requests share a connection`() async throws {
         let server = LoopbackServer { _ in .text("hello") }
         let call = HTTPCall(url: try server.start())
         let transport = Self.transport()
@@ -26,7 +26,7 @@ struct TransportConnectionTests {
         await server.stop()
     }
 
-    @Test func `TR-08 requests at the same time share the connections to a host`() async throws {
+    @Test func `TR-08 concurrent requests share the connections to a host`() async throws {
         let server = LoopbackServer { _ in .text("hello") }
         let call = HTTPCall(url: try server.start())
         let transport = Self.transport()
@@ -62,7 +62,7 @@ struct TransportConnectionTests {
             return try await transport.send(HTTPCall(url: url, timeout: .seconds(5)))
         }
         try #require(await settled({ transport.pendingCount }, when: { $0 == 2 }) == 2)
-        // libcurl's thread takes requests in their order of arrival, so the request above is in the queue now.
+        // libcurl's thread takes requests in order of arrival, so the request above is in the queue now.
         _ = try await transport.send(HTTPCall(url: otherURL, timeout: .seconds(1_000)))
         for _ in 0..<6 where !hasEnded.withLock({ $0 }) {
             await clock.waitForSleepers(2)
@@ -78,7 +78,7 @@ struct TransportConnectionTests {
     }
     #endif
 
-    @Test func `TR-07 a host that does not answer holds up no other`() async throws {
+    @Test func `TR-07 a host that does not respond delays no other host`() async throws {
         let (held, limit) = (Tally(), 4)
         let silent = RawServer { connection in
             try connection.readRequest()
@@ -97,7 +97,7 @@ struct TransportConnectionTests {
             for try await reply in group { #expect(reply.status == 200) }
         }
 
-        // Those that have a connection leave, and those that wait for one.
+        // Calls with a connection leave, and calls that wait for a connection leave too.
         for call in silentCalls { call.cancel() }
         for call in silentCalls { await #expect(throws: CancellationError.self) { try await call.value } }
         #expect(transport.pendingCount == 0)
@@ -105,7 +105,7 @@ struct TransportConnectionTests {
         for stop in [silent.stop, server.stop] { await stop() }
     }
 
-    @Test func `TR-08 what arrives while a sink is busy comes in one piece`() async throws {
+    @Test func `TR-08 data that arrives while a sink is busy is passed on in a single piece`() async throws {
         let gate = Gate<Void>()
         let transport = ExchangeTransport { _, sink in
             try await sink.receive(head: HTTPReply(status: 200))
@@ -122,7 +122,7 @@ struct TransportConnectionTests {
         #expect(pieces.count <= 2)
     }
 
-    /// Is busy until the gate opens.
+    /// A sink that is busy until the gate opens.
     private struct BusySink: HTTPSink {
         let gate: Gate<Void>
         let pieces = Locked<[Data]>([])

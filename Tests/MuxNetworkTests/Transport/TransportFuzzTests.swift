@@ -6,9 +6,9 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Seeded mutations of answers, over real connections.
+/// Seeded mutations of responses, over real connections.
 ///
-/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+/// `MUX_FUZZ=100` multiplies the number of mutations by 100. `MUX_SEED=7` starts with the seed 7.
 @Suite(.standard(minutes: 60))
 struct TransportFuzzTests {
     private static let silence = Duration.milliseconds(250)
@@ -16,7 +16,8 @@ struct TransportFuzzTests {
 
     init() { self.fuzz.announce() }
 
-    /// Answers to `/mutated/7` with the answer of seed 7, which ends the connection, and to others with `right`.
+    /// Responds to `/mutated/7` with the response and the ending of seed 7, and to other requests with
+    /// `right`.
     private static let script: RawServer.Script = { connection in
         while true {
             let target = try connection.readRequest().target
@@ -34,7 +35,7 @@ struct TransportFuzzTests {
         }
     }
 
-    @Test func `TR-02 mutated answers over a connection are right, or typed errors in time`() async throws {
+    @Test func `TR-02 mutated responses over a connection are right or typed errors in time`() async throws {
         let server = RawServer(Self.script)
         let base = try server.start()
         let (count, lanes) = (300 * self.fuzz.factor, 8)
@@ -61,14 +62,15 @@ struct TransportFuzzTests {
         if answer.ending == .silence { call.timeout = Self.silence }
         var options = HTTPTransportConfiguration()
         options.usesProxies = false
-        // A mutated `Location` may be any host's.
+        // A mutated `Location` may name any host.
         options.maximumRedirects = 0
         (options.timeout, options.deadline) = (.seconds(60), .seconds(120))
-        // One of its own: what a server writes after a whole answer, a client may take for the answer to its next request.
+        // A separate transport, because a client may take bytes after a complete response for the response to
+        // its next request.
         let transport = SystemTransport(options)
         defer { #expect(transport.pendingCount == 0, text) }
         if seed.isMultiple(of: 4) {
-            // The connection is kept.
+            // The mutated response arrives on the connection of this request.
             let reply = try? await transport.send(HTTPCall(url: base.appending(path: "right")))
             #expect(reply?.status == 200 && reply?.body == Data("right".utf8), text)
         }
@@ -87,7 +89,7 @@ struct TransportFuzzTests {
             case .bodyTooLarge: return "bodyTooLarge"
             case .damagedContent: return "damagedContent"
             case .redirectRefused: return "redirectRefused"
-            // A busy machine may need longer for a connection than the silence that is permitted.
+            // On a busy machine, the connection may take longer than the permitted silence.
             case .notConnected where answer.ending == .silence: return "notConnected"
             case .timedOut:
                 #expect(answer.ending == .silence, "\(text): \(answer.description)")
@@ -101,7 +103,7 @@ struct TransportFuzzTests {
     }
 }
 
-/// The answer of a seed, and what a reader of its own says about it.
+/// The response of a seed, and an independent parser of its bytes.
 private struct MutatedAnswer: CustomStringConvertible {
     enum Ending: String {
         case fin, rst
@@ -112,7 +114,7 @@ private struct MutatedAnswer: CustomStringConvertible {
     let bytes: [UInt8]
     let ending: Ending
     let isForHead: Bool
-    /// The bytes as they are written.
+    /// The bytes in the pieces of the writes.
     let pieces: [[UInt8]]
 
     init(seed: UInt64) {
@@ -163,21 +165,22 @@ private struct MutatedAnswer: CustomStringConvertible {
             "Retry-After: 1\r\n", "Proxy-Authenticate: NTLM\r\n", "HTTP/1.1 200 OK\r\n\r\n",
         ].map { Array($0.utf8) } + [[0xff], [0x80, 0x81], [UInt8](repeating: 97, count: 3_000)]
 
-    // MARK: - Another reader
+    // MARK: - Independent parser
 
-    /// Why this is not the answer that the bytes are, as far as its length tells.
+    /// The difference between `reply` and the response in the bytes, as far as the length shows.
     func flaw(in reply: HTTPReply) -> String? {
         if self.isForHead || [204, 304].contains(reply.status) {
             return reply.body.isEmpty ? nil : "a body where there is none"
         }
-        // libcurl 7.88 loses parts of a line that begins with NUL, so that other lines of the head become part of the body.
+        // libcurl 7.88 loses parts of a line that begins with NUL, so that other lines of the head become
+        // part of the body.
         guard self.bytes.firstRange(of: [10, 0]) == nil else { return nil }
         guard let (fields, content) = self.message else { return "half a head" }
         let transferCodings = fields.filter { $0.name == "transfer-encoding" }.flatMap {
             $0.value.split(separator: ",")
         }
         .map { $0.trimmingCharacters(in: .whitespaces) }
-        // With control characters in it, one reader's blank is another one's coding.
+        // Parsers disagree about codings with control characters.
         guard !transferCodings.contains(where: { $0.utf8.contains { $0 < 32 } }) else { return nil }
         let isCoded = fields.contains { $0.name == "content-encoding" } || transferCodings.contains { $0 != "chunked" }
         if transferCodings.contains("chunked") {
@@ -196,7 +199,8 @@ private struct MutatedAnswer: CustomStringConvertible {
             ? nil : "another body of \(reply.body.count) bytes"
     }
 
-    /// The fields of the last head, in lower case, and the bytes that follow it; `nil` if there is no whole head.
+    /// The fields of the last head, in lower case, and the bytes after the head, or `nil` for an incomplete
+    /// head.
     private var message: (fields: [(name: String, value: String)], content: ArraySlice<UInt8>)? {
         var rest = self.bytes[...]
         while true {
@@ -223,7 +227,7 @@ private struct MutatedAnswer: CustomStringConvertible {
         }
     }
 
-    /// The content of chunks; `nil` if they, or the fields after them, have no end.
+    /// The content of chunks, or `nil` if the chunks or the trailers have no end.
     private static func unchunked(_ bytes: ArraySlice<UInt8>) -> [UInt8]? {
         var (rest, content) = (bytes, [UInt8]())
         func line() -> String? {
@@ -242,7 +246,7 @@ private struct MutatedAnswer: CustomStringConvertible {
             guard line() != nil else { return nil }
         }
         while let field = line() { if field.isEmpty { return content } }
-        // libcurl does not miss the last LF.
+        // libcurl accepts a missing last LF.
         return rest == [13] ? content : nil
     }
 }

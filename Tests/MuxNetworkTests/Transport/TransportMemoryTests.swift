@@ -7,11 +7,11 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What calls need of memory, threads and processors: each test has a process of its own.
+/// The memory, threads and processor time of calls, each measured in a separate process.
 @Suite(.standard, .serialized)
 struct TransportMemoryTests {
-    /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
-    @Test(.ownThreads) func `TR-07 a large body goes to a slow consumer through less than 16 megabytes`() async {
+    /// The body has 64 MB, or 1 GB with `MUX_FUZZ=16` or more.
+    @Test(.ownThreads) func `TR-07 a large body for a slow consumer needs less than 16 megabytes of memory`() async {
         await #expect(processExitsWith: .success) {
             let size = FuzzRun().factor >= 16 ? 1 << 30 : 64 << 20
             let isFull = Gate<Void>()
@@ -24,7 +24,7 @@ struct TransportMemoryTests {
                 var written = 0
                 while written < size {
                     let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 20)
-                    // There is no room: the consumer has let the server get ahead as far as it can.
+                    // No buffer has room: the server is as far ahead of the consumer as possible.
                     if count == 0, isFull.heldCount > 0 { isFull.open() }
                     written += count
                 }
@@ -33,7 +33,7 @@ struct TransportMemoryTests {
             }
             let url = try server.start()
             let transport = SystemTransport()
-            // What is needed once is not counted.
+            // One-time allocations are not counted.
             _ = try await transport.send(HTTPCall(url: url.appending(path: "small")))
             let sink = SlowSink(isFull)
             let before = ProcessMemory.resident
@@ -46,7 +46,7 @@ struct TransportMemoryTests {
         }
     }
 
-    /// Waits after each 4 MB until the server can write no more, and then looks at the memory.
+    /// Waits after each 4 MB until the server can write no more, and then measures the memory.
     private final class SlowSink: HTTPSink {
         private struct State: Sendable {
             var count = 0
@@ -77,7 +77,7 @@ struct TransportMemoryTests {
     }
 
     #if os(Linux)
-    @Test(.ownThreads) func `TR-07 ten thousand calls wait on one thread, and no core is busy`() async {
+    @Test(.ownThreads) func `TR-07 ten thousand calls wait on a single thread, and no core is busy`() async {
         await #expect(processExitsWith: .success) {
             let count = 10_000
             let held = Tally()
@@ -87,7 +87,7 @@ struct TransportMemoryTests {
                 connection.waitForEnd()
             }
             let url = try server.start()
-            // Counts the calls that wait, whose limits are measured with it.
+            // The clock measures the limits of the calls, so its sleepers are the waiting calls.
             let clock = VirtualClock()
             let transport = SystemTransport(clock: clock)
             let calls = (0..<count).map { number in
@@ -97,14 +97,15 @@ struct TransportMemoryTests {
             await held.reached(HTTPTransportConfiguration().connectionsPerHost)
             #expect(transport.pendingCount == count)
 
-            // A second in which nothing happens; in the first, the last calls may still begin.
+            // Measures idle seconds. In the first second, the last calls may still begin.
             var used = 1.0
             for _ in 0..<10 where used >= 0.5 {
                 let (start, before) = (ContinuousClock.now, Self.processorTime)
                 try await TimeSource(ContinuousClock()).sleep(for: .seconds(1))
                 used = (Self.processorTime - before) / start.duration(to: .now)
             }
-            // A list of threads that begin and end meanwhile may lack some, but not always the same.
+            // The list may lack some threads if threads begin or end meanwhile, but not always the same
+            // threads.
             let threads = try (0..<20).map { _ in try Self.threads(named: "mux.http") }.max()
             #expect(threads == 1 && used < 0.5, "\(threads ?? 0) threads, \(used) cores: \(Self.ticksByThread)")
 
@@ -124,12 +125,12 @@ struct TransportMemoryTests {
         }
     }
 
-    /// How many hundredths of a second each thread has run, by its name; for the message of a failure.
+    /// The processor time of each thread by name, in hundredths of a second, for the message of a failure.
     private static var ticksByThread: [String] {
         let folder = "/proc/self/task"
         let threads = (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []
         return threads.compactMap { thread in
-            // proc(5): the name stands in brackets; the 14th and 15th fields are the times.
+            // proc(5): the name is in parentheses, and the fields 14 and 15 are the times.
             let text = try? String(contentsOfFile: "\(folder)/\(thread)/stat", encoding: .utf8)
             let parts = text?.split(separator: ")")
             guard let fields = parts?.last?.split(separator: " "), fields.count > 12 else { return nil }
@@ -138,7 +139,7 @@ struct TransportMemoryTests {
         }
     }
 
-    /// The processor time that this process has used, of which Linux counts a million to the second.
+    /// The processor time of this process, which Linux counts in microseconds.
     private static var processorTime: Duration { .microseconds(clock()) }
     #endif
 }

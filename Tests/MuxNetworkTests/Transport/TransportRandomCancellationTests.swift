@@ -6,39 +6,39 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Calls that are cancelled anywhere, and limits that are short.
+/// Calls that are cancelled at random points, and short limits.
 ///
-/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+/// `MUX_FUZZ=100` multiplies the number of calls by 100. `MUX_SEED=7` starts with the seed 7.
 @Suite(.standard(minutes: 60))
 struct TransportRandomCancellationTests {
     private let fuzz = FuzzRun()
 
     init() { self.fuzz.announce() }
 
-    /// Where a call is cancelled.
+    /// The point at which a call is cancelled.
     private enum Point: String, CaseIterable {
-        /// As soon as its task was made.
+        /// Immediately after the creation of its task.
         case start
         /// After a random time.
         case moment
-        /// When the server has the request.
+        /// When the server has received the request.
         case arrival
-        /// When the server has it, and redirects it.
+        /// When the server has received the request, and redirects it.
         case redirection
         /// When the server has sent a random part of the body.
         case sending
-        /// When the sink gets the head.
+        /// When the sink receives the head.
         case head
-        /// When the sink gets a random piece.
+        /// When the sink receives a random piece.
         case piece
-        /// When a random piece of the request's body is made.
+        /// When a random piece of the request's body is produced.
         case upload
-        /// When the server has sent all of the answer.
+        /// When the server has sent the complete response.
         case end
         case never
     }
 
-    /// A call, and when it was cancelled and when it ended.
+    /// A call, with the point and the time of its cancellation.
     private final class Flight: Sendable {
         private struct State: Sendable {
             var task: Task<Void, any Error>?
@@ -47,7 +47,7 @@ struct TransportRandomCancellationTests {
         }
 
         let point: Point
-        /// Which piece, of those of the point.
+        /// The number of the piece at which the call is cancelled.
         let piece: Int
         private let state = Locked(State())
 
@@ -85,7 +85,7 @@ struct TransportRandomCancellationTests {
     private static let pieces = 8
     private static let pieceSize = 16 << 10
 
-    /// A server that sends 128 KB, and cancels the flight of the path on the way if it is to.
+    /// A server that sends 128 KB, and cancels the flight of the path if its point is at the server.
     private static func server(_ flights: Locked<[String: Flight]>) -> LoopbackServer {
         LoopbackServer { request in
             let flight = flights.withLock { $0[request.segments.last ?? ""] }
@@ -105,13 +105,13 @@ struct TransportRandomCancellationTests {
         }
     }
 
-    @Test func `TR-07 a call that is cancelled anywhere ends at once and leaves nothing behind`() async throws {
+    @Test func `TR-07 a call that is cancelled at any point ends at once and leaves no resources`() async throws {
         let flights = Locked<[String: Flight]>([:])
         let server = Self.server(flights)
         let url = try server.start()
         let count = 640 * self.fuzz.factor
 
-        // The transport ends with the function.
+        // The transport is deallocated at the end of this function.
         let report = await self.fly(count, flights, to: url)
 
         #expect(report.successes + report.cancellations == count)
@@ -175,7 +175,7 @@ struct TransportRandomCancellationTests {
         switch flight.point {
         case .start: flight.cancel()
         case .moment:
-            // At any time of the call's, and at no event.
+            // At a random time of the call, independent of events.
             try? await TimeSource(ContinuousClock()).sleep(for: pause)
             flight.cancel()
         default: break
@@ -193,7 +193,7 @@ struct TransportRandomCancellationTests {
         }
     }
 
-    /// Cancels the flight at the head or at a piece, if it is to.
+    /// A sink that cancels the flight at the head or at a piece, if this is the flight's point.
     private struct Sink: HTTPSink {
         let flight: Flight
         let count = Locked(0)
@@ -212,7 +212,7 @@ struct TransportRandomCancellationTests {
         }
     }
 
-    /// Eight pieces, of which making one cancels the flight.
+    /// A body of eight pieces, which cancels the flight when it produces the flight's piece.
     private struct Pieces: AsyncSequence, AsyncIteratorProtocol, Sendable {
         let flight: Flight
         var number = 0
@@ -231,7 +231,7 @@ struct TransportRandomCancellationTests {
 
     // MARK: - Short limits
 
-    @Test func `TR-07 a time-out of ten milliseconds is kept`() async throws {
+    @Test func `TR-07 a time-out of ten milliseconds is respected`() async throws {
         let limit = Duration.milliseconds(10)
         let server = RawServer { connection in
             let target = try connection.readRequest().target

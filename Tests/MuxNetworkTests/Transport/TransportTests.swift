@@ -8,7 +8,7 @@ import Testing
 @Suite(.standard)
 struct TransportTests {
 
-    /// Runs `body` against a server that answers with `handler`, and stops the server afterwards.
+    /// Runs `body` against a server that responds with `handler`, and stops the server afterwards.
     private func serving(
         _ handler: @escaping LoopbackServer.Handler,
         _ body: (LoopbackServer, URL) async throws -> Void
@@ -22,7 +22,7 @@ struct TransportTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `Q-07 a plain GET brings back status, headers and body`(kind: TransportKind) async throws {
+    func `Q-07 a plain GET returns status, headers and body`(kind: TransportKind) async throws {
         let transport = kind.make()
         try await self.serving { request in
             LoopbackServer.Response(
@@ -56,7 +56,9 @@ struct TransportTests {
     }
 
     @Test(arguments: [#"Basic realm="x""#, "Bearer", #"Digest realm="x", nonce="y""#, "Basic"], TransportKind.allCases)
-    func `Q-07 a 401 is a reply with a body whatever it asks for`(challenge: String, kind: TransportKind) async throws {
+    func `Q-07 a 401 is a response with a body regardless of its challenge`(challenge: String, kind: TransportKind)
+        async throws
+    {
         let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
@@ -70,7 +72,7 @@ struct TransportTests {
     }
 
     @Test(arguments: [302, 307], TransportKind.allCases)
-    func `Q-07 a redirect to another port leaves credentials behind`(status: Int, kind: TransportKind) async throws {
+    func `Q-07 credentials are dropped on a redirect to another port`(status: Int, kind: TransportKind) async throws {
         let transport = kind.make()
         let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Own-Token", "X-Harmless"]
         let seen = Locked<[[String]]>([])
@@ -101,7 +103,7 @@ struct TransportTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `Q-09 patience beyond all measure is no trap`(kind: TransportKind) async throws {
+    func `Q-09 extreme time limits cause no trap`(kind: TransportKind) async throws {
         try await self.serving { _ in
             .text("here")
         } _: { _, url in
@@ -110,7 +112,7 @@ struct TransportTests {
                 options.timeout = patience
                 options.deadline = patience
                 let reply = try? await kind.make(options).send(HTTPCall(url: url))
-                // Without any patience the answer may come in time nevertheless.
+                // With a limit of zero or less, the response may arrive in time nevertheless.
                 #expect(reply?.status == 200 || patience <= .zero)
             }
         }
@@ -133,7 +135,7 @@ struct TransportTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `Q-07 redirects that never end are refused at the limit`(kind: TransportKind) async throws {
+    func `Q-07 endless redirects are refused at the limit`(kind: TransportKind) async throws {
         let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
@@ -202,7 +204,7 @@ struct TransportTests {
     }
 
     @Test(arguments: [true, false], TransportKind.allCases)
-    func `Q-07 a body beyond the limit is an error whether announced or not`(isAnnounced: Bool, kind: TransportKind)
+    func `Q-07 a body above the limit is an error, also without a length`(isAnnounced: Bool, kind: TransportKind)
         async throws
     {
         var options = HTTPTransportConfiguration()
@@ -240,7 +242,7 @@ struct TransportTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `Q-07 a server that is slow and never silent for long is no time-out`(kind: TransportKind) async throws {
+    func `Q-07 a slow server without long silence is no time-out`(kind: TransportKind) async throws {
         let clock = VirtualClock()
         let transport = kind.make(clock: clock)
         let gate = Gate<Void>()
@@ -280,9 +282,9 @@ struct TransportTests {
                 return try await transport.send(HTTPCall(url: url, timeout: .seconds(5)))
             }
             await gate.waitForCall()
-            // The silence counts from the last sign of life, which may come after the server has the request.
+            // The silence starts at the last activity, which may follow the server's receipt of the request.
             while !isOver.withLock({ $0 }) {
-                // In steps that no other limit is reached with.
+                // The steps do not reach any other limit.
                 if clock.sleeperCount > 0, clock.now.offset < .seconds(30) { clock.advance(by: .seconds(5)) }
                 await Task.yield()
             }
@@ -291,7 +293,7 @@ struct TransportTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `Q-07 a body that comes in single bytes is whole`(kind: TransportKind) async throws {
+    func `Q-07 a body that arrives in single bytes is complete`(kind: TransportKind) async throws {
         let transport = kind.make()
         let body = Data("The quick brown fox".utf8)
         try await self.serving { _ in
@@ -307,8 +309,7 @@ struct TransportTests {
     }
 
     @Test(arguments: TransportKind.allCases)
-    func `Q-07 a server that trickles for ever is ended by the deadline of the whole`(kind: TransportKind) async throws
-    {
+    func `Q-07 an endless slow response ends at the deadline`(kind: TransportKind) async throws {
         let clock = VirtualClock()
         let transport = kind.make(clock: clock)
         let gate = Gate<Void>()
@@ -335,7 +336,7 @@ struct TransportTests {
     }
 }
 
-/// Counts the pieces that arrive.
+/// A sink that counts pieces.
 private struct CountingSink: HTTPSink {
     let pieces = Tally()
 

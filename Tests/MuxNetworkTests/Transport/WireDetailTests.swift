@@ -7,7 +7,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Smaller rules of what is sent and accepted.
+/// Smaller rules for sent requests and accepted responses.
 @Suite(.standard)
 struct WireDetailTests {
     private static func transport() -> SystemTransport {
@@ -76,7 +76,7 @@ struct WireDetailTests {
 
     // MARK: - Header fields
 
-    @Test func `WR-08 a request has a User-Agent unless it has its own`() async throws {
+    @Test func `WR-08 a request has a default User-Agent unless the caller sets the field`() async throws {
         let server = RawServer { connection in
             while true {
                 try connection.readRequest()
@@ -97,7 +97,7 @@ struct WireDetailTests {
     }
 
     @Test(arguments: ["abc123", "W/abc123", "abc-1.2:3", "\u{e9}tag", "\"abc\"", "W/\"abc\""])
-    func `WR-08 a tag without quotation marks is sent back unchanged`(tag: String) async throws {
+    func `WR-08 an entity tag is sent back unchanged, also without quotation marks`(tag: String) async throws {
         let transport = ClosureTransport { call in
             if call.headers[.ifNoneMatch] == tag { return HTTPReply(status: 304, headers: ["ETag": tag]) }
             var reply = HTTPReply.json("1")
@@ -119,7 +119,7 @@ struct WireDetailTests {
         #expect(transport.calls.suffix(2).map { $0.headers[.ifNoneMatch] } == [nil, tag])
     }
 
-    @Test func `WR-08 what is no tag at all is not sent back`() {
+    @Test func `WR-08 an invalid entity tag is not sent back`() {
         for tag in ["", "*", "W/", "a b", "a,b", "\"a", "a\"b", "\"a\"b"] {
             #expect(HTTPValidator(["ETag": tag], receivedAt: Date()) == nil, "\(tag)")
         }
@@ -133,7 +133,9 @@ struct WireDetailTests {
     // MARK: - Cached POST
 
     @Test(arguments: ["", "max-age=1000", "no-store"])
-    func `WR-08 a POST in a multiplexer is cached as the policy or the server says`(control: String) async throws {
+    func `WR-08 a POST in a multiplexer is cached by the rules of the policy or the server`(control: String)
+        async throws
+    {
         let count = Locked(0)
         let transport = ClosureTransport { _ in
             let number = count.withLock { count -> Int in
@@ -154,7 +156,7 @@ struct WireDetailTests {
         }
         let repository = MuxRepository(store: MemoryStore())
         let value = client.multiplexer(policy: policy, repository: repository, query)
-        // A value of the same URL, which a query does not change.
+        // A value of the same URL, which a query does not invalidate.
         let other = client.multiplexer(policy: policy, repository: repository, Ask(Int.self, errors: Never.self))
         let first = try await value.request()
         let before = try await other.request()
@@ -168,7 +170,7 @@ struct WireDetailTests {
         // A condition would make the server refuse the query.
         #expect(transport.calls.filter { $0.method == "POST" }.allSatisfy { $0.headers[.ifNoneMatch] == nil })
 
-        // The same request, sent as a change, makes both stale.
+        // The same request, sent as a change, makes both values stale.
         _ = try await client.response(to: query)
         let count2 = count.withLock(\.self)
         _ = try await other.request()
@@ -179,7 +181,7 @@ struct WireDetailTests {
 
     #if compiler(>=6.3)
     @Test(.ownThreads, arguments: ["http", "https", "socks5h"])
-    func `WR-08 a proxy that refuses the password is no lost connection`(kind: String) async {
+    func `WR-08 a proxy that refuses the password is no connectivity failure`(kind: String) async {
         await #expect(processExitsWith: .success) { [kind = kind as String] in
             let proxy = RawServer { connection in
                 guard kind.hasPrefix("http") else {
@@ -200,7 +202,7 @@ struct WireDetailTests {
             guard let url = URL(string: target) else { exit(1) }
             do {
                 let reply = try await SystemTransport().send(HTTPCall(url: url))
-                // Without a tunnel the refusal is a reply.
+                // Without a tunnel the refusal is a response.
                 guard kind == "http", reply.status == 407 else { exit(2) }
             } catch let error as HTTPError {
                 guard kind != "http" else { exit(3) }
@@ -213,7 +215,7 @@ struct WireDetailTests {
 
     // MARK: - Client certificates
 
-    @Test func `WR-10 no description has the key or the password of a certificate`() async throws {
+    @Test func `WR-10 no description contains the key or the password of a certificate`() async throws {
         var options = HTTPTransportConfiguration()
         let file = URL(filePath: "/secret-place")
         let certificates: [HTTPTransportConfiguration.ClientCertificate] = [
