@@ -1,6 +1,7 @@
 import Foundation
 
-/// Costs, compared with the cheapest possible code and with what a user would write instead.
+/// Measures costs, and compares them with the cheapest possible code and with a typical hand-written
+/// alternative.
 ///
 /// ```
 /// swift run -c release benchmarks [group …] [--json | --markdown] [--check] [--long]
@@ -14,28 +15,28 @@ struct Benchmarks {
     static let groups = [
         BenchmarkGroup("hit", "A fresh value of a Multiplexer", HitGroup.rows),
         BenchmarkGroup("map", "A fresh value of a MultiplexerMap of 1,000 keys, bounded and counted", MapHitGroup.rows),
-        BenchmarkGroup("locks", "What other locks than one would make of a map's hits", LocksGroup.rows),
+        BenchmarkGroup("locks", "Hits of a map with several locks instead of one", LocksGroup.rows),
         BenchmarkGroup("events", "A hit without and with an observer", EventsGroup.rows),
-        BenchmarkGroup("runner", "A call with a good dependency", RunnerGroup.rows),
+        BenchmarkGroup("runner", "A call with a valid dependency", RunnerGroup.rows),
         BenchmarkGroup("storm", "10,000 callers of one cold key", StormGroup.rows),
         BenchmarkGroup("tokens", "10,000 callers whose token has expired", TokenGroup.rows),
         BenchmarkGroup("keys", "10,000 cold keys at once", ManyKeysGroup.rows),
         BenchmarkGroup("cold", "A cold request of a new key, one after another", ColdRequestGroup.rows),
-        BenchmarkGroup("memory", "What a map takes in memory", MemoryGroup.rows),
+        BenchmarkGroup("memory", "The memory of a map", MemoryGroup.rows),
         BenchmarkGroup("sessions", "Many users in one object", SessionsGroup.rows),
-        BenchmarkGroup("fleet", "Fetches of machines in each time to live, by what they share", FleetGroup.rows),
+        BenchmarkGroup("fleet", "Fetches of a fleet in each time to live, by kind of sharing", FleetGroup.rows),
         BenchmarkGroup("eviction", "Hit ratio, 10,000 of 1,000,000 keys", EvictionGroup.rows),
         BenchmarkGroup("save", "Saving 10,000 entries of 1 KB, safe from a power cut", SaveGroup.rows),
-        BenchmarkGroup("million", "What is done to a map of 1,000,000, and the hits beside it", MillionGroup.rows),
+        BenchmarkGroup("million", "Operations on a map of 1,000,000 entries, and concurrent hits", MillionGroup.rows),
         BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),
-        BenchmarkGroup("envelope", "What the journal's format adds to JSON", EnvelopeGroup.rows),
+        BenchmarkGroup("envelope", "The overhead of the journal's format over JSON", EnvelopeGroup.rows),
         BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),
         BenchmarkGroup("transport", "Small requests over loopback", TransportGroup.rows),
-        BenchmarkGroup("caching", "Answers that a private cache keeps", CachingGroup.rows),
+        BenchmarkGroup("caching", "Responses in a private cache", CachingGroup.rows),
         BenchmarkGroup("media", "A large file over loopback", MediaGroup.rows),
         BenchmarkGroup(
             "growth",
-            "The cost of one among as many, ten times and a hundred times as many",
+            "The cost per element at a base size, and at 10 and 100 times the size",
             GrowthGroup.rows
         ),
     ]
@@ -58,16 +59,16 @@ struct Benchmarks {
         swift run -c release benchmarks [group …] [options]
 
           --json       prints the rows as JSON
-          --markdown   prints them as the table of a document
-          --check      exits with 1 if a count is off, such as one of allocations; never for a time
+          --markdown   prints the rows as a Markdown table
+          --check      exits with 1 if a count is wrong, such as a number of allocations; never for a time
           --long       plays four times as many rounds
-          --help       prints this
+          --help       prints this help
 
-        The groups; all without a name:
+        The groups; without a name, all groups run:
 
         \(self.groups.map { "  \(Text.left($0.name, 12)) \($0.title)" }.joined(separator: "\n"))
 
-        Exit codes: 0 it ran, 1 a count was off, 2 the arguments were not understood.
+        Exit codes: 0 success, 1 a wrong count, 2 invalid arguments.
         """
     }
 
@@ -76,7 +77,9 @@ struct Benchmarks {
         try? FileHandle.standardError.write(contentsOf: Data("benchmarks: \(text)\n".utf8))
     }
 
-    /// Runs on the pool, like most callers; measurements on the main actor are named so.
+    /// Runs on the concurrent pool, like most callers.
+    ///
+    /// Rows of measurements on the main actor name the main actor.
     @concurrent private static func run(_ names: [String], _ options: Set<String>) async throws {
         let format: Report.Format =
             options.contains("--json") ? .json : options.contains("--markdown") ? .markdown : .text
@@ -84,19 +87,19 @@ struct Benchmarks {
         report.begin()
         let effort = Effort(isLong: options.contains("--long"))
         var rows = try await SelfCheck.rows()
-        report.show("The counters themselves", rows)
+        report.show("Self-check of the counters", rows)
         let groups = self.groups.filter { names.isEmpty || names.contains($0.name) }
         for (index, group) in groups.enumerated() {
             if isatty(2) == 1 { self.complain("\(group.name), \(index + 1) of \(groups.count)") }
             let more = try await group.rows(effort)
             report.show(group.title, more)
-            fflush(nil)  // A pipe gets each group when it is done.
+            fflush(nil)  // A pipe receives each group at once.
             rows += more
         }
         let wrong = rows.filter(\.isWrongCount)
         try report.end(rows)
         if options.contains("--check"), !wrong.isEmpty {
-            for row in wrong { self.complain("count off: \(row.group), \(row.name)") }
+            for row in wrong { self.complain("wrong count: \(row.group), \(row.name)") }
             exit(1)
         }
     }
@@ -121,6 +124,6 @@ struct BenchmarkGroup: Sendable {
 struct Effort: Sendable {
     let isLong: Bool
 
-    /// `count` rounds, or four times as many.
+    /// `count` rounds, or four times `count` in a long run.
     func rounds(_ count: Int) -> Int { self.isLong ? count * 4 : count }
 }

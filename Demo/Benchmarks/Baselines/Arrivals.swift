@@ -1,7 +1,9 @@
 import MuxKit
 import Synchronization
 
-/// A latch that opens after a number of arrivals: the fetch of a storm waits here for all of its callers.
+/// A latch that opens after a number of arrivals.
+///
+/// The fetch of a storm waits here for all callers.
 final class Arrivals: MuxObserver {
     private struct State {
         var missing: Int
@@ -23,7 +25,7 @@ final class Arrivals: MuxObserver {
         waiting?.resume()
     }
 
-    /// Opens before all have arrived.
+    /// Opens the latch before the last arrival.
     func giveUp() {
         let waiting = self.state.withLock { state in
             state.missing = 0
@@ -40,7 +42,7 @@ final class Arrivals: MuxObserver {
         }
     }
 
-    /// Suspends until all have arrived.
+    /// Suspends until the latch opens.
     func all() async {
         await withCheckedContinuation { continuation in
             let isComplete = self.state.withLock { state in

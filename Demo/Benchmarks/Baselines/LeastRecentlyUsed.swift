@@ -1,6 +1,6 @@
 /// A cache that evicts the least recently used key: the baseline of the map's eviction order.
 ///
-/// The tests of the map's table have this file by a link.
+/// The tests of `BoundedTable` include this file by a symbolic link.
 struct LeastRecentlyUsed: Sendable {
     let capacity: Int
     private var times: [Int: Int] = [:]
@@ -10,7 +10,7 @@ struct LeastRecentlyUsed: Sendable {
 
     init(capacity: Int) { self.capacity = capacity }
 
-    /// Looks `key` up and inserts it if it is missing; returns whether it was found.
+    /// Looks up `key` and inserts a missing key; returns whether the key was present.
     mutating func request(_ key: Int) -> Bool {
         self.time += 1
         let isHit = self.times.updateValue(self.time, forKey: key) != nil

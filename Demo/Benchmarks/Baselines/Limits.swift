@@ -31,7 +31,7 @@ final class LockedDictionary<Key: Hashable & Sendable, Value: Sendable>: Sendabl
 
 /// The lower bound for a storm: continuations in an array behind a lock, resumed in order.
 ///
-/// It does not support cancellation.
+/// Cancellation is not supported.
 final class BareParking: Sendable {
     private struct State {
         var parked: [CheckedContinuation<Profile, any Error>] = []

@@ -28,12 +28,12 @@ struct SimpleS3FIFO {
     private var main = Queue()
     private var ghosts = Queue()
     private var isGhost: Set<Int> = []
-    /// Hits of a present key since its insertion or its last reprieve, at most three.
+    /// The frequency counter of each present key, from 0 to 3.
     private var uses: [Int: Int] = [:]
 
     init(capacity: Int) { self.capacity = capacity }
 
-    /// Looks `key` up and inserts it if it is missing; returns whether it was found.
+    /// Looks up `key` and inserts a missing key; returns whether the key was present.
     mutating func request(_ key: Int) -> Bool {
         if let uses = self.uses[key] {
             self.uses[key] = min(uses + 1, 3)

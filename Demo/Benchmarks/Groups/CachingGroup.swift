@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// Answers that a private cache keeps.
+/// Responses in a private cache.
 enum CachingGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         try await withFolder { folder in
@@ -29,7 +29,7 @@ enum CachingGroup {
         return components.url ?? URL(filePath: path)
     }
 
-    /// A small answer from memory, beside the same answer from a server that takes no time.
+    /// Compares a small response from memory with the same response of a server without latency.
     private static func hit(_ group: String, _ effort: Effort) async throws -> Row {
         let server = Server(body: Data("hello".utf8))
         let cache = CachingTransport(server, repository: MuxRepository(store: MemoryStore()))
@@ -47,12 +47,12 @@ enum CachingGroup {
             "a small answer from memory",
             try await contest.play(),
             figure: 1,
-            limit: ("a server that takes no time", 0),
+            limit: ("a server without latency", 0),
             goals: [.atMost(3_000)]
         )
     }
 
-    /// An answer of 1 MB on its way into a file, beside writing the file.
+    /// Compares storing a response of 1 MB in a file with writing the file.
     private static func storing(_ group: String, _ folder: URL, _ effort: Effort) async throws -> Row {
         let body = Data(repeating: 7, count: 1 << 20)
         var options = CachingTransport.Configuration()

@@ -38,7 +38,7 @@ enum ColdRequestGroup {
         ]
     }
 
-    /// Multiplexers that are made, requested and dropped, beside as many others of the same repository.
+    /// Creates, requests and releases multiplexers of a repository that has as many other multiplexers.
     private static func making(_ group: String, count: Int = 20_000) async throws -> Row {
         var contest = Contest(rounds: 11)
         contest.add(times: count) { count in
@@ -69,9 +69,10 @@ enum ColdRequestGroup {
         return max(0, repository.participantPlaces - 64)
     }
 
-    /// The allocations of a request that evicts an entry, the least of some tries, for other threads may allocate.
+    /// The allocations of a request that evicts an entry: the minimum of several tries, because other threads
+    /// may allocate.
     ///
-    /// What grows once in many requests is less than a tenth of one.
+    /// Storage that grows once in many requests adds less than a tenth of an allocation, and is rounded off.
     @concurrent private static func allocations(_ group: String) async throws -> Row {
         var least: Int?
         for _ in 0..<5 {
@@ -93,7 +94,7 @@ enum ColdRequestGroup {
         )
     }
 
-    /// `nil` where no task can begin on its creator's thread.
+    /// The number of fetches that begin on another thread; `nil` on systems without `Task.immediate`.
     @concurrent private static func fetchesElsewhere() async throws -> Int? {
         guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return nil }
         @Sendable func thread() -> ObjectIdentifier { ObjectIdentifier(Thread.current) }

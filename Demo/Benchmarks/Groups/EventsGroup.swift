@@ -3,8 +3,8 @@ import Synchronization
 
 /// The cost of events, with and without an observer.
 ///
-/// There is no build without events to compare with. Without an observer an event is one test for `nil`, so the hit is compared
-/// with a hit that has one more such test.
+/// A build without events does not exist. Without an observer, an event costs a single test for `nil`. The
+/// benchmark therefore compares a hit with a hit that contains an additional test.
 enum EventsGroup {
     private final class Tally: MuxObserver {
         private let count = Atomic(0)
@@ -16,7 +16,7 @@ enum EventsGroup {
         func observe(_ event: MuxEvent) {}
     }
 
-    /// Hides from the optimizer that there is no observer.
+    /// Hides the absence of an observer from the optimizer.
     private final class Holder: Sendable {
         let observer: (any MuxObserver)?
         init(_ observer: (any MuxObserver)?) { self.observer = observer }
@@ -66,7 +66,7 @@ enum EventsGroup {
         ]
     }
 
-    /// Many multiplexers of one repository.
+    /// Creates many multiplexers of a repository, with and without an observer.
     private static func making(_ group: String, _ effort: Effort) async throws -> Row {
         var contest = Contest(rounds: effort.rounds(5))
         for observer in [nil, Tally()] {

@@ -2,9 +2,10 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// Hit ratios on a stationary trace and on drifting ones, and on real ones where `MUX_TRACES` is the folder of their files.
+/// Hit ratios on a stationary trace, on drifting traces, and on real traces if `MUX_TRACES` is the folder of
+/// their files.
 ///
-/// Those are the traces of the authors of LIRS: one number a line, compressed by gzip.
+/// The real traces are the traces of the authors of LIRS: a number per line, compressed with gzip.
 enum EvictionGroup {
     private static let keys = 1_000_000
     private static let capacity = 10_000
@@ -23,7 +24,7 @@ enum EvictionGroup {
         ] + (try self.realRows(group)) + (try self.weighedRows(group)) + [try await self.miss(group, effort)]
     }
 
-    /// Requests of a full table, which lets in each key that it does not have.
+    /// Requests to a full table that inserts every missing key.
     private static func miss(_ group: String, _ effort: Effort) async throws -> Row {
         let table = Locked(BoundedTable<Int, Int>(maximumCount: self.capacity))
         let old = Locked(LeastRecentlyUsed(capacity: self.capacity))
@@ -44,7 +45,8 @@ enum EvictionGroup {
         return Row(group, name, outcome, figure: 0, instead: ("least recently used", 1))
     }
 
-    /// A trace, a capacity, and the hit ratios in percent of a prototype of the order and of the best of eight other orders.
+    /// A trace, a capacity, and hit ratios in percent: of a prototype of the eviction order, and of the best
+    /// of eight other orders.
     private typealias Real = (name: String, capacity: Int, prototype: Double, best: Double)
 
     private static let real: [Real] = [
@@ -56,7 +58,7 @@ enum EvictionGroup {
         ("loop", 1_000, 97.44, 97.73),
     ]
 
-    /// The keys of a real trace; `nil` if there are none on this machine.
+    /// The keys of a real trace; `nil` without `MUX_TRACES` or gzip.
     private static func trace(_ name: String) throws -> [Int]? {
         guard let folder = ProcessInfo.processInfo.environment["MUX_TRACES"], let gzip = ExternalProgram("gzip") else {
             return nil
@@ -65,8 +67,10 @@ enum EvictionGroup {
         return text.split(whereSeparator: \.isWhitespace).compactMap { Int($0) }
     }
 
-    /// Hit ratios by objects and by bytes, with sizes by key whose logarithms have a standard deviation of 1.5: the mean over the
-    /// traces, with room for a hundredth, a twentieth and a fifth of all bytes.
+    /// Hit ratios by objects and by bytes: the mean over the traces, at capacities of a hundredth, a
+    /// twentieth and a fifth of all bytes.
+    ///
+    /// The logarithms of the sizes of the keys have a standard deviation of 1.5.
     private static func weighedRows(_ group: String) throws -> [Row] {
         var ratios: [(objects: Double, bytes: Double)] = []
         for name in ["cpp", "gli", "sprite", "multi1", "multi2", "multi3", "2_pools"] {
@@ -121,7 +125,7 @@ enum EvictionGroup {
         }
     }
 
-    /// The hit ratio of a trace without its first fifth, in which the caches fill.
+    /// The hit ratio of a trace without the first fifth, during which the caches fill.
     private static func row(
         _ group: String,
         _ name: String,
@@ -149,7 +153,8 @@ enum EvictionGroup {
             figure: ratios[0],
             limit: Row.Reference(name: "S3-FIFO as published", value: ratios[1], ratio: ratios[0] / ratios[1]),
             instead: Row.Reference(name: "least recently used", value: ratios[2], ratio: ratios[2] / ratios[0]),
-            // As for real traces: the order gives up some tenths of a point on one for more on others.
+            // As for real traces: the order loses some tenths of a point on one trace, and gains more on
+            // others.
             goals: [.atLeast(ratios[1] - 0.3)]
         )
     }

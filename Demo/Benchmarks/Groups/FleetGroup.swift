@@ -1,6 +1,7 @@
 import MuxTesting
 
-/// How often machines that ask twice a second fetch a value, in each time to live of a minute: simulated, and the same in every run.
+/// Fetches of a value per time to live of a minute, by machines with two requests per second each: simulated,
+/// and the same in every run.
 enum FleetGroup {
     private static let sharings: [(FleetSimulation.Sharing, name: String, expected: [Double])] = [
         (.nothing, "each a memory of its own", [8, 64, 256]),

@@ -84,7 +84,7 @@ enum GrowthGroup {
     private static func memory(_ group: String) -> [Row] {
         let counts = [3_000, 30_000, 300_000]
         let bytes = counts.map { count in
-            // Several of the small ones, because memory is occupied in whole pages.
+            // Several small maps, because the system allocates memory in pages.
             let maps = (0..<300_000 / count).map { _ in MemoryGroup.map(count) }
             let growth = MemoryGroup.growth {
                 for map in maps { for key in 0..<count { map.store(key, key: key) } }

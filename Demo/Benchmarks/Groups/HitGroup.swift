@@ -28,7 +28,7 @@ enum HitGroup {
         return rows + (try await self.shared(group, effort))
     }
 
-    /// Hits on a value that several machines share, beside hits on one that they do not.
+    /// Compares hits on a value that several machines share with hits on an unshared value.
     private static func shared(_ group: String, _ effort: Effort) async throws -> [Row] {
         let repository = MuxRepository(store: MemoryStore())
         let own = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { .sample }
@@ -55,7 +55,7 @@ enum HitGroup {
         let counts = try await CountedActor().counts { _ in
             for _ in 0..<1_000 { consume(try await shared.request()) }
         }
-        precondition(store.callCount == trips, "a hit asks the store")
+        precondition(store.callCount == trips, "a hit calls the store")
         return [row] + .counted(group, "hits on a shared value", counts)
     }
 
@@ -90,7 +90,9 @@ enum HitGroup {
         )
     }
 
-    /// The same with closures that state their isolation: inherited isolation is lost (Swift 6.3.1, optimized).
+    /// The same contest on the main actor.
+    ///
+    /// The closures state their isolation, because optimized code loses inherited isolation (Swift 6.3.1).
     private static func playOnMainActor(
         _ group: String,
         _ name: String,

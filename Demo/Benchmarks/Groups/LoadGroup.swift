@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// The first hit of a large repository, and a load of a whole map.
+/// The first hit of a large repository, and a load of an entire map.
 enum LoadGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         [try await self.first(group, effort)] + (try await self.all(group, effort))
@@ -37,7 +37,7 @@ enum LoadGroup {
         guard report.saved == count else { throw BenchmarkError.wrongResult("saved \(report.saved)") }
     }
 
-    /// The time in which a new repository answers one request from disk.
+    /// The time until a new repository serves a request from disk, in nanoseconds.
     static func firstHit(_ folder: URL, _ count: Int) async throws -> Double {
         try await Contest.nanoseconds {
             let value = try await self.map(folder).request(key: count / 2)
@@ -45,7 +45,9 @@ enum LoadGroup {
         }
     }
 
-    /// A map with nothing in memory; a fetch returns a value that is not on disk.
+    /// A map with empty memory.
+    ///
+    /// A fetch returns a value that differs from every value on disk.
     private static func map(_ folder: URL) -> MultiplexerMap<Int, Profile> {
         MultiplexerMap<Int, Profile>(
             cacheKey: "Profiles",
@@ -103,7 +105,7 @@ enum LoadGroup {
         var text = String(repeating: "a line of text. ", count: 64)
     }
 
-    /// Requests that the disk answers after a relaunch.
+    /// Requests served from disk after a relaunch.
     private static func hits(_ group: String, _ effort: Effort) async throws -> [Row] {
         let count = 5_000
         return try await withFolder { folder in
@@ -131,7 +133,7 @@ enum LoadGroup {
         }
     }
 
-    /// A map of what the disk has.
+    /// A map of the values on disk.
     private static func notes(_ folder: URL) -> MultiplexerMap<Int, Note> {
         MultiplexerMap<Int, Note>(
             cacheKey: "Notes",

@@ -1,13 +1,14 @@
 import Synchronization
 
-/// Whether other locks than one for all keys would make hits from many tasks faster: the smallest program that tells.
+/// Measures in a minimal program whether several locks make concurrent hits faster than a single lock for all
+/// keys.
 ///
-/// A thousand keys in a dictionary behind one lock, in sixteen dictionaries behind a lock each, and in one dictionary behind a lock for
-/// each thread, of which a change would have to take all.
+/// A thousand keys are in a dictionary behind a single lock, in sixteen dictionaries with a lock each, and in
+/// a dictionary with a lock per thread. In the last variant, a change would have to acquire every lock.
 enum LocksGroup {
     private typealias Values = [Int: Profile]
 
-    /// A lock in a cache line of its own.
+    /// A lock in a separate cache line.
     private final class Stripe: Sendable {
         let values: Mutex<Values>
         let padding = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -20,7 +21,7 @@ enum LocksGroup {
         for key in 0..<1_000 { values[key] = Profile(id: key, name: "the value of number \(key)") }
         let one = Stripe(values)
         let shards = (0..<16).map { shard in Stripe(values.filter { $0.key % 16 == shard }) }
-        // The dictionaries share their memory.
+        // The sixteen copies of the dictionary share storage, by copy on write.
         let threads = (0..<16).map { _ in Stripe(values) }
         var contest = Contest(rounds: effort.rounds(15))
         let counts = [1, 2, 10]

@@ -46,7 +46,7 @@ enum ManyKeysGroup {
         )
     }
 
-    /// The same when all are in memory, and the memory that all of it took.
+    /// The growth of resident memory by such a request, and the same request with all values in memory.
     private static func cached(_ group: String, _ effort: Effort) async throws -> [Row] {
         let keys = 100_000
         let map = self.unbounded(milliseconds: 1)
@@ -69,7 +69,7 @@ enum ManyKeysGroup {
         }
     }
 
-    /// The nanoseconds that a task for each key takes.
+    /// The nanoseconds of a task group with a task for each key.
     private static func group(_ keys: Int) async throws -> Double {
         try await Contest.nanoseconds {
             let values = try await withThrowingTaskGroup(of: (Int, Int).self) { group in

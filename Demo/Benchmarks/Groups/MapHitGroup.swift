@@ -1,6 +1,6 @@
 import MuxKit
 
-/// Hits on a thousand keys of two types, by one task, two and ten.
+/// Hits on a thousand keys of two types, by one, two and ten tasks.
 ///
 /// The map is bounded and counts statistics, which is the default.
 enum MapHitGroup {

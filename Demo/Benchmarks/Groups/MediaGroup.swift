@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Synchronization
 
-/// A large file over loopback, from nginx if it is installed, else from the library's own server.
+/// A large file over loopback, from nginx if installed, otherwise from the test server of `MuxTesting`.
 enum MediaGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let size = effort.isLong ? 1_000_000_000 : 200_000_000

@@ -31,7 +31,7 @@ enum MemoryGroup {
         ]
     }
 
-    /// The growth of a bounded map when very many keys pass through it.
+    /// The growth of a bounded map's memory while many keys pass through the map.
     private static func churn(_ group: String, _ keys: Int) -> Row {
         let map = self.map(10_000)
         for key in 0..<100_000 { map.store(key, key: key) }

@@ -1,7 +1,8 @@
 import Foundation
 import MuxKit
 
-/// Operations on a map of a million entries, and the longest wait of a concurrent hit: how long the lock is held.
+/// Operations on a map of a million entries, and the longest concurrent hit, which shows how long the lock is
+/// held.
 enum MillionGroup {
     private static let count = 1_000_000
     /// The goal for the time under the lock.
@@ -41,7 +42,7 @@ enum MillionGroup {
         ]
     }
 
-    /// Hits in no order that a processor could guess.
+    /// Hits in an order that a processor cannot predict.
     private static func hit(_ group: String, _ map: MultiplexerMap<Int, Int>, _ effort: Effort) async throws -> Row {
         var values: [Int: Int] = [:]
         for key in 0..<self.count { values[key] = key }
@@ -95,7 +96,7 @@ enum MillionGroup {
     }
 }
 
-/// A store that keeps nothing.
+/// A store that discards every entry.
 private struct ForgetfulStore: MuxStore {
     func sessionEpoch() -> UInt64 { 0 }
     func raiseSessionEpoch(to epoch: UInt64) {}

@@ -51,7 +51,9 @@ enum RunnerGroup {
             + .counted(group, "calls", counts) + .counted(group, "calls, OAuth", oauthCounts)
     }
 
-    /// From the main actor, like most calls of an app; a call of another actor hops through two queues there.
+    /// Calls from the main actor, like most calls of an app.
+    ///
+    /// From there, a call of another actor passes two queues.
     private static func onMainActor(
         _ group: String,
         _ locked: LockedValue<String>,

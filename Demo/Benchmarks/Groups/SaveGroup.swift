@@ -21,7 +21,7 @@ enum SaveGroup {
             var every = Contest(rounds: effort.rounds(2))
             every.add { try await self.save(articles.prefix(100), map) * 100 }
             every.add {
-                // Extrapolated from a hundred: all of them would take longer than all other groups.
+                // Extrapolated from a hundred files: all files would take longer than all other groups.
                 try await Contest.nanoseconds { for article in articles.prefix(100) { try files.save(article) } } * 100
             }
             var erasing = Contest(rounds: effort.rounds(3))
@@ -88,7 +88,7 @@ enum SaveGroup {
         return try await contest.play()
     }
 
-    /// The nanoseconds per entry of a save of `articles`, which are stored again before it.
+    /// Stores `articles` again, and returns the nanoseconds per entry of the save.
     static func save(_ articles: ArraySlice<Article>, _ map: MultiplexerMap<Int, Article>) async throws -> Double {
         for article in articles { map.store(article, key: article.id) }
         let time = try await Contest.nanoseconds {

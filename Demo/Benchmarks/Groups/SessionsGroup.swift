@@ -30,7 +30,7 @@ enum SessionsGroup {
         sessions.makeMap(policy: MuxPolicy(maximumCount: count)) { (_: String, key: Int, _: Token) in key }
     }
 
-    /// A token that says when it ends and a value for each user, with their keys.
+    /// The memory of each user: an expiring token, a value, and their keys.
     private static func memory(_ group: String, _ count: Int) -> Row {
         let users = self.users(count)
         let sessions = self.sessions(count)
@@ -56,7 +56,7 @@ enum SessionsGroup {
         )
     }
 
-    /// What a user takes where each has objects of their own.
+    /// The bytes per user if every user has a separate repository, runner and multiplexer.
     private static func repositories(_ count: Int) -> Double? {
         var kept: [any Sendable] = []
         let growth = MemoryGroup.growth {
@@ -72,7 +72,8 @@ enum SessionsGroup {
         return growth.map { Double($0) / Double(count) }
     }
 
-    /// A call with a good token, and a hit, beside those of a runner and of a map without users.
+    /// Compares a call with a valid token with a call of a runner, and a hit with a hit of a map without
+    /// users.
     private static func calls(_ group: String, _ effort: Effort) async throws -> (call: Row, hit: Row) {
         let users = self.users(1_024)
         let sessions = self.sessions(1_024)
@@ -104,14 +105,14 @@ enum SessionsGroup {
                 "a call with a user's good token",
                 outcome,
                 figure: 1,
-                limit: ("a runner's, which has one", 0)
+                limit: ("a runner with a single token", 0)
             ),
             Row(
                 group,
                 "a user's fresh value",
                 outcome,
                 figure: 3,
-                limit: ("a map's without users", 2),
+                limit: ("a map without users", 2),
                 goals: [.timesLimit(1.2)]
             )
         )

@@ -88,10 +88,10 @@ enum StormGroup {
         return try await self.all(callers) { consume(try await cache.value(1)) }
     }
 
-    /// The nanoseconds per caller until all have their values.
+    /// The nanoseconds per caller until every caller has a value.
     ///
-    /// Not in a task group, which removes a child by walking past all older ones that still run (Swift 6.3.1); that would be most
-    /// of the measurement.
+    /// The calls are not in a task group: the removal of a child visits all older running children (Swift
+    /// 6.3.1), and would be most of the measurement.
     static func all(_ callers: Int, _ call: @escaping @Sendable () async throws -> Void) async throws -> Double {
         let departures = Arrivals(callers)
         let failure = Locked<(any Error)?>(nil)

@@ -83,7 +83,7 @@ enum TokenGroup {
         return try await self.all(callers, runner)
     }
 
-    /// The nanoseconds per caller of a storm whose update ends when all callers have met the old token.
+    /// The nanoseconds per caller of a storm whose update ends after every caller has been refused.
     private static func united(_ callers: Int) async throws -> Double {
         let refusals = Arrivals(callers)
         let runner = DependentRunner<String>(self.old) { _ in
@@ -101,7 +101,8 @@ enum TokenGroup {
             landing.comes()
             return .updatedDependency(self.new)
         }
-        // A late caller would take the new token at once and never arrive; there is none, because the update waits for all.
+        // A late caller would receive the new token at once and never arrive. No caller is late, because the
+        // update waits for all callers.
         let whole = try await self.all(callers, runner)
         return landing.wait(callers, whole: whole)
     }

@@ -3,7 +3,9 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Small requests to a server in this process, whose own work is in each figure.
+/// Small requests to a server in this process.
+///
+/// Each figure includes the work of the server.
 enum TransportGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let server = LoopbackServer { _ in .text("{\"id\":1}") }
@@ -16,7 +18,9 @@ enum TransportGroup {
         return rows + [try await self.connections(group), try await self.waiting(group)]
     }
 
-    /// The connections of 1,200 GETs, each of which finds its connection checked before reuse.
+    /// The number of connections of 1,200 GETs in sequence.
+    ///
+    /// The transport checks a connection before reuse.
     private static func connections(_ group: String) async throws -> Row {
         let server = LoopbackServer { _ in .text("{\"id\":1}") }
         let call = HTTPCall(url: try server.start())
@@ -34,7 +38,7 @@ enum TransportGroup {
         )
     }
 
-    /// The time of one GET where as many are under way at any time, compared with `URLSession`.
+    /// The time per GET of `width` concurrent tasks, compared with `URLSession`.
     private static func gets(_ group: String, _ width: Int, _ url: URL, _ effort: Effort) async throws -> Row {
         let count = 640
         let system = SystemTransport()
@@ -62,7 +66,7 @@ enum TransportGroup {
         )
     }
 
-    /// The processor time that passes while 10,000 calls wait for a second.
+    /// The processor time of a second in which 10,000 calls wait.
     private static func waiting(_ group: String) async throws -> Row {
         let gate = Gate<Void>()
         let server = LoopbackServer { _ in
@@ -75,7 +79,8 @@ enum TransportGroup {
             Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(600))) }
         }
         while transport.pendingCount < calls.count { try await Task.sleep(for: .milliseconds(1)) }
-        // The transport's thread takes calls in order: when it has answered this one, it has the others.
+        // The transport's thread accepts calls in order: after the response to this call, it has accepted the
+        // others.
         let quick = LoopbackServer { _ in .text("") }
         _ = try await transport.send(HTTPCall(url: try quick.start()))
         await quick.stop()

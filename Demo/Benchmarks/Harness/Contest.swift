@@ -1,15 +1,16 @@
 import Foundation
 
-/// Contestants that take turns, round by round, so that a drift of the machine's speed affects all alike.
+/// Contestants that take turns, round by round, so that a drift of the machine's speed affects all
+/// contestants alike.
 struct Contest {
     private let rounds: Int
     private var contestants: [(repeats: Bool, measure: (Int) async throws -> Double)] = []
 
     /// The duration of one try of a repeatable contestant, in nanoseconds: far less than a time slice.
     private static let tryTime = 5e5
-    /// The number of tries of such a contestant in a round.
+    /// The number of tries of a repeatable contestant in a round.
     ///
-    /// The fastest counts, because other processes interrupt some.
+    /// Only the fastest try counts, because other processes interrupt some tries.
     private static let tries = 3
 
     init(rounds: Int) { self.rounds = rounds }
@@ -24,7 +25,8 @@ struct Contest {
         self.add { try await Self.nanoseconds { try await body(count) } / Double(count) }
     }
 
-    /// Adds a contestant that is repeated as often as a round has time for, at least a given number of times.
+    /// Adds a repeatable contestant: the number of operations fills the duration of a try, and is at least
+    /// `least`.
     mutating func add(repeating least: Int, _ body: @escaping (Int) async throws -> Void) {
         var count = least
         let measure = { (round: Int) async throws -> Double in
@@ -32,7 +34,7 @@ struct Contest {
             for _ in 0..<Self.tries {
                 best = min(best, try await Self.nanoseconds { try await body(count) } / Double(count))
             }
-            // The warm-up determines the number.
+            // The warm-up determines the number of operations.
             if round < Self.warmUps { count = least * max(1, Int(Self.tryTime / best) / least) }
             return best
         }

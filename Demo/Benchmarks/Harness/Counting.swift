@@ -70,7 +70,7 @@ enum SelfCheck {
         let counted = CountedActor()
         let other = Other()
         let boxes = await counted.counts { _ in
-            // Kept for a while, so that the optimizer cannot allocate them on the stack.
+            // Stores each object for a while, so that the optimizer cannot allocate the object on the stack.
             for number in 0..<1_000 { self.kept.withLock { $0 = Box(number) } }
         }
         let aligned = await counted.counts { _ in
@@ -87,7 +87,9 @@ enum SelfCheck {
     }
 }
 
-/// The two rows with the counts of hits, which are all zero.
+/// The two rows with the counts of hits.
+///
+/// The expected counts are zero.
 extension [Row] {
     static func counted(_ group: String, _ name: String, _ counts: Counts) -> [Row] {
         [

@@ -17,9 +17,9 @@ struct Report: Sendable {
         }
         guard self.format == .text else { return }
         #if DEBUG
-        print("This is a debug build; for figures that mean something: swift run -c release benchmarks\n")
+        print("This is a debug build; for meaningful figures: swift run -c release benchmarks\n")
         #endif
-        print("limit: the cheapest code that could do it; instead: what a user would write")
+        print("limit: the cheapest possible code; instead: a typical hand-written alternative")
     }
 
     func show(_ title: String, _ rows: [Row]) {

@@ -4,7 +4,7 @@ struct Row: Codable, Sendable {
     struct Reference: Codable, Sendable {
         let name: String
         let value: Double
-        /// The figure divided by the limit; for what a user would write, that divided by the figure.
+        /// The figure divided by the limit, or the alternative divided by the figure.
         let ratio: Double
     }
 
@@ -18,7 +18,7 @@ struct Row: Codable, Sendable {
     enum Verdict: String, Codable, Sendable {
         case met
         case missed
-        /// There is no goal.
+        /// The row has no goal.
         case none = ""
         case notCounted = "not counted"
     }
@@ -26,11 +26,11 @@ struct Row: Codable, Sendable {
     let group: String
     let name: String
     let unit: Unit
-    /// `nil` if it could not be measured on this system.
+    /// `nil` if the system does not permit the measurement.
     let figure: Double?
     /// The cheapest possible code.
     let limit: Reference?
-    /// What a user would write.
+    /// A typical hand-written alternative.
     let instead: Reference?
     let goal: String
     let verdict: Verdict
@@ -89,7 +89,7 @@ struct Row: Codable, Sendable {
         self.verdict = goals.isEmpty ? .none : isMet ? .met : .missed
     }
 
-    /// A number that has to equal `expected`; `nil` if it cannot be counted on this system.
+    /// A count that must equal `expected`; `nil` if the system does not permit the count.
     static func count(_ group: String, _ name: String, _ figure: Int?, expected: Int, instead: Reference? = nil) -> Row
     {
         Row(
@@ -110,7 +110,7 @@ struct Row: Codable, Sendable {
 enum Goal: Sendable {
     /// At most this multiple of the limit.
     case timesLimit(Double)
-    /// At least this many times as fast, or as small, as what a user would write.
+    /// At least this many times as fast, or as small, as the hand-written alternative.
     case timesBetter(Double)
     case atMost(Double)
     case atLeast(Double)

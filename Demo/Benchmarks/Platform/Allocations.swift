@@ -6,10 +6,10 @@ import Glibc
 
 /// Counts all allocations of the process; on Linux with glibc.
 ///
-/// glibc has no hook for that, and Swift cannot define a symbol named `malloc`. So the address tables of all loaded libraries
-/// are changed to functions that count and then call the allocator.
+/// glibc has no hook for allocations, and Swift cannot define a symbol named `malloc`. The address tables of
+/// all loaded libraries therefore point to functions that count and then call the allocator.
 enum Allocations {
-    /// Starts counting; `nil` if that is not possible.
+    /// Starts counting; `nil` if the system does not permit counting.
     static func begin() -> Int? {
         guard Self.isInstalled else { return nil }
         isCounting.store(true, ordering: .relaxed)

@@ -1,8 +1,8 @@
 import Foundation
 
-/// The thread that calls.
+/// The calling thread.
 enum CurrentThread {
-    /// A number that few other threads have, below 16.
+    /// A number below 16 that few other threads share.
     static var number: Int {
         #if canImport(Darwin)
         let identity = unsafe UInt(bitPattern: pthread_self())

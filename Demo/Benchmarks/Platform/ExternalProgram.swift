@@ -4,7 +4,7 @@ import Foundation
 struct ExternalProgram {
     let path: String
 
-    /// `nil` if no folder of `PATH` has it.
+    /// `nil` if no folder of `PATH` contains the program.
     init?(_ name: String) {
         let folders = ProcessInfo.processInfo.environment["PATH", default: ""].split(separator: ":")
         let paths = folders.map { "\($0)/\(name)" }
@@ -23,7 +23,7 @@ struct ExternalProgram {
         return process
     }
 
-    /// Runs the program until it exits, and returns what it printed.
+    /// Runs the program until it exits, and returns its output.
     func output(_ arguments: [String]) throws -> String {
         let process = Process()
         process.executableURL = URL(filePath: self.path)
@@ -103,7 +103,7 @@ struct Nginx {
         return url
     }
 
-    /// Whether it responds within some seconds.
+    /// Whether nginx writes its process identifier within some seconds.
     func isUp() async throws -> Bool {
         for _ in 0..<100 {
             if let pid = try? Data(contentsOf: self.folder.appending(path: "pid")), !pid.isEmpty { return true }

@@ -65,7 +65,7 @@ enum LinkedLibraries {
         var place = address
         while let entry = UnsafeRawPointer(bitPattern: place) {
             let value = entry.load(fromByteOffset: 8, as: UInt.self)
-            // The linker has relocated most of these addresses, but not those of the kernel's vDSO.
+            // The linker has relocated most of these addresses, but not the addresses of the kernel's vDSO.
             let pointer = value < base ? value + base : value
             switch entry.load(as: Int.self) {
             case 0:
