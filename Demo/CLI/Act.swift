@@ -107,7 +107,9 @@ struct Play: Sendable {
         self.play = { stage in await Act(name, on: stage) { try await play(&$0, stage) } }
     }
 
-    /// Every play, in order; each continues where the last one ended.
+    /// Every play, in order.
+    ///
+    /// Each play continues in the state after the previous play.
     static var all: [Play] { Acts.all + CacheActs.all + HTTPCacheActs.all + MediaActs.all }
 
     /// The name as an argument: `launch-storm`.

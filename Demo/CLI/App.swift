@@ -12,7 +12,7 @@ struct App: Sendable {
     let oauth: OAuthDependentRunner<String, String>
     let profile: Multiplexer<Profile>
     let places: MultiplexerMap<Int, Place>
-    /// The same places, fetched many at a time.
+    /// The same places, fetched in batches.
     let batchedPlaces: MultiplexerMap<Int, Place>
 
     /// Launches the app; `user` returns name and password for a sign-in.
@@ -46,7 +46,8 @@ struct App: Sendable {
             id,
             token in try await api.fetchPlace(id, token)
         }
-        // The stage's 50 places fill a batch, which then starts before the window ends, also on a slow machine.
+        // The stage's 50 places fill a batch, so the batch starts before the window ends, even on a slow
+        // machine.
         let batching = MuxPolicy.Batching(window: .milliseconds(500), maximumSize: 50)
         self.batchedPlaces = MultiplexerMap(policy: policy, batching: batching, repository: repository) { ids in
             let places = try await oauth.run { .output(try await api.fetchPlaces(ids, $0)) }

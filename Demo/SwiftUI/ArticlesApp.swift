@@ -5,10 +5,11 @@ import MuxKit
 import MuxNetwork
 import SwiftUI
 
-/// A list of articles with pictures, for people who sign in.
+/// A list of articles with pictures, behind a sign-in.
 ///
-/// A sample to copy: begin an app target with it by adding `@main`. Written from the documentation of SwiftUI; its model is
-/// compiled and tested on Linux, the views are not.
+/// This app is a sample to copy: add `@main` and start an app target with the file. The views are written
+/// from the documentation of SwiftUI. The model is compiled and tested on Linux. The views are only compiled,
+/// against stand-ins (`.ci/apple-lines`).
 struct ArticlesApp: App {
     @State private var model = Self.model
 
@@ -27,7 +28,7 @@ struct ArticlesApp: App {
     }
 }
 
-/// The list: shown from the cache at once, renewed by pulling.
+/// The list, shown from the cache at once and renewed by a pull.
 struct ArticleList: View {
     let model: ArticlesModel
 
@@ -57,7 +58,7 @@ struct ArticleList: View {
         .sheet(isPresented: self.isAsking) { SignInForm(prompt: self.model.prompt) }
     }
 
-    /// The form is there for as long as a request waits for a sign-in; swiping it away declines.
+    /// The form is visible while a request waits for a sign-in; a swipe that dismisses the form declines.
     private var isAsking: Binding<Bool> {
         let prompt = self.model.prompt
         return Binding { @MainActor in
@@ -68,9 +69,9 @@ struct ArticleList: View {
     }
 }
 
-/// An article, with its picture where there is one.
+/// A row with the title and the optional picture of an article.
 struct ArticleRow: View {
-    /// Pictures that were decoded, for all rows.
+    /// The decoded pictures of all rows.
     private static let pictures = DecodedMedia<Image>(maximumCost: 64 << 20) { file in
         guard let source = CGImageSourceCreateWithURL(file as CFURL, nil),
             let picture = CGImageSourceCreateImageAtIndex(source, 0, nil)

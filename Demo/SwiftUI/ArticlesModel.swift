@@ -3,17 +3,18 @@ import MuxKit
 import MuxNetwork
 import Observation
 
-// The sample's app without its views. It knows no view framework, so that it is compiled and tested on Linux, too. What is fetched and
-// kept is `nonisolated`, for a new app's types belong to the main actor by default, and values are decoded elsewhere.
+// The sample's app without the views. The file imports no view framework, and is therefore compiled and
+// tested on Linux too. Fetched and stored types are `nonisolated`, because the types of a new app belong to
+// the main actor by default, and values are decoded on other executors.
 
-/// Something to read, as the sample's server describes it.
+/// An article in the format of the sample's server.
 nonisolated struct Article: Codable, Sendable, Identifiable {
     var id: Int
     var title: String
     var image: URL?
 }
 
-/// The requests of the sample: two of them, in the words of its server.
+/// The client of the sample's server.
 nonisolated struct ArticlesAPI: Sendable {
     private nonisolated struct GetArticles: HTTPRequest {
         var endpoint: HTTPEndpoint
@@ -72,24 +73,23 @@ nonisolated struct ArticlesAPI: Sendable {
     }
 }
 
-/// Asks a person for name and password, when a sign-in is needed and not before.
+/// Asks the user for name and password when a request needs a sign-in.
 @MainActor @Observable
 final class SignInPrompt {
-    /// What the person is asked for.
     nonisolated struct Credentials: Sendable {
         var name: String
         var password: String
     }
 
-    /// The person did not want to.
+    /// The user has declined to sign in.
     nonisolated struct Declined: Error {}
 
     private var waiting: CheckedContinuation<Credentials, any Error>?
 
-    /// Whether somebody waits for an answer: what shows the form.
+    /// Whether a sign-in waits for credentials and the form is visible.
     var isAsking: Bool { self.waiting != nil }
 
-    /// Shows the form and waits for the answer.
+    /// Shows the form and waits for the credentials.
     func ask() async throws -> Credentials {
         self.decline()
         return try await withCheckedThrowingContinuation { self.waiting = $0 }
@@ -106,29 +106,30 @@ final class SignInPrompt {
     }
 }
 
-/// What the views show: a list that is cached, survives a relaunch, and belongs to whoever is signed in.
+/// The state of the views: a list that is cached, survives a relaunch, and belongs to the signed-in user.
 @MainActor @Observable
 final class ArticlesModel {
     private(set) var articles: [Article] = []
-    /// Whether the list is older than it should be, because there was no network.
+    /// Whether the list is stale, for example because the network was unavailable.
     private(set) var isStale = false
-    /// What to tell the person; `nil` if all is well.
+    /// The message for the user; `nil` without a problem.
     private(set) var problem: String?
     let prompt: SignInPrompt
 
     private let oauth: OAuthDependentRunner<String, String>
     private let list: Multiplexer<[Article]>
 
-    /// Makes the app's one model.
+    /// Creates the app's only model.
     ///
     /// - Parameters:
-    ///   - server: Where the articles are.
-    ///   - folder: Where values and tokens are kept; `nil` for the standard places.
-    /// - Throws: ``HTTPError/PreparationFailure`` if the server's address is none.
+    ///   - server: The address of the server.
+    ///   - folder: The folder of values and tokens; `nil` for the standard folders.
+    /// - Throws: ``HTTPError/PreparationFailure`` if the address of the server is not valid.
     init(server: URL, folder: URL? = nil) throws {
         let api = try ArticlesAPI(server)
         let prompt = SignInPrompt()
-        // Entering the background saves what is not saved yet, and asks the system for the time that it takes.
+        // On entering the background, the repository saves unsaved values and asks the system for the
+        // necessary time.
         let repository = MuxRepository(directory: folder, savePolicy: .enteringBackground)
         let oauth = OAuthDependentRunner<String, String>(
             store: .protectedFile(named: "session", directory: folder),
@@ -148,34 +149,34 @@ final class ArticlesModel {
         }
     }
 
-    /// Follows every change of the list until the view goes.
+    /// Follows every change of the list until the view disappears.
     func follow() async {
         for await entry in self.list.values { self.show(entry) }
     }
 
-    /// Shows the list: at once if it is cached and fresh, else as soon as it is fetched.
+    /// Shows the list: at once if cached and fresh, otherwise after the fetch.
     func load() async {
         do {
             self.show(try await self.list.requestEntry())
             self.problem = nil
         } catch is CancellationError {
-            // The view is gone.
+            // The view has disappeared.
         } catch RunnerError.signInFailed(let cause) where cause is SignInPrompt.Declined {
             self.problem = "Sign in to read."
         } catch MuxError.sessionEnded, RunnerError.signedOut {
-            // Signed out meanwhile: there is nothing to show.
+            // The user signed out during the request: no list to show.
         } catch {
             self.problem = error.localizedDescription
         }
     }
 
-    /// Fetches the list again; what is shown stays until the new one is there, and if there is no network.
+    /// Fetches the list again; the old list stays visible until the new list arrives, and if the fetch fails.
     func reload() async {
         self.list.refresh()
         await self.load()
     }
 
-    /// Signs out: nothing of the person is left, in memory or on disk.
+    /// Signs out, and removes all data of the user from memory and disk.
     func signOut() async {
         await self.oauth.signOut()
         self.prompt.decline()

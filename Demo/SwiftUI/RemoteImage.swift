@@ -3,7 +3,7 @@ public import Foundation
 public import MuxNetwork
 public import SwiftUI
 
-/// Shows the image at a URL: at once if it is in memory, else a placeholder until it is there or has failed.
+/// Shows the image at a URL: at once if in memory, otherwise a placeholder until the load ends or fails.
 ///
 /// ```swift
 /// let images = DecodedMedia<Image>(maximumCost: 64 << 20) { file in try decode(file) }
@@ -17,20 +17,22 @@ public import SwiftUI
 /// }
 /// ```
 ///
-/// A sample to copy. Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
+/// This view is a sample to copy, written from the documentation and compiled here against stand-ins only
+/// (`.ci/apple-lines`).
 public struct RemoteImage<Value: Sendable, Content: View>: View {
     private let url: URL
     private let media: DecodedMedia<Value>
     private let content: (MediaPhase<Value>) -> Content
-    /// What was loaded, and for which URL: a view that is used again for another one does not show the old image.
+    /// The result of the load, with the URL: a view that is reused for another URL does not show the old
+    /// image.
     @State private var loaded: (url: URL, phase: MediaPhase<Value>)?
 
     /// Shows the image at a URL.
     ///
     /// - Parameters:
-    ///   - url: Where the image is.
-    ///   - media: Fetches, decodes and keeps it.
-    ///   - content: What to show while it loads, when it is there, and when it failed.
+    ///   - url: The URL of the image.
+    ///   - media: The cache that fetches and decodes the image.
+    ///   - content: The view for each phase: loading, loaded and failed.
     public init(
         url: URL,
         in media: DecodedMedia<Value>,
@@ -41,7 +43,7 @@ public struct RemoteImage<Value: Sendable, Content: View>: View {
         self.content = content
     }
 
-    /// What is in memory is looked up while the view is drawn, so that there is no flash.
+    /// An image in memory is looked up while the view is drawn, so that the view does not flash.
     public var body: some View {
         self.content(self.phase).task(id: self.url) {
             if case .loaded = self.media.phase(of: self.url) { return }

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The acts in order; each continues where the last one ended.
+/// The acts in order; each act continues in the state after the previous act.
 enum Acts {
     static var all: [Play] {
         [
@@ -23,12 +23,12 @@ enum Acts {
         let change = Act.figures(of: stage) - before
         act.expect("all of 200 × 51 requests succeed", succeeded == 200 * 51 && failed == 0)
         act.expect(
-            "one sign-in, and no refresh: it came with a token",
+            "one sign-in and no refresh: the sign-in returned an access token",
             change.oauth.signIns == 1 && change.oauth.refreshes == 0
         )
         act.expect("one GET for each of 51 resources", Self.gets(stage) == 51)
         let (again, _, _) = await stage.storm(callers: 10)
-        act.expect("asked again, memory answers", again == 510 && Self.gets(stage) == 51)
+        act.expect("repeated requests are served from memory", again == 510 && Self.gets(stage) == 51)
     }
 
     private static func tokenExpiryStorm(_ act: inout Act, _ stage: Stage) async throws {
@@ -85,8 +85,8 @@ enum Acts {
         act.elsewhere.misses = child.misses
         act.elsewhere.diskHits = child.diskHits
         act.elsewhere.fetches = child.fetches
-        act.expect("a second process gets all 51 values, from disk", child.succeeded == 51 && child.diskHits == 51)
-        act.expect("it makes no request, not even for a token", stage.backend.server.requestCount == requests)
+        act.expect("a second process loads all 51 values from disk", child.succeeded == 51 && child.diskHits == 51)
+        act.expect("the process sends no request, not even for a token", stage.backend.server.requestCount == requests)
     }
 
     private static func offline(_ act: inout Act, _ stage: Stage) async throws {
@@ -94,13 +94,13 @@ enum Acts {
         stage.app.profile.refresh()
         stage.app.places.refresh()
         let (succeeded, _, failed) = await stage.storm(callers: 5)
-        act.expect("all of 5 × 51 requests are answered", succeeded == 5 * 51 && failed == 0)
+        act.expect("all of 5 × 51 requests succeed", succeeded == 5 * 51 && failed == 0)
         let entry = try await stage.app.places.requestEntry(key: stage.placeIDs[0])
-        act.expect("with stale values, which say that they are", entry.isStale)
+        act.expect("the values are marked as stale", entry.isStale)
         try stage.backend.goOnline()
         let fresh = try await stage.app.places.requestEntry(key: stage.placeIDs[0])
         act.expect(
-            "which are not stamped fresh: back online, the next request fetches",
+            "no stale value is marked as fresh: back online, the next request fetches",
             !fresh.isStale && fresh.source == .fetch
         )
     }
@@ -114,7 +114,7 @@ enum Acts {
             try await group.waitForAll()
         }
         act.expect("50 callers after a refresh: one GET", Self.gets(stage) == gets + 1)
-        act.expect("and they have a fresh value", try await !stage.app.profile.requestEntry().isStale)
+        act.expect("the callers have a fresh value", try await !stage.app.profile.requestEntry().isStale)
     }
 
     private static func signOut(_ act: inout Act, _ stage: Stage) async throws {
@@ -138,7 +138,7 @@ enum Acts {
         act.expect("memory is empty", stage.app.profile.cachedValue == nil)
         let disk = stage.everythingOnDisk()
         let traces = ["alice", "Shanghai", "refresh-", "access-"].filter { disk.range(of: Data($0.utf8)) != nil }
-        act.expect("no trace on disk, of values or tokens", traces.isEmpty)
+        act.expect("no trace of values or tokens on disk", traces.isEmpty)
     }
 
     private static func userB(_ act: inout Act, _ stage: Stage) async throws {
@@ -149,12 +149,12 @@ enum Acts {
             return try await group.reduce(into: Set()) { $0.insert($1) }
         }
         let change = Act.figures(of: stage) - before
-        act.expect("100 callers see Bob, and nobody sees Alice", users == ["bob"])
+        act.expect("100 callers get Bob's profile, and no caller gets Alice's", users == ["bob"])
         act.expect("one sign-in", change.oauth.signIns == 1)
         await stage.app.repository.saveAll()
         let disk = stage.everythingOnDisk()
         let hasOnlyBob = disk.range(of: Data("bob".utf8)) != nil && disk.range(of: Data("alice".utf8)) == nil
-        act.expect("the disk has Bob's profile, and nothing of Alice", hasOnlyBob)
+        act.expect("the disk has Bob's profile and no data of Alice", hasOnlyBob)
     }
 
     /// The number of resource requests with a valid token.

@@ -23,11 +23,11 @@ enum CacheActs {
         }
         let found = try await many
         act.elsewhere = stage.app.batchedPlaces.statistics
-        act.expect("50 keys by one request and by 50 single ones: all found", found.count == 50 && singles)
+        act.expect("50 keys, in one request and in 50 single requests: all found", found.count == 50 && singles)
         act.expect("one call to the server", stage.backend.server.requestCount == requests + 1)
         let none = await stage.app.batchedPlaces.results(keys: [-1])[-1]
         let isNotFound = if case .failure(MuxError.notFound)? = none { true } else { false }
-        act.expect("a key that the reply does not have fails alone", isNotFound)
+        act.expect("a key without a value in the response fails alone", isNotFound)
     }
 
     private static func bounds(_ act: inout Act, _ stage: Stage) async throws {
@@ -43,7 +43,7 @@ enum CacheActs {
         let kept = places.count { map.cachedValue(key: $0.id) != nil }
         act.elsewhere = map.statistics
         act.expect("1,000 places through a map of 100: \(kept) are kept", kept <= 100)
-        act.expect("those in use among them", used.allSatisfy { map.cachedValue(key: $0) != nil })
+        act.expect("the keys in use are kept", used.allSatisfy { map.cachedValue(key: $0) != nil })
         act.expect("\(map.statistics.evictions) evictions are counted", map.statistics.evictions == 1_000 - kept)
     }
 
@@ -62,7 +62,7 @@ enum CacheActs {
         stage.app.profile.store(.init(user: "last"))
         var isComplete = true
         for consumer in consumers { isComplete = await consumer.value.last == "last" && isComplete }
-        act.expect("three consumers follow the value to the newest", isComplete)
+        act.expect("three consumers receive the latest value", isComplete)
     }
 
     private static func killed(_ act: inout Act, _ stage: Stage) async throws {
@@ -74,8 +74,8 @@ enum CacheActs {
         }
         await worker.stop()
         let found = rounds.map(\.found.entries)
-        act.expect("10 kills: whatever is found is whole", rounds.count == 10 && rounds.allSatisfy(\.found.isWhole))
-        act.expect("found after each: \(found)", found.allSatisfy { $0 <= Worker.count })
-        act.expect("what was reported saved is there", rounds.allSatisfy(\.holds))
+        act.expect("10 kills: every entry found is intact", rounds.count == 10 && rounds.allSatisfy(\.found.isWhole))
+        act.expect("entries found after each kill: \(found)", found.allSatisfy { $0 <= Worker.count })
+        act.expect("every entry reported as saved is found", rounds.allSatisfy(\.holds))
     }
 }

@@ -2,7 +2,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Whole answers in a private cache: RFC 9111 and RFC 5861.
+/// Stored responses in a private cache: RFC 9111 and RFC 5861.
 enum HTTPCacheActs {
     static var all: [Play] {
         [
@@ -21,20 +21,20 @@ enum HTTPCacheActs {
 
     private static func revalidation(_ reader: PageReader, _ act: inout Act) async throws {
         let first = try await reader.read("weather")
-        act.expect("an answer that arrives stale is stored: \(first)", first.cache?.isStored == true)
+        act.expect("a response that arrives stale is stored: \(first)", first.cache?.isStored == true)
         let second = try await reader.read("weather")
         let isValidated = second.cache?.forwardStatus == 304 && second.text == "Sunny" && second.requests == 2
-        act.expect("stale, it is asked about; to a 304 the stored body is used: \(second)", isValidated)
+        act.expect("the stale response is revalidated; after a 304 the stored body is used: \(second)", isValidated)
         let third = try await reader.read("weather")
         let isFresh = third.cache?.isHit == true && third.text == "Sunny" && third.requests == 2
-        act.expect("fresh again, it is used without a request: \(third)", isFresh)
+        act.expect("the response is fresh again and is used without a request: \(third)", isFresh)
     }
 
     private static func variants(_ reader: PageReader, _ act: inout Act) async throws {
         for (language, text, requests) in [("de", "Guten Tag", 1), ("fr", "Bonjour", 2)] {
             let answer = try await reader.read("greeting", headers: [.acceptLanguage: language])
             let isFetched = answer.cache?.isHit == false && answer.requests == requests
-            act.expect("Vary: \(language) has a variant of its own: \(answer)", isFetched && answer.text == text)
+            act.expect("Vary: \(language) has a separate variant: \(answer)", isFetched && answer.text == text)
         }
         for (language, text) in [("de", "Guten Tag"), ("fr", "Bonjour")] {
             let answer = try await reader.read("greeting", headers: [.acceptLanguage: language])
@@ -49,13 +49,13 @@ enum HTTPCacheActs {
             news.cache?.forward == .stale && news.text == "All is well" && news.requests == 2
         }
         let news = try await reader.read("news")
-        act.expect("to a 503, stale-if-error uses the stale answer: \(news)", isStale(news))
+        act.expect("after a 503, stale-if-error permits the stale response: \(news)", isStale(news))
         let prices = try await reader.read("prices")
         let isRefused = prices.response.status == .serviceUnavailable && prices.requests == 2
-        act.expect("without it, the caller gets the 503: \(prices)", isRefused)
+        act.expect("without stale-if-error, the caller gets the 503: \(prices)", isRefused)
         await backend.goOffline()
         let offline = try await reader.read("news")
         try backend.goOnline()
-        act.expect("the server is stopped: the stale answer again: \(offline)", isStale(offline))
+        act.expect("the server is stopped: the stale response is used again: \(offline)", isStale(offline))
     }
 }

@@ -45,11 +45,11 @@ enum MediaActs {
 
         let local = try Data(contentsOf: files.first ?? film)
         act.elsewhere = media.statistics
-        act.expect("20 callers get one file, with every byte right", files.count == 1 && local == file.content)
-        act.expect("cut three times, it went on where it was: \(file.starts)", file.starts == starts)
+        act.expect("20 callers get the same file with the correct bytes", files.count == 1 && local == file.content)
+        act.expect("after three cuts the download resumed at the last byte: \(file.starts)", file.starts == starts)
         act.expect("no byte was sent twice", file.bytesSent == size)
-        act.expect("a watcher saw it grow to the end", try await watcher.value)
+        act.expect("an observer saw the progress rise to the end", try await watcher.value)
         await server.stop()
-        act.expect("offline it is there", try await media.request(url: film) == files.first)
+        act.expect("offline, the file is available", try await media.request(url: film) == files.first)
     }
 }

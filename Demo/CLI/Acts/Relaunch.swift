@@ -2,9 +2,9 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The second process of the act "Relaunch": this program as the app once more.
+/// The second process of the act "Relaunch": this program, in the role of the relaunched app.
 enum Relaunch {
-    /// Its report.
+    /// The report of the process.
     struct Outcome: Codable, Sendable {
         var succeeded = 0
         var misses = 0
@@ -12,7 +12,7 @@ enum Relaunch {
         var fetches = 0
     }
 
-    /// The first argument of such a process.
+    /// The first argument of the process.
     static let argument = "relaunched"
 
     /// Starts the process and waits for its report.

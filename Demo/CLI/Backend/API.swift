@@ -45,7 +45,7 @@ struct API: Sendable {
     }
 }
 
-/// The body of a refusal: RFC 6749, section 5.2.
+/// The body of an error response: RFC 6749, section 5.2.
 struct Problem: Decodable, Sendable {
     var error: String
 }

@@ -2,11 +2,11 @@ import Foundation
 import MuxNetwork
 import MuxTesting
 
-/// Pages of the backend that say how long they may be used.
+/// Pages of the backend with cache directives.
 ///
-/// An `Age` beyond `max-age` makes an answer stale on arrival, so that an act need not wait.
+/// An `Age` beyond `max-age` makes a response stale on arrival, so that an act need not wait.
 enum Pages {
-    /// The answer to a request for a page; `nil` to any other.
+    /// The response to a request for a page; `nil` for other paths.
     static func answer(to request: LoopbackServer.Request) -> LoopbackServer.Response? {
         let isConditional = request.header("If-None-Match") == self.tag
         switch request.path {
@@ -31,12 +31,12 @@ enum Pages {
     }
 }
 
-/// A client of the pages, by way of a cache.
+/// A client that reads the pages through a cache.
 struct PageReader {
-    /// A page as the client got it.
+    /// A page as received by the client.
     struct Reading: CustomStringConvertible {
         var response: HTTPResponse
-        /// The number of requests for the page that reached the server until then.
+        /// The number of requests for the page that have reached the server.
         var requests: Int
 
         var text: String { String(decoding: self.response.body, as: UTF8.self) }

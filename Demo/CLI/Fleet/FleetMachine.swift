@@ -3,12 +3,12 @@ import MuxKit
 import MuxTesting
 import Synchronization
 
-/// What the machines of the page share: an engine, or a store in this process.
+/// The shared store of the page's machines: an engine, or a store in this process.
 struct FleetEngine: Sendable {
-    /// One machine's way to it.
+    /// The connection of a machine to the store.
     struct Connection: Sendable {
         let store: any MuxSharedStore
-        /// Breaks it without a word to the engine, as the end of a machine does.
+        /// Breaks the connection without notice to the engine, like the end of a machine.
         let cut: @Sendable () -> Void
     }
 
@@ -16,31 +16,32 @@ struct FleetEngine: Sendable {
     let connect: @Sendable () -> Connection
     let start: @Sendable () async throws -> Void
     let stop: @Sendable () async throws -> Void
-    /// How long a machine waits for the store, and for another machine's fetch: longer than both take on a busy computer.
+    /// The time that a machine waits for the store, and for another machine's fetch: longer than the duration
+    /// of both on a busy computer.
     var patience = Duration.seconds(1)
 }
 
-/// A value that all machines want.
+/// A value that all machines request.
 struct Offer: Codable, Sendable {
     /// Rises when the origin's value changes.
     var version: Int
-    /// Which machine has fetched it.
+    /// The machine that fetched the offer.
     var machine: String
 }
 
-/// The server behind the machines: slow, and it counts.
+/// The slow server behind the machines, with a count of the calls.
 final class FleetOrigin: Sendable {
     private struct State {
         var versions: [String: Int] = [:]
         var calls = 0
         var callsAlone = 0
-        /// A machine's call is held at the gate.
+        /// The machine whose calls wait, and the gate at which they wait.
         var held: (machine: String, gate: Gate<Void>)?
     }
 
     private let state = Mutex(State())
 
-    /// The calls by machines that share, and those that there would be if they did not.
+    /// The calls of the machines with the shared store, and the calls for the same requests without sharing.
     var calls: (shared: Int, alone: Int) { self.state.withLock { ($0.calls, $0.callsAlone) } }
 
     func version(of key: String) -> Int { self.state.withLock { $0.versions[key] ?? 1 } }
@@ -49,14 +50,14 @@ final class FleetOrigin: Sendable {
 
     /// Holds the calls of a machine.
     ///
-    /// - Returns: Where they wait.
+    /// - Returns: The gate at which the calls wait.
     func hold(_ machine: String) -> Gate<Void> {
         let gate = Gate<Void>()
         self.state.withLock { $0.held = (machine, gate) }
         return gate
     }
 
-    /// Reads the version first, so that a slow call brings an old one.
+    /// Reads the version before the delay, so that a slow call returns an old version.
     func fetch(_ key: String, by machine: String, isShared: Bool) async throws -> Offer {
         let (version, gate) = self.state.withLock { state -> (Int, Gate<Void>?) in
             if isShared { state.calls += 1 } else { state.callsAlone += 1 }
@@ -69,7 +70,8 @@ final class FleetOrigin: Sendable {
     }
 }
 
-/// A machine of a service: a repository on the shared store, and beside it one for itself, which is asked the same.
+/// A machine of a service: a repository on the shared store, and for comparison a private repository with the
+/// same requests.
 final class FleetMachine: Sendable {
     static let keys = [
         "Lisbon", "Osaka", "Nairobi", "Cusco", "Tallinn", "Hanoi", "Bergen", "Accra", "Perth", "Quito", "Malmö",
@@ -108,10 +110,10 @@ final class FleetMachine: Sendable {
         }
     }
 
-    /// How many requests have failed.
+    /// The number of failed requests.
     var failureCount: Int { self.failures.withLock { $0 } }
 
-    /// Asks for an offer, and beside it as if nothing was shared.
+    /// Requests an offer from the shared and from the private repository.
     func ask(_ key: String) async {
         async let other = try? self.alone.request(key: key)
         do {
@@ -122,9 +124,9 @@ final class FleetMachine: Sendable {
         _ = await other
     }
 
-    /// Forgets one offer or all.
+    /// Clears one offer, or all offers.
     ///
-    /// - Returns: Whether the store has confirmed it.
+    /// - Returns: Whether the store has confirmed the clear.
     @discardableResult
     func clear(_ key: String? = nil) async -> Bool {
         guard let key else {
@@ -135,9 +137,9 @@ final class FleetMachine: Sendable {
         return await self.offers.clear(key: key).isComplete
     }
 
-    /// Clears the offers that are not shared, and waits until no shared offer is in memory.
+    /// Clears the private offers, and waits until no shared offer is in memory.
     ///
-    /// - Returns: Whether that was so before `end`.
+    /// - Returns: Whether memory was empty before `end`.
     func becomesEmpty(before end: ContinuousClock.Instant) async -> Bool {
         await self.alone.clear()
         while Self.keys.contains(where: { self.offers.cachedValue(key: $0) != nil }) {
@@ -147,9 +149,9 @@ final class FleetMachine: Sendable {
         return true
     }
 
-    /// Waits until the store answers this machine, and has heard what it has cleared.
+    /// Waits until the store replies to this machine and has received the machine's clears.
     ///
-    /// - Returns: Whether that was so within ten seconds.
+    /// - Returns: Whether the wait ended within ten seconds.
     func joins() async -> Bool {
         let end = ContinuousClock.now + .seconds(10)
         while ContinuousClock.now < end {
@@ -159,6 +161,6 @@ final class FleetMachine: Sendable {
         return false
     }
 
-    /// Ends it without a word to the engine.
+    /// Ends the machine without notice to the engine.
     func end() { self.connection.cut() }
 }

@@ -3,7 +3,8 @@ import MuxKit
 import MuxTesting
 import Synchronization
 
-/// Four machines of a service in this process, each with a connection of its own, and visitors who ask all the time.
+/// Four machines of a service in this process, each with a separate connection, and visitors with continuous
+/// requests.
 final class FleetStage: PageStage {
     /// The buttons of the page.
     enum Act: String, Encodable, Sendable {
@@ -22,7 +23,7 @@ final class FleetStage: PageStage {
     private struct State {
         var machines: [FleetMachine] = []
         var visitors: [Task<Void, Never>] = []
-        /// Whether visitors ask, which they do not during an act, so that it can count.
+        /// Whether visitors send requests: they pause during an act, so that the act can count requests.
         var isOpen = false
         var isEngineUp = true
         var running: Act?
@@ -47,7 +48,7 @@ final class FleetStage: PageStage {
     var machines: [FleetMachine] { self.state.withLock { $0.machines } }
     var isEngineUp: Bool { self.state.withLock { $0.isEngineUp } }
     var running: Act? { self.state.withLock { $0.running } }
-    /// The last ten, newest first.
+    /// The last ten outcomes, newest first.
     var outcomes: [Outcome] { self.state.withLock { $0.outcomes } }
 
     var shown: FleetSnapshot { FleetSnapshot(of: self) }
@@ -75,7 +76,7 @@ final class FleetStage: PageStage {
 
     // MARK: - Machines and visitors
 
-    /// Adds a machine with the next letter, in the place of one that has ended.
+    /// Adds a machine with the next letter, in the place of an ended machine.
     private func addMachine(inPlaceOf former: FleetMachine? = nil) {
         let number = self.state.withLock { state in
             defer { state.machineCount += 1 }
@@ -97,7 +98,7 @@ final class FleetStage: PageStage {
         try? await self.engine.stop()
     }
 
-    /// Has each machine be asked for something several times a second.
+    /// Starts visitors that send several requests per second to each machine.
     private func admitVisitors() {
         self.state.withLock { state in
             state.isOpen = true
@@ -161,7 +162,7 @@ final class FleetStage: PageStage {
         }
     }
 
-    /// Asks all machines for all offers, so many callers for each.
+    /// Requests every offer from every machine, with `callers` callers for each offer.
     ///
     /// - Returns: The numbers of requests, calls of the origin, and failures.
     private func askAll(_ callers: Int) async -> (requests: Int, calls: Int, failures: Int) {
@@ -180,14 +181,16 @@ final class FleetStage: PageStage {
         )
     }
 
-    /// Clears all machines: with the store, one machine clears and the others hear of the clear.
+    /// Clears all machines: while the store runs, one machine clears, and the store notifies the other
+    /// machines.
     ///
-    /// A machine that hears during a fetch fetches again, so this waits until all have heard.
+    /// A notification during a fetch causes another fetch. The function therefore waits until every machine
+    /// has received the notification.
     ///
     /// - Returns: Whether no machine has an offer in memory.
     private func clearAll() async -> Bool {
         if self.isEngineUp, let first = self.machines.first {
-            // An offer that leaves the memory shows that its machine has heard.
+            // A machine whose offers disappear from memory has received the notification.
             _ = await self.askAll(1)
             if await first.clear() {
                 let end = ContinuousClock.now + .seconds(10)
@@ -214,7 +217,8 @@ final class FleetStage: PageStage {
         return ("\(said) for \(keys) offers, \(failures) failed requests.", failures == 0 && calls == keys)
     }
 
-    /// Changes an offer at the origin, and has one machine clear it: then all show the new one.
+    /// Changes an offer at the origin, and clears the offer on one machine: then all machines show the new
+    /// offer.
     private func change() async -> (String, Bool) {
         guard let key = FleetMachine.keys.randomElement(), let first = self.machines.randomElement() else {
             return ("There is no machine.", false)
@@ -278,7 +282,7 @@ final class FleetStage: PageStage {
         )
     }
 
-    /// Ends a machine in the middle of a fetch that the others wait for.
+    /// Ends a machine during a fetch that the other machines wait for.
     private func endMachine() async -> (String, Bool) {
         guard let key = FleetMachine.keys.randomElement(), let lost = self.machines.randomElement() else {
             return ("There is no machine.", false)
@@ -297,7 +301,7 @@ final class FleetStage: PageStage {
         let time = start.duration(to: .now)
         let calls = self.origin.calls.shared - before.0
         let failures = others.reduce(0) { $0 + $1.failureCount } - before.1
-        // What it brings now is nobody's any more.
+        // From now on, the fetch of the ended machine has no effect.
         gate.openForGood(returning: ())
         _ = try? await request.value
         self.addMachine(inPlaceOf: lost)
@@ -309,15 +313,15 @@ final class FleetStage: PageStage {
     }
 }
 
-/// What the page shows at one moment.
+/// The state of the page at one moment.
 struct FleetSnapshot: Encodable, Sendable {
     /// One offer in a machine's memory.
     struct Cell: Encodable, Sendable {
         var version: Int
         var machine: String
-        /// In seconds, less than zero when it is over.
+        /// The remaining lifetime in seconds, negative after the expiry.
         var left: Double
-        /// Whether the origin has a newer one.
+        /// Whether the origin has a newer version.
         var isOld: Bool
     }
 
@@ -332,7 +336,9 @@ struct FleetSnapshot: Encodable, Sendable {
     var requests, calls, callsAlone: Int
     var keys: [String]
     var machines: [Machine]
-    /// One act, or none: they count calls, so that none begins before the last one has ended.
+    /// The running act, if any.
+    ///
+    /// Acts count calls, so an act begins only after the end of the previous act.
     var running: [FleetStage.Act]
     var outcomes: [FleetStage.Outcome]
 

@@ -34,7 +34,7 @@ final class Film: Sendable {
     private let changes: Tally
     private let cuts = Locked(0)
     private let shown: Locked<State>
-    /// The server's counts when the present download began.
+    /// The server's counts at the start of the current download.
     private let before = Locked<(starts: Int, sent: Int64)>((0, 0))
 
     init(changes: Tally) {
@@ -42,7 +42,9 @@ final class Film: Sendable {
         self.shown = Locked(State(total: 8_000_000))
     }
 
-    /// The state; `isComplete` is left to the library.
+    /// The state.
+    ///
+    /// The caller sets `isComplete`, from the library.
     var state: State {
         let before = self.before.withLock { $0 }
         var state = self.shown.withLock { $0 }
@@ -86,7 +88,7 @@ final class Film: Sendable {
 
     /// Removes the file and downloads it for twenty callers.
     ///
-    /// - Returns: Whether all of them got the same file with the right bytes.
+    /// - Returns: Whether all callers received the same file with the correct bytes.
     func download(from url: URL, with media: AsyncMedia) async throws -> Bool {
         let url = url.appending(path: self.path)
         try await media.clear(url: url)

@@ -90,7 +90,7 @@ final class LiveStage: PageStage {
     func changed(_ count: Int) async { await self.changes.reached(count) }
     func perform(_ act: PageAct) async -> ActJournal.Outcome? { await act.perform(on: self) }
 
-    /// The page, as it is in the resources.
+    /// The HTML of the page, from the resources.
     static func html() throws -> String {
         guard let file = Bundle.module.url(forResource: "page", withExtension: "html", subdirectory: "Resources") else {
             throw CocoaError(.fileNoSuchFile)

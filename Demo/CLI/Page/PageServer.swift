@@ -3,19 +3,19 @@ import Foundation
 import MuxTesting
 import Synchronization
 
-/// What a page shows, and what its buttons do.
+/// The state of a page, and the acts of its buttons.
 protocol PageStage: Sendable {
     associatedtype Shown: Encodable
     associatedtype Act: RawRepresentable<String> & Sendable
     associatedtype Outcome: Encodable & Sendable
 
-    /// How often what is shown has changed.
+    /// The number of changes of the shown state.
     var changeCount: Int { get }
 
-    /// What is shown.
+    /// The shown state.
     var shown: Shown { get }
 
-    /// Waits until there were so many changes, or the task is cancelled.
+    /// Waits until the number of changes reaches `count`, or the task is cancelled.
     func changed(_ count: Int) async
 
     /// Performs an act; `nil` if a running act excludes it.
@@ -48,7 +48,7 @@ private struct PageServer<Stage: PageStage>: Sendable {
             guard let act = Stage.Act(rawValue: request.segments[1]) else {
                 return .text("No such act.\n", status: 404)
             }
-            // Continues when the client disconnects.
+            // The act continues after the client disconnects.
             guard let outcome = await Task(operation: { await self.stage.perform(act) }).value else {
                 return .text("A running act excludes this act.\n", status: 409)
             }
@@ -81,7 +81,7 @@ private struct PageServer<Stage: PageStage>: Sendable {
 /// The events of one open page: the state after each change, at most ten times and at least once a second.
 private final class Feed<Stage: PageStage>: Sendable {
     private static var pause: Duration { .milliseconds(100) }
-    /// The page takes a longer silence for a lost connection.
+    /// The page treats a longer silence as a lost connection.
     private static var longestSilence: Duration { .milliseconds(900) }
 
     private let stage: Stage
@@ -114,7 +114,7 @@ private final class Feed<Stage: PageStage>: Sendable {
 enum Page {
     /// Serves until SIGINT or SIGTERM.
     static func serve(_ stage: some PageStage, html: String, port: UInt16?) async throws {
-        // A process that is written to may have ended.
+        // A write to an ended child process must not end this process.
         signal(SIGPIPE, SIG_IGN)
         let page = PageServer(stage: stage, html: html)
         let port = Mutex<Int?>(port.map { Int($0) })

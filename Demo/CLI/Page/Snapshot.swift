@@ -4,7 +4,7 @@ import MuxTesting
 
 /// The state of the page at one moment.
 struct Snapshot: Encodable, Sendable {
-    /// The app's requests by source of the answer.
+    /// The app's requests by source of the value.
     struct Asked: Encodable, Sendable {
         var requests, hits, joins, diskHits, fetches, stale, failures, waiting, flights: Int
     }

@@ -18,7 +18,7 @@ final class WatchedStore: MuxStore {
         self.changes = changes
     }
 
-    /// The size of an entry in bytes; `nil` if there is none.
+    /// The size of an entry in bytes; `nil` for a missing entry.
     func size(_ name: MuxStoreKey) -> Int? { self.contents.withLock { $0.sizes[name] } }
 
     /// The number of entries and the sum of their sizes in bytes.

@@ -66,7 +66,7 @@ final class Worker: Sendable {
         /// The number of entries that the worker had reported as saved when it was killed.
         var reported: Int
         var found: WorkerProcess.Found
-        /// Whether all reported entries are found, and all found entries are whole.
+        /// Whether all reported entries are found, and all found entries are intact.
         var holds: Bool
 
         init(reported: Int, found: WorkerProcess.Found) {
@@ -176,11 +176,11 @@ enum WorkerProcess {
     struct Found: Codable, Sendable {
         var entries = 0
         var isWhole = true
-        /// Bytes at the end of the journal that are not a whole record.
+        /// The bytes of an incomplete record at the end of the journal.
         var tornBytes = 0
     }
 
-    /// The first argument of such a process.
+    /// The first argument of a worker process.
     static let argument = "worker"
 
     private static let noFetch: @Sendable (Int) async throws -> Place = { _ in throw CocoaError(.featureUnsupported) }

@@ -1,6 +1,6 @@
 /// The parsed arguments.
 enum Command: Equatable {
-    /// Plays the acts up to the one with that argument; `nil` for all.
+    /// Plays the acts up to the named act; `nil` for all acts.
     case play(act: String?, asJSON: Bool)
     case serve(port: UInt16?)
     /// Shows several machines that share a store.
@@ -15,23 +15,23 @@ enum Command: Equatable {
     }
 
     static let manual = """
-        swift run demo                    plays the acts, and exits with 1 if one of them fails
-        swift run demo play ACT           plays one of them, after those that it goes on from; ACT is one of the names below
-        swift run demo --json             plays them, and prints the whole report as JSON
-        swift run demo serve [--port N]   shows the running library in a browser, at 127.0.0.1 only; N is 1 to 65535,
-                                          and a free port is chosen without it
-        swift run demo fleet [--port N]   shows four machines of a service there, which share one store in memory
-        swift run demo help               prints this, as does --help behind any of these
+        swift run demo                    plays the acts, and exits with 1 if an act fails
+        swift run demo play ACT           plays an act, after the acts before it; ACT is a name below
+        swift run demo --json             plays the acts, and prints the entire report as JSON
+        swift run demo serve [--port N]   shows the running library in a browser, at 127.0.0.1 only; N is 1 to 65535;
+                                          without --port, a free port is chosen
+        swift run demo fleet [--port N]   shows four machines of a service in a browser, with a shared store in memory
+        swift run demo help               prints this help, as does --help after any command
 
         The acts:
 
         \(Play.all.map { "  \($0.argument)" }.joined(separator: "\n"))
 
-        They are played by a backend on loopback (sign-in, rotating refresh tokens, short-lived access tokens, places of the world)
-        and an app that uses MuxKit as its README shows. For each act: what the app asked for, who served it, what the
-        server saw, and whether that is what the library promises. On a terminal a bar shows how far it is.
+        The acts use a backend on loopback (sign-in, rotating refresh tokens, short-lived access tokens, places of the world)
+        and an app that uses MuxKit as in the README. For each act, the report counts the app's requests by source and the
+        server's token requests, and says whether each promise of the library held. On a terminal, a bar shows the progress.
 
-        Exit codes: 0 all went as promised, 1 something did not, 2 the arguments were not understood.
+        Exit codes: 0 success, 1 a failure, 2 invalid arguments.
 
         Places: GeoNames (https://www.geonames.org), CC BY 4.0.
         """
@@ -53,23 +53,23 @@ enum Command: Equatable {
         case "play":
             guard let name = rest.popFirst() else { throw Misunderstanding(text: "'play' needs the name of an act") }
             guard Play.all.contains(where: { $0.argument == name }) else {
-                throw Misunderstanding(text: "there is no act '\(name)'")
+                throw Misunderstanding(text: "unknown act '\(name)'")
             }
             self = .play(act: name, asJSON: asJSON)
         case let page? where ["serve", "fleet"].contains(page):
-            if asJSON { throw Misunderstanding(text: "there is no '--json' behind '\(page)'") }
+            if asJSON { throw Misunderstanding(text: "'\(page)' does not take '--json'") }
             let port = try Self.port(&rest)
             self = page == "serve" ? .serve(port: port) : .fleet(port: port)
-        case let other?: throw Misunderstanding(text: "there is no '\(other)'")
+        case let other?: throw Misunderstanding(text: "unknown command '\(other)'")
         }
-        if let other = rest.first { throw Misunderstanding(text: "there is no '\(other)' here") }
+        if let other = rest.first { throw Misunderstanding(text: "unexpected argument '\(other)'") }
     }
 
     private static func port(_ arguments: inout ArraySlice<String>) throws(Misunderstanding) -> UInt16? {
         guard arguments.first == "--port" else { return nil }
         arguments.removeFirst()
         guard let text = arguments.popFirst() else { throw Misunderstanding(text: "'--port' needs a number") }
-        guard let port = UInt16(text), port > 0 else { throw Misunderstanding(text: "'\(text)' is no port") }
+        guard let port = UInt16(text), port > 0 else { throw Misunderstanding(text: "'\(text)' is not a port") }
         return port
     }
 }

@@ -12,7 +12,7 @@ final class Console: Sendable {
         self.kind = isSilent ? .silent : isatty(1) == 1 ? .terminal : .plain
     }
 
-    /// Prints text on lines of its own.
+    /// Prints text on separate lines.
     func say(_ text: String) {
         if self.kind != .silent { self.write(self.start + text + "\n") }
     }
