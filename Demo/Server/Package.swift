@@ -46,7 +46,7 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
-        // Logs, metrics, traces and the life of a service.
+        // Logs, metrics, traces and the lifecycle of a service.
         .target(
             name: "MuxServices",
             dependencies: [
@@ -90,7 +90,8 @@ let package = Package(
             resources: [.copy("Resources")],
             swiftSettings: settings
         ),
-        // The page of `swift run demo fleet`, on a real engine. Its files but one are links to those of the demo.
+        // The page of `swift run demo fleet`, on a real engine. All files except one are links to files of
+        // the demo.
         .executableTarget(
             name: "fleet",
             dependencies: [
@@ -102,7 +103,7 @@ let package = Package(
             path: "Sources/Fleet",
             swiftSettings: settings
         ),
-        // Many processes, a real engine, and what can happen to them.
+        // Many processes, a real engine, and their failures.
         .executableTarget(
             name: "disasters",
             dependencies: [
@@ -124,7 +125,7 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
-        // The names of the official client that a sample uses.
+        // A stand-in with the names of the official client, for the sample.
         .target(
             name: "Valkey",
             dependencies: ["MuxValkey", .product(name: "NIOCore", package: "swift-nio")],

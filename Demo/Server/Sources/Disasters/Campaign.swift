@@ -8,10 +8,10 @@ import Glibc
 import Darwin
 #endif
 
-/// Episodes, each with a fleet of its own and some disasters, several at the same time.
+/// Runs episodes, several at a time: each episode has a separate fleet and some disasters.
 ///
-/// What an episode draws follows from the seed and its number alone. When things happen does not: a repetition draws
-/// the same disasters, and may meet them at other moments.
+/// The seed and the number of an episode determine the random choices of the episode, but not the times of
+/// events: a repetition draws the same disasters, possibly at other moments.
 final class Campaign: Sendable {
     private struct State {
         var left: Int
@@ -31,9 +31,9 @@ final class Campaign: Sendable {
     private let state = Mutex(State(left: 0))
     private let start = ContinuousClock.now
 
-    /// How many disasters an episode has at most.
+    /// The maximum number of disasters in an episode.
     private static let episodeLength = 25
-    /// How long a round may take; more is a violation.
+    /// The time limit of a round; a longer round is a violation.
     private static let roundLimit = Duration.seconds(90)
     private static let mostViolations = 20
 
@@ -53,10 +53,11 @@ final class Campaign: Sendable {
         self.repeating = repeating
     }
 
-    /// Runs episodes until there were enough disasters, or time is up, or a signal says so.
+    /// Runs episodes until the number of disasters reaches `count`, the time limit passes, or a signal
+    /// arrives.
     ///
     /// - Returns: Whether all promises were kept.
-    /// - Throws: Why something cannot be started.
+    /// - Throws: The reason of a failed start.
     func run(count: Int, fleets: Int, limit: Duration, only episode: Int?) async throws -> Bool {
         let guardian = try Guardian()
         self.state.withLock { $0.left = count }
@@ -110,7 +111,7 @@ final class Campaign: Sendable {
         let present = Shared(possible[0])
         do {
             try await fleet.recover()
-            // Until all is there, nothing is counted.
+            // Counts begin when the entire fleet is ready.
             _ = fleet.history.takeCounts()
             for round in 0..<count {
                 guard !Task.isCancelled, ContinuousClock.now - self.start < limit else { break }
@@ -139,7 +140,7 @@ final class Campaign: Sendable {
         }
     }
 
-    /// Runs a round, and throws if it takes too long.
+    /// Runs a round, and throws if the round exceeds its time limit.
     private func limited(_ fleet: Fleet, _ round: @escaping @Sendable () async throws -> Void) async throws {
         let work = Task { try await round() }
         let isLate = Shared(false)

@@ -4,18 +4,20 @@ import MuxKit
 import MuxValkey
 import Synchronization
 
-/// What stands behind the machines of a fleet.
+/// The engines behind the machines of a fleet.
 enum Layout: String, CaseIterable, Sendable {
     /// One engine without persistence.
     case memory
-    /// One engine that writes everything to disk before it confirms it.
+    /// One engine that writes each change to disk before the confirmation.
     case disk
     /// A primary and its replica.
     case replicas
-    /// A cluster of three. Machines find its engines by themselves, so there are no proxies in between.
+    /// A cluster of three engines.
+    ///
+    /// Machines find the engines without help, so no proxies are in between.
     case cluster
 
-    /// How often it is drawn.
+    /// The relative frequency of the layout.
     var weight: Int {
         switch self {
         case .memory: 6
@@ -25,14 +27,14 @@ enum Layout: String, CaseIterable, Sendable {
     }
 }
 
-/// Machines, a proxy for each, what is behind them, and what the coordinator has them do.
+/// Machines with their proxies and engines, and the commands of the coordinator to the machines.
 final class Fleet: Sendable {
     static let prefix = "disasters"
 
     let layout: Layout
     let engines: [Engine]
     let cluster: Cluster?
-    /// For each engine, those of all machines.
+    /// For each engine, the proxies of all machines.
     let proxies: [[FaultyProxy]]
     let origin: Origin
     let history: History
@@ -41,7 +43,7 @@ final class Fleet: Sendable {
     private let directory: Directory
     /// The ids of the engines' processes.
     private let engineIDs = Mutex<[Int: Int32]>([:])
-    /// The engine that is the primary.
+    /// The number of the primary engine.
     let primary = Mutex(0)
 
     /// The machines by their numbers.
@@ -95,9 +97,9 @@ final class Fleet: Sendable {
 
     // MARK: - Beginning and end
 
-    /// Starts everything.
+    /// Starts engines, proxies and machines.
     ///
-    /// - Throws: Why something cannot be started.
+    /// - Throws: The reason of a failed start.
     init(
         _ layout: Layout,
         _ program: Engine.Program,
@@ -131,7 +133,7 @@ final class Fleet: Sendable {
         for machine in self.machines { try await machine.waitUntilConnected() }
     }
 
-    /// Ends everything, and what waits for it.
+    /// Ends machines, proxies, engines and pending waits.
     func end() {
         self.origin.abandonHolds()
         for machine in self.machines { machine.kill() }
@@ -158,7 +160,7 @@ final class Fleet: Sendable {
         }
     }
 
-    /// Ends a machine at once, and starts another one in its place.
+    /// Ends a machine at once, and starts another machine in its place.
     func replaceMachine(_ number: Int) async throws {
         self.machines[number].kill()
         self.history.restarted(number)
@@ -180,7 +182,7 @@ final class Fleet: Sendable {
         self.history.note("engine \(number) is started")
     }
 
-    /// Waits until an engine answers.
+    /// Waits until an engine replies.
     private func awaitEngine(_ number: Int) async throws {
         let engine = self.engines[number]
         try await engine.wait(for: "PING") { $0.text == "PONG" }
@@ -191,7 +193,7 @@ final class Fleet: Sendable {
         self.guardian.started(id)
     }
 
-    /// Waits until the replica has everything.
+    /// Waits until the replica is in sync with the primary.
     func awaitReplica() async throws {
         let primary = self.primary.withLock { $0 }
         try await self.engines[1 - primary].wait(for: "INFO", "replication") { reply in
@@ -201,9 +203,9 @@ final class Fleet: Sendable {
         try await self.engines[primary].ask("WAIT", "1", "0")
     }
 
-    // MARK: - What machines do
+    // MARK: - Commands to machines
 
-    /// What a machine gets for a key; `nil` if its request has failed.
+    /// Has a machine request a key; returns the value, or `nil` after a failure.
     @discardableResult
     func get(_ machine: Int, _ key: Int) async throws -> Place? {
         let known = self.history.known(machine, key)
@@ -232,7 +234,7 @@ final class Fleet: Sendable {
         return place
     }
 
-    /// What is cleared in one step.
+    /// The scope of a single clear.
     enum Scope: Sendable {
         case entry(Int)
         case group(Int)
@@ -258,7 +260,7 @@ final class Fleet: Sendable {
         }
     }
 
-    /// Changes keys at the origin, and has a machine clear them.
+    /// Changes keys at the origin, and has a machine clear the keys.
     ///
     /// - Returns: Whether the clear was acknowledged.
     @discardableResult
@@ -274,7 +276,7 @@ final class Fleet: Sendable {
 
     /// Has a machine pass a barrier.
     ///
-    /// - Returns: Whether it has.
+    /// - Returns: Whether the machine has passed the barrier within the limit.
     @discardableResult
     func sync(_ machine: Int, within limit: Duration) async throws -> Bool {
         let acknowledged = self.history.acknowledged
@@ -286,7 +288,7 @@ final class Fleet: Sendable {
         return true
     }
 
-    /// Runs something for each machine, at the same time.
+    /// Runs `body` for all machines concurrently.
     func onEachMachine(_ body: @escaping @Sendable (Int) async throws -> Void) async throws {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for machine in self.machines { group.addTask { try await body(machine.number) } }
@@ -294,7 +296,8 @@ final class Fleet: Sendable {
         }
     }
 
-    /// Waits until all that machines owe is confirmed, each uses the store again, and has heard of everything.
+    /// Waits until all pending clears are confirmed, and each machine uses the store again and has passed a
+    /// barrier.
     func recover() async throws {
         for proxy in self.proxies.joined() { await proxy.set(.pass) }
         for proxy in self.proxies.joined() { try await proxy.drained() }

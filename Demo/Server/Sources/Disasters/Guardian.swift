@@ -6,7 +6,7 @@ import Glibc
 import Darwin
 #endif
 
-/// A process that ends all others when the coordinator has ended, however that was.
+/// A process that ends all other processes after any end of the coordinator, including a crash.
 final class Guardian: Sendable {
     /// This program.
     static let program = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath()
@@ -15,7 +15,8 @@ final class Guardian: Sendable {
     private let process = Process()
 
     init() throws {
-        // Others must not have the end that is written to: then it would not close with the coordinator.
+        // Other processes must not inherit the write end of the pipe: the pipe would stay open after the
+        // coordinator's end.
         _ = fcntl(self.input.fileHandleForWriting.fileDescriptor, F_SETFD, FD_CLOEXEC)
         self.process.executableURL = Self.program
         self.process.arguments = ["guard"]
@@ -29,7 +30,7 @@ final class Guardian: Sendable {
 
     private func write(_ text: String) { try? self.input.fileHandleForWriting.write(contentsOf: Data(text.utf8)) }
 
-    /// Reads which processes have started and ended, until the other side ends; then ends those that are left.
+    /// Reads the starts and ends of processes until the coordinator ends; then ends the remaining processes.
     static func run() {
         signal(SIGINT, SIG_IGN)
         signal(SIGTERM, SIG_IGN)

@@ -1,31 +1,33 @@
 import Foundation
 import Synchronization
 
-/// Checks what machines read against what was acknowledged.
+/// Compares the reads of machines with the acknowledged invalidations.
 ///
 /// **Reads.** An invalidation is acknowledged to the coordinator; then a machine passes a barrier
-/// (``WatchedStore/barrier(within:)``); then it is asked to read. That read must not be older than the invalidation if
-/// the machine is connected: if no call of the store has failed or was slow from before the barrier until after the
-/// read (``WatchedStore/disturbances``). There are no times in this rule.
+/// (``WatchedStore/barrier(within:)``); then the machine is asked to read. The result must not be older than
+/// the invalidation if the machine is connected: if no call of the store has failed or was slow from before
+/// the barrier until after the read (``WatchedStore/disturbances``). The rule contains no times.
 ///
-/// A machine that is not connected answers with what it has in memory. That must not be older than what it is known to
-/// have forgotten or replaced:
-/// - what it has cleared itself, acknowledged or not;
-/// - an invalidation that began after the machine passed a barrier, and was acknowledged before it passed another one,
-///   without a gap in what it was told in between: so it was told;
-/// - an invalidation that was acknowledged before a read which was not older, and whose value was kept.
+/// A machine without a connection returns the value in its memory. The value must not be older than
+/// - the machine's own clears, acknowledged or not;
+/// - an invalidation that began after the machine passed a barrier, and was acknowledged before the machine
+///   passed another barrier, without a gap in the messages in between: the machine has received such an
+///   invalidation;
+/// - an invalidation that was acknowledged before a read of the same or a newer version, whose value the
+///   machine kept.
 ///
-/// **Writes.** A put that began after the acknowledgement of an invalidation, by the clock that all processes share, is
-/// refused if its value is older. Values of calls that are known to be too late (``forbid(_:besides:)``) are stored by
-/// no machine, and read by no other.
+/// **Writes.** A put that began after the acknowledgement of an invalidation, by the clock that all processes
+/// share, is refused if its value is older. No machine stores the value of a call that is too late
+/// (``forbid(_:besides:)``), and no other machine reads such a value.
 ///
-/// **Staleness.** What a machine reads that cannot hear of changes is younger than its time to live: see `Kind.deaf`.
+/// **Staleness.** A machine that cannot receive changes reads no value older than the time to live: see
+/// `Kind.deaf`.
 final class History: Sendable {
-    /// What was counted.
+    /// The counts since the last call of ``takeCounts()``.
     struct Counts: Sendable {
         var disasters = 0
         var gets = 0
-        /// Reads for which there was an oldest permitted version.
+        /// Reads with an oldest permitted version.
         var checked = 0
         var failedGets = 0
         var cleared = 0
@@ -54,23 +56,24 @@ final class History: Sendable {
     }
 
     private struct MachineState {
-        /// For each key, the oldest version that it may read in any case.
+        /// For each key, the oldest version that the machine may read in any case.
         var forgotten: [Int: Int] = [:]
-        /// What was acknowledged when it passed a barrier last, and what was the case then.
+        /// The versions that were acknowledged when the machine last passed a barrier, and the counters of
+        /// that moment.
         var barrier: (acknowledged: [Int: Int], at: UInt64, gaps: Int, disturbances: Int)?
-        /// What it has cleared without an acknowledgement.
+        /// The machine's clears without an acknowledgement.
         var owed: [Int: Int] = [:]
     }
 
     private struct State {
-        /// For each key, the versions whose invalidation was acknowledged, and when.
+        /// For each key, the versions whose invalidation was acknowledged, with times.
         var acknowledged: [Int: [(version: Int, at: UInt64)]] = [:]
         var newest: [Int: Int] = [:]
-        /// When each version came to be, in the order of what the coordinator knows.
+        /// The moment of each version, in the order of the coordinator's events.
         var changes: [Int: [Int: UInt64]] = [:]
         var order: UInt64 = 0
         var machines: [MachineState]
-        /// Values of late calls, and the machine that may have them.
+        /// Late calls, each with the machine that may have the value.
         var forbidden: [Int: Int] = [:]
         var counts = Counts()
         var journal: [String] = []
@@ -89,7 +92,7 @@ final class History: Sendable {
         self.state = Mutex(State(machines: Array(repeating: MachineState(), count: machines)))
     }
 
-    /// What was counted since the last time.
+    /// Returns the counts since the previous call.
     func takeCounts() -> Counts {
         self.state.withLock { state in
             defer { state.counts = Counts() }
@@ -119,7 +122,7 @@ final class History: Sendable {
         }
     }
 
-    /// What was violated since the last time, with what happened before.
+    /// Returns the violations since the previous call, with the journal of preceding events.
     func takeViolations() -> (texts: [String], journal: [String]) {
         self.state.withLock { state in
             defer { state.violations = [] }
@@ -153,10 +156,10 @@ final class History: Sendable {
         }
     }
 
-    /// What a machine owes before it is asked whether all was confirmed.
+    /// The pending clears of a machine, read before the machine is asked for their confirmation.
     func owed(by machine: Int) -> [Int: Int] { self.state.withLock { $0.machines[machine].owed } }
 
-    /// What a machine owed was confirmed.
+    /// The pending clears of a machine were confirmed.
     func settled(_ machine: Int, _ owed: [Int: Int]) {
         let now = WatchedStore.now
         self.state.withLock { state in
@@ -169,16 +172,16 @@ final class History: Sendable {
 
     // MARK: - Reads
 
-    /// What is acknowledged before a machine is asked to pass a barrier.
+    /// The acknowledged versions, read before a machine is asked to pass a barrier.
     var acknowledged: [Int: Int] { self.state.withLock { $0.newest } }
 
     /// A machine has passed a barrier.
     ///
     /// - Parameters:
-    ///   - machine: Which.
-    ///   - acknowledged: What was acknowledged before it was asked.
-    ///   - gaps: How often it was told that it may have missed changes.
-    ///   - disturbances: How many calls of the store had failed or were slow when it began.
+    ///   - machine: The number of the machine.
+    ///   - acknowledged: The versions that were acknowledged before the request for the barrier.
+    ///   - gaps: The number of reports that the machine may have missed changes.
+    ///   - disturbances: The number of failed or slow calls of the store when the barrier began.
     func passed(_ machine: Int, _ acknowledged: [Int: Int], gaps: Int, disturbances: Int) {
         self.state.withLock { state in
             state.order += 1
@@ -192,16 +195,17 @@ final class History: Sendable {
         }
     }
 
-    /// A machine has another process.
+    /// A machine has a new process.
     func restarted(_ machine: Int) { self.state.withLock { $0.machines[machine] = MachineState() } }
 
-    /// What is known when a read begins.
+    /// The limits of a read, determined at its start.
     struct Known: Sendable {
         /// The oldest version that the machine may read in any case.
         let forgotten: Int
-        /// The oldest version that it may read if it is connected: if there are no more disturbances than then.
+        /// The oldest version that the machine may read while connected: while the number of disturbances is
+        /// unchanged.
         let acknowledged: (version: Int, disturbances: Int)?
-        /// What was acknowledged by then.
+        /// The newest acknowledged version at the start.
         let newest: Int
     }
 
@@ -222,9 +226,9 @@ final class History: Sendable {
         let key: Int
         let place: Place
         let known: Known
-        /// The origin's version by now.
+        /// The origin's version after the read.
         let current: Int
-        /// How many calls of the store have failed or were slow by now.
+        /// The number of failed or slow calls of the store after the read.
         let disturbances: Int
         /// Whether the machine has kept the value.
         let isKept: Bool
@@ -269,7 +273,7 @@ final class History: Sendable {
         if isForbidden { self.violation("\(put) too late, and it was stored") }
     }
 
-    /// From now on no other machine may read the value of a call, and it may not be stored.
+    /// From now on, no other machine may read the value of a call, and no machine may store the value.
     func forbid(_ call: Int, besides machine: Int) { self.state.withLock { $0.forbidden[call] = machine } }
 }
 

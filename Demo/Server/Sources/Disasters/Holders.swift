@@ -4,9 +4,9 @@ import MuxKit
 import MuxValkey
 import Synchronization
 
-/// Disasters in the middle of one fetch, which the origin holds back.
+/// Disasters during a fetch whose response the origin holds back.
 extension Kind {
-    /// A fetch under way.
+    /// A fetch in progress.
     private struct Watched {
         let key: Int
         let holder: Int
@@ -15,7 +15,7 @@ extension Kind {
         let answer: Task<Place?, any Error>
     }
 
-    /// Has one machine fetch a key that no machine has.
+    /// Has a machine fetch a key that is not in the memory of any machine.
     private func begin(_ fleet: Fleet, _ random: inout SeededRandom) async throws -> Watched {
         let key = Int.random(in: Keys.watched, using: &random)
         let machines = Array(fleet.machines.map(\.number).shuffled(using: &random).prefix(2))
@@ -31,7 +31,7 @@ extension Kind {
         return Watched(key: key, holder: holder, other: other, call: call, answer: answer)
     }
 
-    /// A holder is stopped; what it fetches is cleared; it gets its value, and must not put it.
+    /// A holder is stopped; its key is cleared; the holder receives the value, and must not put the value.
     func holderCleared(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         let watched = try await self.begin(fleet, &random)
         let machine = fleet.machines[watched.holder]
@@ -52,14 +52,15 @@ extension Kind {
         for reader in fleet.machines { try await fleet.get(reader.number, watched.key) }
     }
 
-    /// A holder is stopped for longer than its claim; another one fetches and puts; the first must not overwrite that.
+    /// A holder is stopped for longer than its claim; another machine fetches and puts; the first must not
+    /// overwrite.
     func holderStopped(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         let watched = try await self.begin(fleet, &random)
         let machine = fleet.machines[watched.holder]
         machine.stop(true)
         do {
             try await Self.claimEnds(fleet, watched.key)
-            // By now any put of it is late.
+            // From now on, a put by the holder is late.
             fleet.history.forbid(watched.call.place.call, besides: watched.holder)
             try await fleet.get(watched.other, watched.key)
         } catch {
@@ -79,7 +80,7 @@ extension Kind {
         }
     }
 
-    /// Waits until the claim of a key is over, by asking for it.
+    /// Waits until the claim of a key ends, by attempts to claim the key.
     private static func claimEnds(_ fleet: Fleet, _ key: Int) async throws {
         let number =
             if let cluster = fleet.cluster {
@@ -99,7 +100,7 @@ extension Kind {
         }
     }
 
-    /// What a machine has fetched is on its way to the engine for so long that it was cleared meanwhile.
+    /// The put of a fetched value is delayed until another machine has cleared the value.
     func lateWrite(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         let watched = try await self.begin(fleet, &random)
         let proxy = fleet.proxies[0][watched.holder]
@@ -118,7 +119,7 @@ extension Kind {
         }
     }
 
-    /// A machine ends in the middle of a fetch, and another one takes its place.
+    /// A machine ends during a fetch, and another machine takes its place.
     func holderKilled(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         let watched = try await self.begin(fleet, &random)
         fleet.machines[watched.holder].stop(true)
@@ -128,11 +129,11 @@ extension Kind {
         for reader in fleet.machines { try await fleet.get(reader.number, watched.key) }
     }
 
-    /// A machine cannot hear of changes for longer than values live: it shows what it has for a time to live, and no
-    /// longer.
+    /// A machine receives no changes for longer than the time to live: the machine returns an old value for
+    /// at most a time to live.
     ///
-    /// What was fetched before a change arrives within the fetch's limit, and is shown for its time to live from then
-    /// on.
+    /// A value that was fetched before the change arrives within the fetch's limit; its time to live begins
+    /// on arrival.
     func deaf(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         let key = Int.random(in: Keys.brief, using: &random)
         let machines = Array(fleet.machines.map(\.number).shuffled(using: &random).prefix(2))

@@ -5,7 +5,7 @@ import MuxValkey
 import NIOCore
 import Synchronization
 
-/// What can happen to a fleet.
+/// The kinds of disaster.
 enum Kind: String, CaseIterable, Sendable {
     case killed = "engine killed, nothing kept"
     case killedWithDisk = "engine killed, all kept"
@@ -28,7 +28,7 @@ enum Kind: String, CaseIterable, Sendable {
     case slotMoved = "slot moved"
     case slotReturned = "slot moved, and moved back"
 
-    /// The layouts in which it can happen.
+    /// The layouts in which the disaster can happen.
     var layouts: [Layout] {
         switch self {
         case .killed: [.memory]
@@ -42,7 +42,7 @@ enum Kind: String, CaseIterable, Sendable {
         }
     }
 
-    /// How often it is drawn.
+    /// The relative frequency of the kind.
     var weight: Int {
         switch self {
         case .deaf, .holderStopped, .holderKilled: 1
@@ -51,21 +51,23 @@ enum Kind: String, CaseIterable, Sendable {
         }
     }
 
-    /// Whether machines do less in between, as the disaster takes long.
+    /// Whether machines have less work, because the disaster takes long.
     var isSlow: Bool { [.holderStopped, .deaf, .holderKilled].contains(self) }
 
-    /// Whether machines clear more than single entries meanwhile; where one fetch is watched, they do not.
+    /// Whether machines clear more than single entries during the disaster, which would disturb a watched
+    /// fetch.
     var permitsAllClears: Bool {
         ![.holderCleared, .holderStopped, .lateWrite, .holderKilled, .deaf].contains(self)
     }
 
-    /// Whether everything takes effect in one order, so that a barrier during the disaster says something: not where
-    /// two engines are primaries at the same time for a moment.
+    /// Whether changes take effect in a single order, so that a barrier during the disaster is conclusive.
+    ///
+    /// Two engines that are primaries at the same time for a moment have no single order.
     var hasOneOrder: Bool { ![.primaryKilled, .failover, .slotMoved, .slotReturned].contains(self) }
 
-    /// Lets it happen; it is over when this returns.
+    /// Causes the disaster, and returns at its end.
     ///
-    /// - Throws: ``Trouble``, or what an engine failed with.
+    /// - Throws: ``Trouble``, or the error of an engine.
     func strike(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         try await Task.sleep(for: random.milliseconds(10...60))
         switch self {
@@ -168,7 +170,7 @@ enum Kind: String, CaseIterable, Sendable {
         try await fleet.startEngine(0)
     }
 
-    /// Lets the engine do without more memory for a moment.
+    /// Denies the engine more memory for a moment.
     private func limitMemory(_ fleet: Fleet, _ policy: String, _ random: inout SeededRandom) async throws {
         let engine = fleet.engines[0]
         try await engine.ask("CONFIG", "SET", "maxmemory-policy", policy)
@@ -188,7 +190,7 @@ enum Kind: String, CaseIterable, Sendable {
         fleet.primary.withLock { $0 = next }
         fleet.history.note("engine \(next) is promoted")
         try await Task.sleep(for: random.milliseconds(0...200))
-        // It starts as an empty primary, which no machine may find.
+        // The engine starts as an empty primary, which no machine may find.
         for proxy in fleet.proxies[former] { await proxy.set(.refuse) }
         try await fleet.startEngine(former)
         try await fleet.engines[former].ask("REPLICAOF", "127.0.0.1", "\(fleet.engines[next].port)")

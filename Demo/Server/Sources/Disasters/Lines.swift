@@ -10,10 +10,10 @@ struct LineConnection: Sendable {
     /// Connects to a ``LineServer``.
     ///
     /// - Parameters:
-    ///   - port: Where it listens.
+    ///   - port: The port of the server.
     ///   - onLine: Receives each line, on the connection's event loop, in the order of arrival.
     /// - Returns: The connection.
-    /// - Throws: Why there is no connection.
+    /// - Throws: The reason of the failure.
     static func open(
         port: Int,
         onLine: @escaping @Sendable (LineConnection, String) -> Void
@@ -46,8 +46,8 @@ struct LineServer: Sendable {
 
     /// Begins to listen.
     ///
-    /// - Parameter onConnection: Returns what receives the lines of a connection.
-    /// - Throws: Why it cannot listen.
+    /// - Parameter onConnection: Returns the receiver of the lines of a connection.
+    /// - Throws: The reason why the server cannot listen.
     init(onConnection: @escaping @Sendable (LineConnection) -> @Sendable (String) -> Void) async throws {
         self.channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)

@@ -3,13 +3,13 @@ import MuxKit
 import MuxValkey
 import NIOCore
 
-/// What the keys of a fleet are for.
+/// The keys of a fleet, by purpose.
 enum Keys {
-    /// Those of random reads and clears; each belongs to one of three groups, which are tags.
+    /// The keys of random reads and clears; each key belongs to one of three groups, which are tags.
     static let common = 0..<12
-    /// Those of scenarios with one fetch that is watched; they have no tag.
+    /// The keys of scenarios with a watched fetch, without tags.
     static let watched = 50..<54
-    /// Those of the map whose values live shortly.
+    /// The keys of the map with a short time to live.
     static let brief = 100..<104
 
     static let domain = "Places"
@@ -48,11 +48,11 @@ enum Times {
 struct Place: Codable, Sendable, Equatable {
     /// The version of the key when the call arrived.
     let version: Int
-    /// The number of the call that brought it.
+    /// The number of the call that returned the value.
     let call: Int
 }
 
-/// One process of a fleet: a repository over a ``WatchedStore``, which does what the coordinator says.
+/// A process of a fleet: a repository over a ``WatchedStore``, controlled by the coordinator.
 final class Machine: Sendable {
     private let connection: LineConnection
     private let store: WatchedStore
@@ -81,11 +81,11 @@ final class Machine: Sendable {
     /// Runs a machine until the coordinator ends the connection.
     ///
     /// - Parameters:
-    ///   - number: Its number.
-    ///   - port: Where the coordinator listens.
-    ///   - engines: The ports of the engine, or of the proxies before it.
+    ///   - number: The number of the machine.
+    ///   - port: The port of the coordinator.
+    ///   - engines: The ports of the engines, or of their proxies.
     ///   - prefix: The prefix of the fleet's store.
-    /// - Throws: Why there is no connection to the coordinator.
+    /// - Throws: The reason of a failed connection to the coordinator.
     static func run(_ number: Int, port: Int, engines: [Int], prefix: String) async throws {
         let addresses = engines.map { MuxValkey.Address(host: "127.0.0.1", port: $0) }
         var configuration = MuxValkey.Configuration(addresses: addresses, prefix: prefix)
@@ -171,7 +171,8 @@ final class Machine: Sendable {
         }
     }
 
-    /// Waits until the engine has confirmed every clear of this machine, for which the repository cares by itself.
+    /// Waits until the engine has confirmed every clear of this machine; the repository resends pending
+    /// clears.
     private func settle(within limit: Duration) async -> String {
         let end = ContinuousClock.now + limit
         while !self.store.unconfirmed.isEmpty {
@@ -183,12 +184,13 @@ final class Machine: Sendable {
 
     /// Waits until the repository uses the store, and passes a barrier.
     ///
-    /// - Returns: `ok`, the number of gaps in what was told, and the number of disturbances before.
+    /// - Returns: `ok`, the number of gaps in the messages, and the number of disturbances before the
+    ///   barrier.
     private func sync(within limit: Duration) async -> String {
         let end = ContinuousClock.now + limit
         repeat {
             let disturbances = self.store.disturbances.ended
-            // With it, the repository ends a pause after a failure.
+            // A successful clear ends the repository's pause after a failure.
             let report = await self.repository.clear(tags: ["nothing"])
             if report.failures.isEmpty, await self.store.barrier(within: end - .now) {
                 return "ok \(self.store.gaps) \(disturbances)"

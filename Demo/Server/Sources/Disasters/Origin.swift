@@ -3,15 +3,16 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// The server behind the fleet: each key has a version, which a call gets as it was when the call arrived, some
-/// milliseconds later.
+/// The server behind the fleet: each key has a version.
+///
+/// A call receives the version at its arrival, some milliseconds later.
 final class Origin: Sendable {
-    /// A call whose answer is held back.
+    /// A call whose response is held back.
     struct HeldCall: Sendable {
         let place: Place
         fileprivate let answer: @Sendable (Place) -> Void
 
-        /// Sends the answer: what the key was when the call arrived.
+        /// Sends the response: the version of the key at the arrival of the call.
         func release() { self.answer(self.place) }
     }
 
@@ -32,13 +33,13 @@ final class Origin: Sendable {
 
     init(_ random: SeededRandom) { self.state = Mutex(State(random: random)) }
 
-    /// Answers a call.
+    /// Responds to a call.
     ///
     /// - Parameters:
-    ///   - machine: Who calls.
-    ///   - key: For what.
-    ///   - answer: Sends the answer.
-    /// - Returns: What the call gets, sooner or later.
+    ///   - machine: The number of the calling machine.
+    ///   - key: The requested key.
+    ///   - answer: Sends the response.
+    /// - Returns: The value that the call will receive.
     func call(from machine: Int, for key: Int, answer: @escaping @Sendable (Place) -> Void) -> Place {
         let (place, held, delay) = self.state.withLock { state in
             state.lastCall += 1
@@ -56,7 +57,7 @@ final class Origin: Sendable {
         return place
     }
 
-    /// Waits for a machine's next call for a key, and holds its answer back.
+    /// Waits for a machine's next call for a key, and holds the response back.
     ///
     /// - Throws: ``Trouble`` if the round ends first.
     func hold(_ machine: Int, _ key: Int, then ask: @Sendable () -> Void) async throws -> HeldCall {
@@ -66,7 +67,7 @@ final class Origin: Sendable {
         }
     }
 
-    /// Ends waits for calls.
+    /// Ends all waits for calls.
     func abandonHolds() {
         let holds = self.state.withLock { state in
             defer { state.holds = [:] }
@@ -77,7 +78,7 @@ final class Origin: Sendable {
 
     /// Changes keys.
     ///
-    /// - Returns: Their new versions.
+    /// - Returns: The new versions of the keys.
     func change(_ keys: some Sequence<Int>) -> [Int: Int] {
         self.state.withLock { state in
             var changed: [Int: Int] = [:]
@@ -89,7 +90,7 @@ final class Origin: Sendable {
         }
     }
 
-    /// How often each key was called for.
+    /// The number of calls for each key.
     var calls: [Int: Int] { self.state.withLock { $0.calls } }
 
     func version(_ key: Int) -> Int { self.state.withLock { $0.versions[key, default: 0] } }

@@ -2,19 +2,22 @@ import Foundation
 import MuxKit
 import Synchronization
 
-/// A machine's calls of the origin, and the check that there are not more than without a shared store.
+/// A machine's calls of the origin, and the check that their number does not exceed the number without a
+/// shared store.
 ///
-/// **Causes.** A machine calls for a key once at first, and again only if something has happened since its last call
-/// began that makes it forget what it got: a clear of its own or one that it is told of, changes that it may have
-/// missed, a put that was refused, or a call or a request that failed. A machine without a shared store does the same
-/// for each clear that it hears of in some other way. "May have missed" is what the documentation permits besides: what
-/// the store does not have when it is back is fetched once more.
+/// **Causes.** A machine calls for a key once at first. A further call needs a cause since the start of the
+/// last call that makes the machine forget the value: a clear by this machine, a reported clear by another
+/// machine, changes that the machine may have missed, a refused put, or a failed call or request. A machine
+/// without a shared store calls after each clear that it hears of in some other way. The documentation
+/// permits "may have missed" in addition: a value that is absent from the store after an outage is fetched
+/// once more.
 ///
-/// A request that began before the last cause may call, too: without a shared store, its call had begun by then, and
-/// what it brings is not kept. With one, it may have waited for the store, and calls after a later request has. And if
-/// what such a request gets is not kept, for its call was about to be made when the cause came, the next one calls.
+/// A request that began before the last cause may also call. Without a shared store, the call of such a
+/// request began before the cause, and its value is not kept. With a shared store, the request may have
+/// waited for the store, and calls after a later request. If the value of such a request is not kept, because
+/// the cause came just before the call, the next request calls.
 ///
-/// A cause is noted before and after it takes effect, as calls may begin in between.
+/// A cause is noted before and after it takes effect, because calls may begin in between.
 final class OriginCalls: Sendable {
     private struct KeyState {
         var hasCalled = false
@@ -22,7 +25,7 @@ final class OriginCalls: Sendable {
         var causes = 0
         /// Whether the next request costs a call of a machine without a shared store.
         var isForgottenAlone = true
-        /// Those that wait: when they began, and the number of causes by then.
+        /// The waiting requests: the time of their start, and the number of causes at that time.
         var requests: [Int: (began: ContinuousClock.Instant, causes: Int)] = [:]
     }
 
@@ -33,12 +36,12 @@ final class OriginCalls: Sendable {
         var lastNumber = 0
     }
 
-    /// What was counted.
+    /// The counts of a machine.
     struct Counts: Sendable {
         var calls = 0
-        /// How many calls the same requests and clears had cost without a shared store.
+        /// The number of calls for the same requests and clears without a shared store.
         var alone = 0
-        /// Calls of the store that failed, or took so long that the repository may have given them up; see
+        /// Calls of the store that failed, or were so slow that the repository may have abandoned them; see
         /// ``WatchedStore/disturbances``.
         var disturbances = 0
     }
@@ -58,7 +61,7 @@ final class OriginCalls: Sendable {
             state.lastNumber += 1
             state.counts.calls += 1
             var known = state.keys[key] ?? KeyState()
-            // The request that has timed out is not told yet.
+            // A request that has timed out may not have been reported yet.
             let mayCall = known.requests.values.contains {
                 now - $0.began >= Times.fetchTimeout || $0.causes < known.causes
             }
@@ -78,7 +81,7 @@ final class OriginCalls: Sendable {
             } onCancel: {
                 self.answered(number, .failure(CancellationError()))
             }
-            // A value that comes too late is dropped.
+            // A value that arrives too late is dropped.
             if Task.isCancelled { self.forgets([key]) }
             return place
         } catch {
@@ -93,7 +96,7 @@ final class OriginCalls: Sendable {
 
     // MARK: - Causes
 
-    /// A request begins; returns what ``requestEnded(_:_:_:)`` is to be given.
+    /// A request begins; returns the number for ``requestEnded(_:_:_:)``.
     func requestBegins(_ key: Int) -> Int {
         self.state.withLock { state in
             state.lastNumber += 1
@@ -106,7 +109,7 @@ final class OriginCalls: Sendable {
         }
     }
 
-    /// How a request ends.
+    /// The result of a request.
     enum Answer {
         case value
         /// A value that a fence has kept out of memory.
@@ -130,8 +133,8 @@ final class OriginCalls: Sendable {
     /// Something makes the machine forget keys.
     ///
     /// - Parameters:
-    ///   - keys: Which.
-    ///   - alsoAlone: Whether a machine without a shared store would forget them, too.
+    ///   - keys: The forgotten keys.
+    ///   - alsoAlone: Whether a machine without a shared store would also forget the keys.
     func forgets(_ keys: some Sequence<Int>, alsoAlone: Bool = false) {
         self.state.withLock { state in
             for key in keys {

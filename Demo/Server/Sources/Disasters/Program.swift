@@ -2,7 +2,7 @@ import ArgumentParser
 import Engines
 import Foundation
 
-/// Machines in processes of their own, a real engine, and what can happen to them.
+/// Machines in separate processes, a real engine, and their failures.
 @main
 struct Disasters: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

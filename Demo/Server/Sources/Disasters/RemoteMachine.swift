@@ -8,7 +8,7 @@ import Glibc
 import Darwin
 #endif
 
-/// What ends a round before its end.
+/// An error that ends a round early.
 struct Trouble: Error, CustomStringConvertible {
     let description: String
 
@@ -61,7 +61,7 @@ final class RemoteMachine: Sendable {
         self.disconnected()
     }
 
-    /// Stops the process, or lets it go on.
+    /// Stops or continues the process.
     func stop(_ isStopped: Bool) { Self.send(isStopped ? SIGSTOP : SIGCONT, self.process.processIdentifier) }
 
     private static func send(_ signal: Int32, _ id: Int32) {
@@ -95,19 +95,19 @@ final class RemoteMachine: Sendable {
         }
     }
 
-    /// An answer to ``ask(_:_:)``.
+    /// A reply to ``ask(_:_:)``.
     func answered(_ number: Int, _ words: [String]) {
         self.state.withLock { $0.waiting.removeValue(forKey: number) }?.resume(returning: words)
     }
 
     func send(_ line: String) { self.state.withLock { $0.connection }?.send(line) }
 
-    /// Has the machine do something.
+    /// Sends a command to the machine, and waits for the reply.
     ///
     /// - Parameters:
     ///   - command: The first word.
-    ///   - arguments: The words behind the command's number.
-    /// - Returns: The words of the answer.
+    ///   - arguments: The words after the command's number.
+    /// - Returns: The words of the reply.
     /// - Throws: ``Trouble`` if the process has ended.
     func ask(_ command: String, _ arguments: String = "") async throws -> [String] {
         try await withCheckedThrowingContinuation { continuation in

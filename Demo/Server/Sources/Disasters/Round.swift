@@ -20,10 +20,12 @@ struct Round: Sendable {
     let fleet: Fleet
     let kind: Kind
 
-    /// Machines read and clear while the disaster happens; then all recover, and what they read is checked; then it is
-    /// counted how often a change costs a call of the origin.
+    /// Machines read and clear during the disaster.
     ///
-    /// - Throws: ``Trouble``, or what an engine failed with.
+    /// Then all machines recover, and their reads are checked. Finally, the calls of the origin after a
+    /// change are counted.
+    ///
+    /// - Throws: ``Trouble``, or the error of an engine.
     func run(_ random: inout SeededRandom) async throws {
         let history = self.fleet.history
         history.note("ROUND \(self.kind.rawValue)")
@@ -41,7 +43,7 @@ struct Round: Sendable {
                         do {
                             try await self.act(machine, &generator)
                         } catch is Trouble where self.kind == .holderKilled {
-                            // Its process was replaced.
+                            // The process of the machine was replaced.
                         }
                         try await Task.sleep(for: generator.milliseconds(0...12))
                     }
@@ -67,7 +69,7 @@ struct Round: Sendable {
         history.count { $0.disasters += 1 }
     }
 
-    /// Something that a machine does in a disaster.
+    /// A random command to a machine during a disaster.
     private func act(_ machine: Int, _ random: inout SeededRandom) async throws {
         let key = Int.random(in: Keys.common, using: &random)
         switch Double.random(in: 0..<1, using: &random) {
@@ -81,11 +83,11 @@ struct Round: Sendable {
         }
     }
 
-    /// Counts how often the origin is called for what was changed, when all machines ask for everything at the same
-    /// time: exactly once.
+    /// Checks that the origin is called exactly once for each changed key when all machines request all keys
+    /// at the same time.
     ///
-    /// The promise is for machines that can use the store, which is known by counters, too: where a call of it has
-    /// failed, or was so slow that a machine may have given it up, the count says nothing, and is made again.
+    /// The promise applies to machines that can use the store. After a call of the store that failed, or was
+    /// so slow that a machine may have abandoned the call, the count is inconclusive and is repeated.
     private func countCalls(_ random: inout SeededRandom) async throws {
         let fleet = self.fleet
         for _ in 0..<3 {

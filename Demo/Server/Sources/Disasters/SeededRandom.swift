@@ -1,4 +1,4 @@
-/// Numbers that follow from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 struct SeededRandom: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
@@ -12,7 +12,7 @@ struct SeededRandom: RandomNumberGenerator, Sendable {
         return z ^ (z >> 31)
     }
 
-    /// A generator of its own, which no longer depends on what this one draws later.
+    /// Returns a generator that does not depend on later numbers of this generator.
     mutating func split() -> SeededRandom { SeededRandom(self.next()) }
 
     mutating func chance(_ probability: Double) -> Bool { Double.random(in: 0..<1, using: &self) < probability }
@@ -21,7 +21,7 @@ struct SeededRandom: RandomNumberGenerator, Sendable {
         .milliseconds(Int.random(in: range, using: &self))
     }
 
-    /// At least one element; one time in three, all.
+    /// At least one element; in one of three cases, all elements.
     mutating func some<Element>(_ all: [Element]) -> [Element] {
         guard all.count > 1, !self.chance(1 / 3) else { return all }
         return Array(all.shuffled(using: &self).prefix(Int.random(in: 1..<all.count, using: &self)))
@@ -29,7 +29,7 @@ struct SeededRandom: RandomNumberGenerator, Sendable {
 }
 
 extension Collection {
-    /// An element, each as often as its weight says.
+    /// A random element, with a frequency proportional to the element's weight.
     func randomElement(using random: inout SeededRandom, weight: (Element) -> Int) -> Element? {
         self.flatMap { Array(repeating: $0, count: weight($0)) }.randomElement(using: &random)
     }

@@ -3,38 +3,39 @@ import MuxKit
 import MuxValkey
 import Synchronization
 
-/// A store that says what its repository does with it, and through which a machine can wait for messages.
+/// A store that reports the calls of its repository, with barriers for the order of messages.
 ///
-/// **Barrier.** ``barrier(within:)`` makes the engine send this machine a message, by ending a claim of a name that is
-/// used for nothing else, and waits until the repository is given it. Messages come in the order in which their changes
-/// took effect, and the repository asks for the next when it has done what the last one says. So after a barrier,
-/// everything that took effect in the engine before it began has taken effect in this machine, whatever the times.
+/// **Barrier.** ``barrier(within:)`` makes the engine send a message to this machine, by ending a claim of a
+/// name that has no other use, and waits until the repository receives the message. Messages arrive in the
+/// order in which their changes took effect, and the repository requests the next message after it has
+/// handled the last. After a barrier, every change that took effect in the engine before the barrier began
+/// has therefore taken effect in this machine, independent of times.
 ///
-/// **Disturbances.** A call that fails, or is slow, makes the repository do without the store for a while. It is
-/// counted before the repository hears of it: if the count is the same before and after something, the repository had
-/// the store in between.
+/// **Disturbances.** After a failed or slow call, the repository does not use the store for a while. The call
+/// is counted before the repository receives its result: if two reads of the count are equal, the repository
+/// could use the store in between.
 final class WatchedStore: MuxSharedStore {
-    /// What a repository does, for ``Machine`` to tell and to count.
+    /// An event of the repository, which ``Machine`` reports and counts.
     enum Event: Sendable {
-        /// A change is about to be given to the repository, or the repository has done what it says.
+        /// The repository is about to receive a change, or has handled the change.
         case told(MuxShared.Change, isDone: Bool)
-        /// A put has ended; `nil` if its result is not known.
+        /// A put has ended; `isStored` is `nil` if the result is unknown.
         case put(MuxShared.Name, Data, since: UInt64, isStored: Bool?)
-        /// A call failed, or took so long that the repository may have given it up.
+        /// A call failed, or was so slow that the repository may have abandoned the call.
         case disturbed(String)
     }
 
     private struct State {
         var barriers: [String: CheckedContinuation<Bool, Never>] = [:]
-        /// What the repository was asked to clear, with the number of the clear, until the engine has confirmed it.
+        /// The clears of the repository without confirmation by the engine, with their numbers.
         var unconfirmed: [MuxShared.Scope: Int] = [:]
         var lastClear = 0
-        /// When the calls under way began.
+        /// The start times of the calls in progress.
         var calls: [Int: ContinuousClock.Instant] = [:]
         var lastCall = 0
         /// The calls that failed or were slow.
         var disturbances = 0
-        /// How often the repository was told that it may have missed changes.
+        /// The number of reports to the repository that it may have missed changes.
         var gaps = 0
     }
 
@@ -43,7 +44,7 @@ final class WatchedStore: MuxSharedStore {
     private let tell: @Sendable (Event) -> Void
     private let state = Mutex(State())
 
-    /// The domain of names that are used for barriers alone.
+    /// The domain of the names of barriers.
     private static let barrierDomain = "Barrier"
 
     init(_ store: MuxValkey, budget: Duration, tell: @escaping @Sendable (Event) -> Void) {
@@ -57,9 +58,9 @@ final class WatchedStore: MuxSharedStore {
 
     // MARK: - Barriers
 
-    /// Waits until this machine has heard of everything that took effect in the engine before the call.
+    /// Waits until this machine has received every change that took effect in the engine before the call.
     ///
-    /// - Returns: Whether it has; `false` if it was not possible within the limit.
+    /// - Returns: Whether the machine received every change within the limit.
     func barrier(within limit: Duration) async -> Bool {
         let end = ContinuousClock.now + limit
         repeat {
@@ -94,7 +95,7 @@ final class WatchedStore: MuxSharedStore {
         switch change {
         case .released(let name) where name.domain == Self.barrierDomain: self.barrierEnded(name.key ?? "", true)
         case .unknown, .emptied:
-            // The message of a barrier may be among what was missed.
+            // The message of a barrier may be among the missed messages.
             let barriers = self.state.withLock { state in
                 defer { state.barriers = [:] }
                 state.gaps += 1
@@ -108,7 +109,7 @@ final class WatchedStore: MuxSharedStore {
 
     // MARK: - Clears
 
-    /// The repository is about to be asked to clear something.
+    /// The repository is about to receive a request for a clear.
     func willClear(_ scope: MuxShared.Scope) {
         self.state.withLock { state in
             state.lastClear += 1
@@ -116,7 +117,7 @@ final class WatchedStore: MuxSharedStore {
         }
     }
 
-    /// What the engine has not confirmed.
+    /// The clears without confirmation by the engine.
     var unconfirmed: [MuxShared.Scope] { self.state.withLock { Array($0.unconfirmed.keys) } }
 
     // MARK: - MuxSharedStore
@@ -125,7 +126,7 @@ final class WatchedStore: MuxSharedStore {
         let changes = self.store.changes()
         let last = Shared<MuxShared.Change?>(nil)
         return AsyncStream {
-            // The repository asks for the next.
+            // The repository requests the next change.
             if let change = last.value { self.tell(.told(change, isDone: true)) }
             // All iterators of a stream share its buffer.
             var iterator = changes.makeAsyncIterator()
@@ -162,10 +163,10 @@ final class WatchedStore: MuxSharedStore {
         if let disturbance { self.tell(.disturbed(disturbance)) }
     }
 
-    /// From when on a call is slow: well before its budget is spent, as the repository measures a bit more.
+    /// The duration of a slow call: well below the budget, because the repository measures slightly more.
     private var slow: Duration { self.budget / 2 }
 
-    /// How many calls have failed or were slow, and how many that are under way are slow already.
+    /// The number of failed or slow calls, without and with the slow calls in progress.
     var disturbances: (ended: Int, all: Int) {
         let now = ContinuousClock.now
         return self.state.withLock { state in
@@ -173,7 +174,7 @@ final class WatchedStore: MuxSharedStore {
         }
     }
 
-    /// How often the repository was told that it may have missed changes.
+    /// The number of reports to the repository that it may have missed changes.
     var gaps: Int { self.state.withLock { $0.gaps } }
 
     func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {

@@ -4,9 +4,9 @@ import Foundation
 package final class Certificates: Sendable {
     private let folder: URL
 
-    /// Makes them.
+    /// Makes the authority and the certificate.
     ///
-    /// - Throws: Why they could not be made.
+    /// - Throws: The reason of a failure of openssl.
     package init() throws {
         let folder = FileManager.default.temporaryDirectory.appending(path: "mux-certificates-\(UUID().uuidString)")
         self.folder = folder
@@ -33,7 +33,7 @@ package final class Certificates: Sendable {
 
     deinit { try? FileManager.default.removeItem(at: self.folder) }
 
-    /// The authority's certificate.
+    /// The path of the authority's certificate.
     package var authority: String { self.folder.appending(path: "ca.pem").path }
 
     var arguments: [String] {

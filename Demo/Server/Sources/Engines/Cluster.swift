@@ -1,13 +1,13 @@
 import MuxValkey
 
-/// Three engines that have a third of the slots each.
+/// Three engines with a third of the slots each.
 package final class Cluster: Sendable {
     package let engines: [Engine]
     private let ids: [String]
 
-    /// Starts the engines, and waits until all have heard of each other.
+    /// Starts the engines, and waits until all engines know each other.
     ///
-    /// - Throws: Why they cannot be started; `CancellationError`.
+    /// - Throws: The reason of a failed start; `CancellationError`.
     package init(_ program: Engine.Program) async throws {
         let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
         let engines = try (0..<3).map { _ in try Engine(program, options) }
@@ -30,7 +30,7 @@ package final class Cluster: Sendable {
         self.ids = ids
     }
 
-    /// The engine that has the keys of a store with a prefix.
+    /// The number of the engine with the keys of a store with a prefix.
     ///
     /// - Throws: ``ValkeyError``.
     package func owner(of prefix: String) async throws -> Int {

@@ -10,7 +10,7 @@ import Glibc
 import Darwin
 #endif
 
-/// An engine on loopback, in a folder of its own; it ends with the object.
+/// An engine on loopback, in a separate folder; the engine ends with the object.
 package final class Engine: Sendable {
     /// A program of an engine.
     package struct Program: Sendable {
@@ -19,7 +19,7 @@ package final class Engine: Sendable {
         /// The last parts of the path.
         package var name: String { self.path.split(separator: "/").suffix(3).joined(separator: "/") }
 
-        /// Whether it was built with TLS: then it knows OpenSSL.
+        /// Whether the program was built with TLS: then its bytes mention OpenSSL.
         package var canEncrypt: Bool {
             guard let bytes = try? Data(contentsOf: URL(filePath: self.path), options: .mappedIfSafe) else {
                 return false
@@ -28,7 +28,7 @@ package final class Engine: Sendable {
         }
     }
 
-    /// The programs of `.engines`, which the script `engines` fills, and those of the search path.
+    /// The programs in `.engines`, which the script `engines` fills, and the programs in the search path.
     package static let programs: [Program] = {
         let own = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../.engines/lib")
             .standardized
@@ -42,12 +42,12 @@ package final class Engine: Sendable {
         return paths.sorted()
             .filter { $0.hasSuffix("valkey-server") || $0.hasSuffix("redis-server") }
             .filter { FileManager.default.isExecutableFile(atPath: $0) }
-            // A folder of the search path may be there twice, by another name.
+            // The search path may contain a folder twice, under different names.
             .filter { known.insert(URL(filePath: $0).resolvingSymlinksInPath().path).inserted }
             .map { Program(path: $0) }
     }()
 
-    /// What to do where there are no programs.
+    /// The message for a machine without programs.
     package static let missing = "There is no engine: Demo/Server/engines installs some."
 
     package let port: Int
@@ -59,10 +59,10 @@ package final class Engine: Sendable {
     /// Starts an engine.
     ///
     /// - Parameters:
-    ///   - program: Which.
-    ///   - arguments: Its options, beside those for port and folder.
-    ///   - certificates: For an engine that takes encrypted connections alone.
-    /// - Throws: Why it cannot be started.
+    ///   - program: The program of the engine.
+    ///   - arguments: The options besides port and folder.
+    ///   - certificates: The certificates of an engine that accepts encrypted connections only.
+    /// - Throws: The reason of a failed start.
     package init(_ program: Program, _ arguments: [String] = [], certificates: Certificates? = nil) throws {
         self.program = program
         self.port = try Self.freePort()
@@ -79,9 +79,9 @@ package final class Engine: Sendable {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    /// Starts it again, after ``kill()``.
+    /// Starts the engine again, after ``kill()``.
     ///
-    /// - Throws: Why it cannot be started.
+    /// - Throws: The reason of a failed start.
     package func start() throws {
         let process = Process()
         process.executableURL = URL(filePath: self.program.path)
@@ -92,7 +92,7 @@ package final class Engine: Sendable {
         self.process.withLock { $0 = process }
     }
 
-    /// Ends it at once, as a power failure does.
+    /// Ends the engine at once, like a power failure.
     package func kill() {
         let process = self.process.withLock { process in
             defer { process = nil }
@@ -103,7 +103,7 @@ package final class Engine: Sendable {
         process.waitUntilExit()
     }
 
-    /// Stops it, or lets it go on.
+    /// Stops or continues the engine.
     package func pause(_ isPaused: Bool) {
         let id = self.process.withLock { $0?.processIdentifier }
         if let id { Self.send(isPaused ? SIGSTOP : SIGCONT, id) }
@@ -117,13 +117,16 @@ package final class Engine: Sendable {
         #endif
     }
 
-    /// Counts the ports that were tried, from a random one: engines that start at the same time get different ports, and processes mostly do.
+    /// Counts the tried ports, from a random start.
+    ///
+    /// Engines of a process that start at the same time get different ports; engines of different processes
+    /// usually do.
     private static let ports = Atomic(Int.random(in: 0..<10_000))
 
-    /// A port on which nothing listens, and 10,000 above it either: there the engines of a cluster talk to each other.
+    /// A free port, with a free port 10,000 above it: engines of a cluster communicate on the second port.
     ///
-    /// Both are below those that systems give to connections (from 32,768 on Linux): one of these may have a port that is free for a
-    /// moment, while an engine is started again.
+    /// Both ports are below the range for outgoing connections (from 32,768 on Linux): such a connection
+    /// could occupy a port during the restart of an engine.
     private static func freePort() throws -> Int {
         while true {
             let port = 10_240 + Self.ports.wrappingAdd(1, ordering: .relaxed).oldValue % 10_000
@@ -136,20 +139,20 @@ package final class Engine: Sendable {
         }
     }
 
-    /// Where it listens.
+    /// The address of the engine.
     package var address: MuxValkey.Address { .init(host: "127.0.0.1", port: self.port) }
 
-    /// Asks the engine something, past the store.
+    /// Sends a command to the engine, without the store.
     ///
-    /// - Returns: The reply, also if it is a failure.
-    /// - Throws: ``ValkeyError`` if there is none.
+    /// - Returns: The reply, which may be a failure.
+    /// - Throws: ``ValkeyError`` without a reply.
     @discardableResult
     package func ask(_ words: String...) async throws -> Reply { try await self.ask(words) }
 
-    /// Asks the engine something, past the store.
+    /// Sends a command to the engine, without the store.
     ///
-    /// - Returns: The reply, also if it is a failure.
-    /// - Throws: ``ValkeyError`` if there is none.
+    /// - Returns: The reply, which may be a failure.
+    /// - Throws: ``ValkeyError`` without a reply.
     @discardableResult
     package func ask(_ words: [String]) async throws -> Reply {
         var configuration = MuxValkey.Configuration(addresses: [self.address], prefix: "")
@@ -161,7 +164,7 @@ package final class Engine: Sendable {
         return try await connection.send(words.map { ByteBuffer(string: $0) }).get()
     }
 
-    /// The engine has ended by itself, or its process cannot listen on its port.
+    /// The engine has ended without a command to do so, or its process cannot listen on its port.
     package struct Ended: Error {
         package let name: String
         package let port: Int
@@ -169,7 +172,9 @@ package final class Engine: Sendable {
         package let status: Int32?
     }
 
-    /// Asks until an answer is the one that is waited for: an engine does not say when it has started, or knows another one.
+    /// Repeats a command until the reply is the expected reply.
+    ///
+    /// An engine does not report that it has started, or that it knows another engine.
     ///
     /// - Throws: ``Ended`` if no process runs; `CancellationError`.
     package func wait(for words: String..., until isReached: (Reply) -> Bool) async throws {

@@ -2,33 +2,33 @@ package import MuxValkey
 package import NIOCore
 import NIOPosix
 
-/// A TCP proxy on loopback that does to connections what networks do.
+/// A TCP proxy on loopback that simulates faults of a network.
 ///
-/// Everything of one proxy runs on one event loop, which confines its state.
+/// All work of a proxy runs on one event loop, which confines the state of the proxy.
 package final class FaultyProxy: Sendable {
-    /// What happens to bytes, in both directions, on present and on new connections.
+    /// The treatment of bytes, in both directions, on existing and on new connections.
     package enum Mode: Sendable, Equatable {
-        /// They are forwarded.
+        /// Bytes are forwarded.
         case pass
-        /// New connections are closed at once; present ones go on.
+        /// New connections are closed at once; existing connections continue.
         case refuse
-        /// They are kept and not forwarded, nor is the end of a connection: it is half open.
+        /// Bytes and the end of a connection are kept and not forwarded: the connection is half open.
         case hold
-        /// They are forwarded so much later.
+        /// Bytes are forwarded after a delay.
         case delay(TimeAmount)
-        /// They are forwarded one by one.
+        /// Bytes are forwarded one at a time.
         case trickle
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     package let address: MuxValkey.Address
     private let server: any Channel
     private let state: NIOLoopBoundBox<ProxyState>
 
     /// Begins to listen.
     ///
-    /// - Parameter target: Where connections are forwarded to.
-    /// - Throws: Why it cannot listen.
+    /// - Parameter target: The target of forwarded connections.
+    /// - Throws: The reason why the proxy cannot listen.
     package init(to target: MuxValkey.Address) async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let state = NIOLoopBoundBox.makeBoxSendingValue(ProxyState(target), eventLoop: loop)
@@ -55,9 +55,10 @@ package final class FaultyProxy: Sendable {
         self.cut()
     }
 
-    /// Changes what happens to bytes.
+    /// Changes the treatment of bytes.
     ///
-    /// Those that were kept are forwarded, unless they are still to be kept. It holds for all that come after this has returned.
+    /// Kept bytes are forwarded, unless the new mode keeps them. The mode applies to all bytes that arrive
+    /// after the function has returned.
     package func set(_ mode: Mode) async {
         try? await self.state.eventLoop.submit { [state] in
             state.value.mode = mode
@@ -65,16 +66,16 @@ package final class FaultyProxy: Sendable {
         }.get()
     }
 
-    /// Ends present connections at once, with what was kept.
+    /// Ends existing connections at once, and drops kept bytes.
     package func cut() {
         self.state.eventLoop.execute { [state] in
             for relay in state.value.relays.values { relay.end() }
         }
     }
 
-    /// Waits until the engine has ended every connection that its client has left.
+    /// Waits until the engine has ended every connection that its client has closed.
     ///
-    /// Until then, the engine may execute commands of connections that are no more.
+    /// Until then, the engine may execute commands of closed connections.
     ///
     /// - Throws: `CancellationError`.
     package func drained() async throws {
@@ -94,7 +95,7 @@ private final class ProxyState {
     init(_ target: MuxValkey.Address) { self.target = target }
 }
 
-/// A connection of a client, and the one to the engine that belongs to it.
+/// A connection of a client, with its connection to the engine.
 private final class Relay {
     enum Side: Sendable {
         case client
@@ -149,7 +150,7 @@ private final class Relay {
         flow.pump()
     }
 
-    /// One side sends no more.
+    /// One side has finished sending.
     func ended(_ side: Side) {
         let flow = side == .client ? self.toEngine : self.toClient
         flow.isEnding = true
@@ -163,7 +164,8 @@ private final class Relay {
         self.endIfOver()
     }
 
-    /// Ends it if the engine has, and the client knows all that it may know.
+    /// Ends the connection if the engine has ended it, and the client has received all bytes that the mode
+    /// permits.
     private func endIfOver() {
         guard self.toClient.isEnding else { return }
         if self.toEngine.isEnding || self.toClient.queue.isEmpty && self.shared.mode != .hold { self.end() }
@@ -183,11 +185,11 @@ private final class Relay {
 private final class Flow {
     var queue = CircularBuffer<(arrival: NIODeadline, bytes: ByteBuffer)>()
     var destination: (any Channel)?
-    /// Whether nothing more will come.
+    /// Whether the source has finished sending.
     var isEnding = false
     private let shared: ProxyState
     private let loop: any EventLoop
-    /// Whether a timer goes on with it; one of an earlier mode does nothing.
+    /// Whether a timer will continue the flow; a timer of an earlier mode has no effect.
     private var isTimed = false
     private var generation = 0
 

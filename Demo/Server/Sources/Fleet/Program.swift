@@ -3,7 +3,7 @@ import Engines
 import Foundation
 import MuxValkey
 
-/// Shows the page of `swift run demo fleet`, with a real engine that it starts and kills.
+/// Shows the page of `swift run demo fleet`, with a real engine that the program starts and kills.
 @main
 struct Program: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -23,7 +23,7 @@ struct Program: AsyncParsableCommand {
                 name: program.name,
                 connect: {
                     var configuration = MuxValkey.Configuration(addresses: [engine.address], prefix: "fleet")
-                    // A busy machine answers a heartbeat late, and keeps its connection.
+                    // With a long heartbeat, a busy machine keeps its connection.
                     configuration.heartbeat = .seconds(5)
                     let store = MuxValkey(configuration)
                     return .init(store: store) { store.close() }

@@ -9,17 +9,19 @@ import NIOHTTP1
 import NIOPosix
 import NIOSSL
 
-/// Sends requests with async-http-client, on the event loops that a service has already.
+/// Sends requests with async-http-client, on the existing event loops of a service.
 ///
 /// ```swift
 /// let client = MuxNetwork.HTTPClient(transport: AsyncHTTPClientTransport())
 /// ```
 ///
-/// It makes a client of its own and shuts it down when it is released: redirections, time-outs and limits are kept as every transport
-/// of `MuxNetwork` keeps them (`ExchangeTransport`), so those of the client are off.
+/// The transport creates a separate client and shuts the client down on release. Redirections, time-outs and
+/// limits are applied by `ExchangeTransport`, as in every transport of `MuxNetwork`, and are off in the
+/// client.
 ///
-/// **What it cannot do.** Trailers of answers are not passed on, since async-http-client (1.37) does not show them. Bytes of a field that are
-/// not UTF-8 are replaced by SwiftNIO. Proxies of the environment are not used: give the configuration one.
+/// **Limitations.** Response trailers are not passed on, because async-http-client (1.37) does not expose
+/// trailers. SwiftNIO replaces bytes of a field that are not UTF-8. Proxies of the environment are not used:
+/// set a proxy in the configuration.
 ///
 /// **Concurrent calls.** Any member may be called from any task.
 public final class AsyncHTTPClientTransport: HTTPTransport {
@@ -29,10 +31,11 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
     /// Makes a transport.
     ///
     /// - Parameters:
-    ///   - eventLoopGroup: What connections run on.
+    ///   - eventLoopGroup: The event loops of the connections.
     ///   - options: The limits. ``MuxNetwork/HTTPTransportConfiguration/usesProxies`` has no effect.
-    ///   - configuration: TLS, a proxy, the version of HTTP and what else concerns connections; the transport switches redirections,
-    ///     decompression and time-outs of reading off, and sets how many connections a host may have.
+    ///   - configuration: TLS, a proxy, the version of HTTP and other settings of connections. The transport
+    ///     disables redirections, decompression and read time-outs, and sets the number of connections per
+    ///     host.
     public init(
         eventLoopGroup: any EventLoopGroup = AsyncHTTPClient.HTTPClient.defaultEventLoopGroup,
         options: HTTPTransportConfiguration = .init(),
@@ -44,7 +47,7 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
         configuration.timeout.read = nil
         configuration.timeout.write = nil
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = max(options.connectionsPerHost, 1)
-        // Whether a request is sent again is decided above the transport.
+        // Retries are decided above the transport.
         configuration.connectionPool.retryConnectionEstablishment = false
         let client = AsyncHTTPClient.HTTPClient(eventLoopGroup: eventLoopGroup, configuration: configuration)
         self.client = client
@@ -100,7 +103,7 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
 
     private static let connectFailures = [ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EADDRNOTAVAIL, ENETDOWN, EHOSTDOWN]
 
-    /// The class of an error of the client; `nil` for one of others.
+    /// The class of an error of the client; `nil` for other errors.
     private static func failure(_ error: any Error) -> HTTPError.TransportFailure? {
         switch error {
         case let error as NIOConnectionError:
@@ -124,10 +127,10 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
     }
 }
 
-/// A streamed body that waits for the event loops once in a megabyte.
+/// A streamed body that waits for the event loops after each megabyte.
 ///
-/// The client takes pieces until the event loop of the connection says that the server takes no more. Where that is slow to say so, a fast body
-/// would be in memory as a whole.
+/// The client accepts pieces until the event loop of the connection reports that the server accepts no more.
+/// With a slow event loop, an entire fast body would be in memory.
 private struct PacedBody: AsyncSequence, Sendable {
     let base: HTTPCall.BodyStream
     let eventLoops: [any EventLoop]

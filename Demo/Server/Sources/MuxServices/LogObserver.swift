@@ -2,17 +2,18 @@ public import Logging
 public import MuxKit
 import Synchronization
 
-/// Writes what happens in a repository to swift-log.
+/// Writes the events of a repository to swift-log.
 ///
 /// ```swift
 /// let repository = MuxRepository(observer: LogObserver(Logger(label: "cache")))
 /// ```
 ///
-/// Failures and outages of a shared store are warnings. The number of warnings per second is limited; the next warning has the number of
-/// omitted warnings. Retried attempts are `info`, the rest is `debug`. Hits are not written. No line has a value, a token or the text of an error, and an
-/// entry's key only if you ask for it: keys may be names of people.
+/// Failures and outages of a shared store are warnings. The number of warnings per second is limited; the
+/// next warning has the number of omitted warnings. Retried attempts are `info`, all other events `debug`.
+/// Hits are not written. No line contains a value, a token or the text of an error. A line contains the key
+/// of an entry only on request, because keys may be names of people.
 ///
-/// **Concurrent calls.** A line is written on the thread that made the decision.
+/// **Concurrent calls.** A line is written on the thread of the event.
 public struct LogObserver: MuxObserver {
     /// `false`: hits are not written.
     public var observesHits: Bool { false }
@@ -24,9 +25,9 @@ public struct LogObserver: MuxObserver {
     /// Makes an observer.
     ///
     /// - Parameters:
-    ///   - logger: Where lines are written.
+    ///   - logger: The logger of the lines.
     ///   - showsKeys: Whether lines show the keys of entries.
-    ///   - failuresPerSecond: The most warnings in a second.
+    ///   - failuresPerSecond: The maximum number of warnings in a second.
     public init(_ logger: Logger, showsKeys: Bool = false, failuresPerSecond: Int = 10) {
         let start = ContinuousClock.now
         self.init(logger, showsKeys: showsKeys, failuresPerSecond: failuresPerSecond) { ContinuousClock.now - start }
@@ -43,7 +44,7 @@ public struct LogObserver: MuxObserver {
         self.limit = RateLimit(perSecond: failuresPerSecond, time)
     }
 
-    /// Writes a line about the event, unless its level is not written.
+    /// Writes a line about the event, unless the logger omits the level.
     public func observe(_ event: MuxEvent) {
         let level = event.level
         guard self.logger.logLevel <= level else { return }
@@ -61,24 +62,24 @@ public struct LogObserver: MuxObserver {
     }
 }
 
-/// Several observers in place of one.
+/// Combines several observers into one observer.
 ///
-/// Hits are told to those that want them.
+/// Only observers of hits receive hits.
 public struct ObserverGroup: MuxObserver {
-    /// Whether one of them wants hits.
+    /// Whether an observer of the group observes hits.
     public let observesHits: Bool
 
     private let observers: [any MuxObserver]
 
     /// Makes a group.
     ///
-    /// - Parameter observers: Are told of each event, in this order.
+    /// - Parameter observers: The observers, which receive each event in this order.
     public init(_ observers: any MuxObserver...) {
         self.observers = observers
         self.observesHits = observers.contains(where: \.observesHits)
     }
 
-    /// Tells all of them.
+    /// Passes the event to all observers.
     public func observe(_ event: MuxEvent) {
         for observer in self.observers where event.kind != .hit || observer.observesHits { observer.observe(event) }
     }
@@ -99,7 +100,7 @@ extension Duration {
     fileprivate var milliseconds: Double { self / .milliseconds(1) }
 }
 
-/// So many in each second.
+/// Limits the number of lines per second.
 private final class RateLimit: Sendable {
     private struct State {
         var second = Int64.min
@@ -116,7 +117,7 @@ private final class RateLimit: Sendable {
         self.time = time
     }
 
-    /// - Returns: How many were left out before this one; `nil` if this one is left out, too.
+    /// - Returns: The number of omitted lines before this line; `nil` if this line must be omitted too.
     func admit() -> Int? {
         let second = self.time().components.seconds
         return self.state.withLock { state in

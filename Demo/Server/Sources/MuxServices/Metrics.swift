@@ -2,15 +2,16 @@ public import Metrics
 public import MuxKit
 import Synchronization
 
-/// Counts and times what happens in repositories, with swift-metrics.
+/// Counts and times the events of repositories, with swift-metrics.
 ///
 /// ```swift
 /// let repository = MuxRepository(observer: MetricsObserver())
 /// ```
 ///
-/// `mux.events` counts by `kind`, `cache` (the name of a multiplexer or a runner) and, for failures, `reason`; `mux.duration` times
-/// what takes time, by `kind` and `cache`. Each counter and timer is made once. Keys of entries are never dimensions: there may be millions.
-/// Hits are not told, as telling of one takes longer than answering it; ``RepositoryMetrics`` has them.
+/// `mux.events` counts by `kind`, `cache` (the name of a multiplexer or a runner) and, for failures,
+/// `reason`. `mux.duration` times events with a duration, by `kind` and `cache`. Each counter and timer is
+/// made once. Keys of entries are never dimensions: a cache may have millions of keys. Hits are not observed,
+/// because the event would take longer than the hit; ``RepositoryMetrics`` records hits.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 public final class MetricsObserver: MuxObserver {
@@ -28,7 +29,7 @@ public final class MetricsObserver: MuxObserver {
         let timer: Metrics.Timer?
     }
 
-    /// So many kinds of events have handles of their own; names and reasons beyond are `other`.
+    /// The maximum number of kinds of events with separate handles; further names and reasons are `other`.
     private static let maximumKinds = 5_000
 
     private let label: String
@@ -38,14 +39,14 @@ public final class MetricsObserver: MuxObserver {
     /// Makes an observer.
     ///
     /// - Parameters:
-    ///   - label: What labels begin with.
-    ///   - factory: Makes counters and timers.
+    ///   - label: The prefix of labels.
+    ///   - factory: The factory of counters and timers.
     public init(label: String = "mux", factory: any MetricsFactory = MetricsSystem.factory) {
         self.label = label
         self.factory = factory
     }
 
-    /// Counts the event, and records how long it took.
+    /// Counts the event, and records its duration.
     public func observe(_ event: MuxEvent) {
         let kind = Kind(kind: event.kind, name: event.name ?? event.cacheKey ?? "", reason: event.reason)
         let handles = self.handles(of: kind, isTimed: event.duration != nil)
@@ -74,7 +75,9 @@ public final class MetricsObserver: MuxObserver {
     }
 }
 
-/// What a repository counts and holds, for swift-metrics: to be recorded every few seconds, as ``MuxService`` does.
+/// Records the statistics and gauges of a repository in swift-metrics.
+///
+/// Call ``record()`` every few seconds, as ``MuxService`` does.
 ///
 /// Counters: `mux.hits`, `mux.joins`, `mux.misses`, `mux.fetches`, `mux.failures`, `mux.stale`, `mux.shared_hits`. Meters: `mux.entries`,
 /// `mux.unsaved`, `mux.waiters`, `mux.flights`, `mux.save_failures`, `mux.shared_store_unavailable` (1 during an outage),
@@ -93,10 +96,10 @@ public final class RepositoryMetrics: Sendable {
     /// Makes the counters and meters.
     ///
     /// - Parameters:
-    ///   - repository: What is recorded.
-    ///   - label: What labels begin with.
-    ///   - dimensions: Tell several repositories apart.
-    ///   - factory: Makes counters and meters.
+    ///   - repository: The recorded repository.
+    ///   - label: The prefix of labels.
+    ///   - dimensions: The dimensions that distinguish several repositories.
+    ///   - factory: The factory of counters and meters.
     public init(
         of repository: MuxRepository,
         label: String = "mux",
@@ -124,13 +127,13 @@ public final class RepositoryMetrics: Sendable {
         }
     }
 
-    /// Records what has been counted since the last time, and what is held now.
+    /// Records the increase of the statistics since the previous call, and the current gauges.
     public func record() async {
         let gauges = await self.repository.gauges()
         self.last.withLock { last in
             let statistics = self.repository.statistics
             for (figure, counter) in self.counters {
-                // Less than before: a map that had counted is gone.
+                // The sum is lower after the release of a map.
                 let increase = figure(statistics) - figure(last)
                 if increase > 0 { counter.increment(by: increase) }
             }

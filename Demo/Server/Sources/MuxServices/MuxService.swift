@@ -2,7 +2,7 @@ public import Logging
 public import MuxKit
 public import ServiceLifecycle
 
-/// The life of repositories in a service: records figures while it runs, and saves when it ends.
+/// The lifecycle of repositories in a service: records figures while the service runs, and saves at the end.
 ///
 /// ```swift
 /// let services = ServiceGroup(
@@ -12,11 +12,11 @@ public import ServiceLifecycle
 /// )
 /// ```
 ///
-/// Services of a group end in the reverse of their order, so name this one before what serves requests: then it saves what the last request
-/// fetched.
+/// Services of a group end in reverse order. Put this service before the service of requests: this service
+/// then saves the values of the last request too.
 ///
-/// **At the end**, by a graceful shutdown or a cancellation: fetches that are under way have a moment to end, then what is in memory is written,
-/// the newest entries first, until the time is up.
+/// **At the end**, by a graceful shutdown or a cancellation: running fetches have a moment to end. Then the
+/// values in memory are written, the newest entries first, until the time limit passes.
 public struct MuxService: Service {
     private let repositories: [MuxRepository]
     private let metrics: [RepositoryMetrics]
@@ -28,12 +28,12 @@ public struct MuxService: Service {
     /// Makes a service.
     ///
     /// - Parameters:
-    ///   - repositories: What is saved.
-    ///   - metrics: What is recorded.
-    ///   - interval: How often it is recorded.
-    ///   - drainLimit: How long fetches that are under way may take at the end.
-    ///   - saveLimit: How long saving may take, for each repository.
-    ///   - logger: Gets a line for each repository when it is saved.
+    ///   - repositories: The saved repositories.
+    ///   - metrics: The recorded metrics.
+    ///   - interval: The interval between records.
+    ///   - drainLimit: The time limit of running fetches at the end.
+    ///   - saveLimit: The time limit of the save of each repository.
+    ///   - logger: The logger of a line for each saved repository.
     public init(
         _ repositories: MuxRepository...,
         metrics: [RepositoryMetrics] = [],
@@ -50,7 +50,7 @@ public struct MuxService: Service {
         self.logger = logger
     }
 
-    /// Runs until the group shuts down; then saves, and returns.
+    /// Runs until the group shuts down, then saves and returns.
     public func run() async throws {
         await cancelWhenGracefulShutdown {
             while !Task.isCancelled {
@@ -58,14 +58,14 @@ public struct MuxService: Service {
                 try? await Task.sleep(for: self.interval)
             }
         }
-        // In a task of its own: this one may be cancelled.
+        // In a separate task, because the current task may be cancelled.
         await Task { await self.end() }.value
     }
 
     private func end() async {
         let clock = ContinuousClock()
         let end = clock.now + self.drainLimit
-        // A repository does not say when its last flight has ended.
+        // A repository does not report the end of its last flight.
         while clock.now < end, await self.isFetching { try? await Task.sleep(for: .milliseconds(2)) }
         for repository in self.repositories {
             let report = await repository.saveAll(within: self.saveLimit)
@@ -90,29 +90,30 @@ public struct MuxService: Service {
     }
 }
 
-/// What a health check answers about a repository.
+/// The health of a repository, for a health check.
 public struct RepositoryHealth: Sendable, Hashable, Codable {
-    /// Whether the last save has written everything, nothing of an ended session is still to be removed, and the shared store is available.
+    /// Whether the last save was complete, no removal for an ended session is pending, and the shared store
+    /// is available.
     ///
-    /// An unhealthy machine still answers requests: connect the check to an alarm. A load balancer would remove all machines in an outage of the
-    /// engine.
+    /// An unhealthy machine still serves requests: connect the check to an alarm. A load balancer would
+    /// remove all machines during an outage of the engine.
     public let isHealthy: Bool
     /// Values in memory.
     public let entries: Int
     /// Values in memory that are not saved.
     public let unsaved: Int
-    /// Calls that wait.
+    /// Waiting calls.
     public let waiters: Int
-    /// Fetches under way.
+    /// Running fetches.
     public let flights: Int
-    /// What the last save could not write.
+    /// The number of failures of the last save.
     public let saveFailures: Int
     /// The reason of an outage of the shared store, such as `WRONGPASS`; `nil` without an outage or without a shared store.
     public let sharedStoreOutage: String?
     /// The number of invalidations without confirmation by the shared store.
     public let pendingInvalidations: Int
 
-    /// Asks a repository.
+    /// Reads the health of a repository.
     public init(of repository: MuxRepository) async {
         let gauges = await repository.gauges()
         let isSaved = gauges.lastSaveFailures == 0 && !gauges.owesRemoval

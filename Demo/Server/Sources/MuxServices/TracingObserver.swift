@@ -2,15 +2,16 @@ public import MuxKit
 import Synchronization
 public import Tracing
 
-/// Makes a span of each fetch, and of each request that waits for another one's, with swift-distributed-tracing.
+/// Makes a span for each fetch, and for each request that joins a fetch, with swift-distributed-tracing.
 ///
 /// ```swift
 /// let repository = MuxRepository(observer: TracingObserver())
 /// ```
 ///
-/// The span of a fetch is a child of that of the request that began it. A request that joins has a span of its own, a child of its own
-/// caller's, which links to the span of the fetch and ends with it, also if the caller leaves earlier. Spans are named for the
-/// multiplexer; keys are no attributes.
+/// The span of a fetch is a child of the span of the request that began the fetch. A request that joins has a
+/// separate span, a child of the span of its caller. This span links to the span of the fetch and ends with
+/// the fetch, even if the caller leaves earlier. Spans are named after the multiplexer; keys are not
+/// attributes.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 public final class TracingObserver: MuxObserver {
@@ -32,7 +33,7 @@ public final class TracingObserver: MuxObserver {
         var spanCount = 0
     }
 
-    /// So many spans are open at the most; what begins beyond has none.
+    /// The maximum number of open spans; further fetches and requests have no span.
     private static let maximumSpans = 10_000
 
     private let tracer: any Tracer
@@ -40,10 +41,10 @@ public final class TracingObserver: MuxObserver {
 
     /// Makes an observer.
     ///
-    /// - Parameter tracer: Makes the spans.
+    /// - Parameter tracer: The tracer of the spans.
     public init(tracer: any Tracer = InstrumentationSystem.tracer) { self.tracer = tracer }
 
-    /// Begins or ends a span, if the event is one of a fetch.
+    /// Begins or ends a span, if the event belongs to a fetch.
     public func observe(_ event: MuxEvent) {
         let key = Key(name: event.name ?? event.cacheKey, key: event.key)
         switch event.kind {

@@ -9,7 +9,7 @@ struct Command: Sendable {
     let reply: EventLoopPromise<Reply>
 }
 
-/// One connection to an engine: commands are sent as they come, and replies belong to them in their order.
+/// A connection to an engine: commands are sent at once, and replies have the order of the commands.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package struct Connection: Sendable {
@@ -17,13 +17,13 @@ package struct Connection: Sendable {
     private let channel: any Channel
     private let cause: EndCause
 
-    /// Connects, without a word to the engine yet.
+    /// Connects, without a command to the engine.
     ///
     /// - Parameters:
-    ///   - address: Where.
-    ///   - configuration: How.
-    ///   - probe: A key of the slot that the connection is for; `nil` for none.
-    ///   - onMessage: Receives what no command has asked for, on the connection's event loop, in the order of its arrival.
+    ///   - address: The address of the engine.
+    ///   - configuration: The settings of the connection.
+    ///   - probe: A key of the connection's slot; `nil` without a slot.
+    ///   - onMessage: Receives unsolicited messages, on the connection's event loop, in the order of arrival.
     /// - Returns: The connection.
     /// - Throws: The failure, after ``MuxValkey/Configuration/connectTimeout`` at the latest.
     package static func open(
@@ -35,7 +35,7 @@ package struct Connection: Sendable {
         let timeout = TimeAmount(clamping: configuration.connectTimeout)
         let tls = try configuration.tls.map { tls in
             var tls = tls
-            // An engine that is silent does not answer a farewell either.
+            // A silent engine does not reply to a TLS close notification either.
             tls.shutdownTimeout = min(tls.shutdownTimeout, TimeAmount(clamping: configuration.heartbeat))
             return try NIOSSLContext(configuration: tls)
         }
@@ -69,10 +69,10 @@ package struct Connection: Sendable {
         return Connection(address: address, channel: channel, cause: cause)
     }
 
-    /// Sends a command; it is in the connection's buffer when this returns.
+    /// Sends a command; on return, the command is in the connection's buffer.
     package func send(_ words: [ByteBuffer]) -> EventLoopFuture<Reply> {
         let reply = self.channel.eventLoop.makePromise(of: Reply.self)
-        // A connection that has ended drops what is written to it.
+        // An ended connection drops written commands.
         self.channel.writeAndFlush(Command(words: words, reply: reply)).whenFailure {
             reply.fail(self.cause.error ?? .disconnected("\($0)"))
         }
@@ -95,31 +95,31 @@ package struct Connection: Sendable {
     /// Succeeds when the connection has ended.
     package var ended: EventLoopFuture<Void> { self.channel.closeFuture }
 
-    /// Ends it; calls that wait for a reply get the error.
+    /// Ends the connection; calls that wait for a reply throw the error.
     func close(because error: ValkeyError) {
         _ = self.cause.set(error)
         self.channel.close(promise: nil)
     }
 
-    /// Ends it.
+    /// Ends the connection.
     package func close() { self.close(because: .closed) }
 
-    /// Does something between two messages.
+    /// Runs an action between two messages.
     func betweenMessages(_ action: @escaping @Sendable () -> Void) async {
         try? await self.channel.eventLoop.submit(action).get()
     }
 
-    /// Whether two are one and the same.
+    /// Whether two connections are identical.
     static func === (a: Connection, b: Connection) -> Bool { a.channel === b.channel }
 }
 
-/// Why a connection has ended, for commands that come later.
+/// The cause of the end of a connection, for later commands.
 private final class EndCause: Sendable {
     private let first = Mutex<ValkeyError?>(nil)
 
     var error: ValkeyError? { self.first.withLock { $0 } }
 
-    /// - Returns: Whether it is the first cause.
+    /// - Returns: Whether the error is the first cause.
     func set(_ error: ValkeyError) -> Bool {
         self.first.withLock { first in
             guard first == nil else { return false }
@@ -129,7 +129,7 @@ private final class EndCause: Sendable {
     }
 }
 
-/// Writes commands, and gives replies to those that wait for them.
+/// Writes commands, and passes replies to the waiting calls.
 private final class CommandHandler: ChannelDuplexHandler {
     typealias InboundIn = Reply
     typealias OutboundIn = Command
@@ -140,7 +140,7 @@ private final class CommandHandler: ChannelDuplexHandler {
     private let heartbeat: TimeAmount
     private let probe: String?
     private var timer: RepeatedTask?
-    /// Whether a complete reply or message has come since the last heartbeat.
+    /// Whether a complete reply or message has arrived since the last heartbeat.
     private var hasHeard = true
     private let cause: EndCause
     private var hasEnded = false
@@ -164,8 +164,10 @@ private final class CommandHandler: ChannelDuplexHandler {
         context.fireChannelActive()
     }
 
-    /// Ends a connection on which nothing comes though something should, or whose engine has become a replica or has lost the slot: then no
-    /// messages may come any more, though no call fails.
+    /// Ends a connection without an expected reply, or whose engine has become a replica or has lost the
+    /// slot.
+    ///
+    /// Such an engine may send no more messages, although no call fails.
     private func beat(_ context: ChannelHandlerContext) {
         guard self.hasHeard || self.waiting.isEmpty else {
             return self.end(context, .disconnected("the engine has been silent for too long"))
@@ -185,13 +187,13 @@ private final class CommandHandler: ChannelDuplexHandler {
         context.flush()
     }
 
-    /// What is wrong with an engine that replies so to a heartbeat.
+    /// The error of an engine with this reply to a heartbeat; `nil` without an error.
     private static func sign(_ reply: Reply, isRole: Bool) -> ValkeyError? {
         switch reply {
         case .list(let facts) where facts.first?.text == "slave": .disconnected("the engine has become a replica")
         case .failure(let failure): failure.isOfAnotherEngine ? .refused(failure) : nil
         case .number: nil
-        // Replies in a wrong order are noticed at the second command, whose reply is a number.
+        // The second command detects replies in a wrong order, because its reply is a number.
         default: isRole ? nil : .notAReply("a heartbeat has the reply of another command")
         }
     }
@@ -224,7 +226,7 @@ private final class CommandHandler: ChannelDuplexHandler {
         let reply = self.unwrapInboundIn(data)
         guard case .message(let message) = reply else { return self.answer(reply, context) }
         switch message.first?.text {
-        // The only reply that is a message.
+        // The only reply with the form of a message.
         case "subscribe": self.answer(.list(message), context)
         default: self.onMessage(message)
         }

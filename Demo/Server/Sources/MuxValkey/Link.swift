@@ -1,7 +1,8 @@
 import NIOCore
 import Synchronization
 
-/// Keeps a connection to an engine: connects, asks what a store has to know, and connects again when a connection has ended.
+/// Keeps a connection to an engine: connects, requests the facts that a store needs, and reconnects after the
+/// end of a connection.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package final class Link: Sendable {
@@ -10,7 +11,7 @@ package final class Link: Sendable {
         let connection: Connection
         /// The unique name of the connection.
         let name: String
-        /// What identifies the engine.
+        /// The identity of the engine.
         let identity: ByteBuffer
         /// The scripts, and their digests in the engine.
         let scripts: [Script: (text: ByteBuffer, digest: ByteBuffer)]
@@ -43,7 +44,7 @@ package final class Link: Sendable {
     }
 
     private enum State {
-        /// Calls wait for the attempt that is under way.
+        /// Calls wait for the running attempt.
         case connecting(EventLoopPromise<Session>)
         case connected(Session)
         /// Calls fail until the next attempt.
@@ -51,19 +52,21 @@ package final class Link: Sendable {
         case closed
     }
 
-    /// The engine that has the keys is another one.
+    /// An error: another engine has the keys.
     private struct Redirection: Error { let address: MuxValkey.Address }
 
     private struct Guarded {
         var state: State
-        /// Whether the present connection is left for another engine, and for which if that is known.
+        /// Whether the current connection is abandoned for another engine, with the address of that engine if
+        /// known.
         var leaves: (isMeant: Bool, address: MuxValkey.Address?) = (false, nil)
         var task: Task<Void, Never>?
     }
 
     private let configuration: MuxValkey.Configuration
     private let names: Names
-    /// Receives the messages on the channel; and `nil` when a connection is ready, after what is lost.
+    /// Receives the messages on the channel, and `nil` for each new connection, because earlier messages may
+    /// be lost.
     private let onMessage: @Sendable (ByteBuffer?) -> Void
     private let guarded: Mutex<Guarded>
 
@@ -81,9 +84,9 @@ package final class Link: Sendable {
         self.guarded.withLock { $0.task = task }
     }
 
-    /// The present connection; waits for an attempt that is under way.
+    /// The current connection; waits for a running attempt.
     ///
-    /// - Throws: ``ValkeyError`` if there is none.
+    /// - Throws: ``ValkeyError`` without a connection.
     package func session() async throws -> Session {
         let attempt = try self.guarded.withLock { guarded -> EventLoopFuture<Session>? in
             switch guarded.state {
@@ -102,7 +105,7 @@ package final class Link: Sendable {
         }
     }
 
-    /// A connection is of no use any more: another engine has the keys, or this one may not write.
+    /// Abandons a connection: another engine has the keys, or the engine may not write.
     func leave(_ session: Session, for failure: ServerFailure) {
         let address = Self.redirection(failure, session.connection.address)
         self.guarded.withLock { guarded in
@@ -144,7 +147,7 @@ package final class Link: Sendable {
                 (redirections, target) = (0, nil)
                 let start = ContinuousClock.now
                 try? await session.connection.ended.get()
-                // One that ends soon, again and again, is made less often.
+                // A connection that repeatedly ends early is made less often.
                 if ContinuousClock.now - start >= self.configuration.maximumPause { pause = shortest }
                 let leaves = self.guarded.withLock { $0.leaves }
                 target = leaves.address
@@ -159,7 +162,7 @@ package final class Link: Sendable {
                 attempt += 1
                 self.failed(error as? ValkeyError ?? .notConnected("\(error)"))
             }
-            // Machines that lose an engine at the same time ask for it at different times.
+            // Machines that lose an engine at the same time reconnect at different times.
             try? await Task.sleep(for: pause * Double.random(in: 0.5...1))
             pause = min(pause * 2, self.configuration.maximumPause)
             self.begins()
@@ -226,7 +229,8 @@ package final class Link: Sendable {
         }
     }
 
-    /// Whether messages of a connection are passed on: not before it is told that earlier ones may be lost.
+    /// Whether messages of a connection are passed on: only after the report that earlier messages may be
+    /// lost.
     private final class Hearing: Sendable {
         private let flag = Atomic(false)
         var isOn: Bool { self.flag.load(ordering: .acquiring) }
@@ -239,9 +243,9 @@ package final class Link: Sendable {
             hello += ["AUTH", self.configuration.username ?? "default", password]
         }
         _ = try await connection.reply(to: hello.map { ByteBuffer(string: $0) })
-        // A cluster says here which engine has the keys.
+        // The reply of a cluster names the engine with the keys.
         let probe = try await connection.send(["EXISTS", self.names.probe].map { ByteBuffer(string: $0) }).get()
-        // The slot of one that says ASK is being moved, and still its own.
+        // An engine that replies ASK still owns the slot, which is being moved.
         if case .failure(let failure) = probe, failure.code != "ASK" { throw ValkeyError.refused(failure) }
         let identity = try await Self.identity(of: connection)
         var scripts: [Script: (text: ByteBuffer, digest: ByteBuffer)] = [:]
@@ -274,9 +278,10 @@ package final class Link: Sendable {
         return session
     }
 
-    /// What changes when an engine starts, and when it becomes a primary; also, without need, when a first replica comes.
+    /// An identity that changes when an engine starts or becomes a primary, and needlessly when a first
+    /// replica connects.
     ///
-    /// - Throws: ``ValkeyError``, also if it is a replica.
+    /// - Throws: ``ValkeyError``, also for a replica.
     private static func identity(of connection: Connection) async throws -> String {
         var values: [Substring: Substring] = [:]
         for section in ["server", "replication"] {
@@ -293,13 +298,13 @@ package final class Link: Sendable {
         return "\(run):\(values["master_replid"] ?? "")"
     }
 
-    /// The engine that has the keys; `nil` if the failure says nothing of another one.
+    /// The engine with the keys; `nil` if the failure names no other engine.
     private static func redirection(_ failure: ServerFailure, _ present: MuxValkey.Address) -> MuxValkey.Address? {
         let words = failure.text.split(separator: " ")
         guard failure.code == "MOVED", words.count == 3, let colon = words[2].lastIndex(of: ":"),
             let port = Int(words[2][words[2].index(after: colon)...]), (1...65_535).contains(port)
         else { return nil }
-        // Without a name it is that of this one.
+        // An empty name is the host of the current engine.
         let host = String(words[2][..<colon])
         return MuxValkey.Address(host: host.isEmpty ? present.host : host, port: port)
     }

@@ -6,40 +6,45 @@ public import NIOPosix
 public import NIOSSL
 import Synchronization
 
-/// Entries in Valkey, or in Redis from version 6.2, which several machines share.
+/// A shared store of entries in Valkey, or in Redis from version 6.2.
 ///
 /// ```swift
 /// let store = MuxValkey(.init(host: "cache.internal", prefix: "places"))
 /// let fleet = MuxRepository(sharedStore: store)
 /// ```
 ///
-/// One connection carries commands and messages, and is made again when it has ended; calls in between throw. A claim, a put and an
-/// invalidation are one step of the engine each. Nothing is searched for in the engine: what ends together has a key of its own.
+/// A single connection carries commands and messages. After its end, the store reconnects; calls in between
+/// throw. A claim, a put and an invalidation are a single step of the engine each. The store never scans the
+/// engine: entries that are invalidated together share a key.
 ///
-/// **Time** is the engine's.
+/// **Time** is the engine's time.
 ///
-/// **An engine that starts again**, or another one that takes its place, may have lost what it had confirmed. Nothing from before is read
-/// then, also if the first one comes back later, and machines are told ``MuxKit/MuxShared/Change/unknown``: each value is fetched once more. An engine that evicts keys may lose
-/// some; what belongs to them is a miss.
+/// **An engine that restarts**, or another engine in its place, may have lost confirmed changes. The store then
+/// reads no earlier entry, even if the first engine comes back later, and machines receive
+/// ``MuxKit/MuxShared/Change/unknown``: each value is fetched once more. An engine that evicts keys may lose
+/// some keys; the entries that belong to a lost key are misses.
 ///
-/// **Replicas.** A store finds the primary among its addresses, and asks no Sentinel. A primary that is cut off from its replicas, and not from
-/// the machines, goes on by itself for as long as it is let: set `min-replicas-to-write` and `min-replicas-max-lag` at the engine. What one of two
-/// primaries invalidates, the other shows.
+/// **Replicas.** A store finds the primary among its addresses, without a Sentinel. A primary that is cut off
+/// from its replicas, but not from the machines, continues as long as the engine permits: set
+/// `min-replicas-to-write` and `min-replicas-max-lag` in the engine. With two primaries, one primary still
+/// returns entries that the other primary has invalidated.
 ///
-/// **Clusters.** All keys of a ``Configuration/prefix`` are in one slot, and the store follows it from engine to engine. While the keys of the
-/// slot are moved, calls fail, and machines do without the store. Give parts of an
-/// application that need not be cleared together a store with a prefix each, to spread them.
+/// **Clusters.** All keys of a ``Configuration/prefix`` are in one slot, and the store follows the slot from
+/// engine to engine. While the keys of the slot are moved, calls fail, and machines do not use the store. To
+/// spread the parts of an application that need not be cleared together, give each part a store with a
+/// separate prefix.
 ///
-/// **What it costs the engine**: a trip for each request that misses, one for what is fetched, and a message to each machine for each
-/// entry that is put or cleared. An entry is kept for its time to live and ``Configuration/retention``, at most seven days.
+/// **Costs for the engine**: a round trip for each request that misses, a round trip for each fetched value,
+/// and a message to each machine for each entry that is put or cleared. An entry is kept for its time to live
+/// and ``Configuration/retention``, at most seven days.
 ///
 /// **Concurrent calls.** Any member may be called from any task.
 public final class MuxValkey: MuxSharedStore {
-    /// Where an engine listens.
+    /// The address of an engine.
     public struct Address: Sendable, Hashable {
         /// A name, or an IP address.
         public var host: String
-        /// The port; 6379 is the usual one.
+        /// The port; usually 6379.
         public var port: Int
 
         /// Makes an address.
@@ -49,34 +54,40 @@ public final class MuxValkey: MuxSharedStore {
         }
     }
 
-    /// How an engine is reached, and what is kept in it.
+    /// The settings of the connection to an engine, and of the stored entries.
     public struct Configuration: Sendable {
-        /// Where engines listen, which are tried in turn until one answers.
+        /// The addresses of the engines, tried in turn until an engine replies.
         public var addresses: [Address]
-        /// The user, if there is a ``password``; `default` if `nil`.
+        /// The user, used only with a ``password``; `default` if `nil`.
         public var username: String?
-        /// The user's password; `nil` if the engine asks for none.
+        /// The user's password; `nil` for an engine without a password.
         public var password: String?
-        /// How the connection is encrypted; `nil`, the default, for not at all.
+        /// The encryption of the connection; `nil`, the default, for an unencrypted connection.
         public var tls: TLSConfiguration?
-        /// Distinguishes applications that use one engine; any text.
+        /// Any text that distinguishes the applications of an engine.
         public var prefix: String
-        /// How long an attempt to connect may take, without TLS and the first commands, which have twice the ``heartbeat``; 1 second.
+        /// The time limit of an attempt to connect, without TLS and the first commands; 1 second.
+        ///
+        /// TLS and the first commands have a limit of twice the ``heartbeat``.
         public var connectTimeout: Duration
         /// The interval of heartbeats; 2 seconds.
         ///
-        /// A connection with a waiting command ends after one interval without a complete reply or message. So the largest value has to arrive
-        /// within one interval.
+        /// A connection with a waiting command ends after an interval without a complete reply or message.
+        /// The largest value must therefore arrive within an interval.
         public var heartbeat: Duration
-        /// The longest pause between attempts to connect, which grow from 50 milliseconds; 2 seconds.
-        public var maximumPause: Duration
-        /// How long an entry is kept beyond its time to live, where its limits for stale values do not say longer; an hour.
-        public var retention: Duration
-        /// The most bytes that a value may have, the same on all machines; 8 MiB.
+        /// The longest pause between attempts to connect; 2 seconds.
         ///
-        /// Larger ones are not shared. An engine ends a connection that hears messages when 32 MiB wait for it (`client-output-buffer-limit pubsub`).
+        /// The first pause is 50 milliseconds.
+        public var maximumPause: Duration
+        /// The time for which an entry is kept after its time to live, unless its limits for stale values are
+        /// longer; an hour.
+        public var retention: Duration
+        /// The maximum number of bytes of a value, the same on all machines; 8 MiB.
+        ///
+        /// Larger values are not shared. An engine ends a connection with subscriptions when 32 MiB of output
+        /// wait (`client-output-buffer-limit pubsub`).
         public var maximumPayloadBytes: Int
-        /// What the connection runs on.
+        /// The event loops of the connection.
         public var eventLoopGroup: any EventLoopGroup
 
         /// Makes a configuration with one address.
@@ -84,7 +95,8 @@ public final class MuxValkey: MuxSharedStore {
             self.init(addresses: [Address(host: host, port: port)], prefix: prefix)
         }
 
-        /// Makes a configuration with several addresses, which are tried in turn; the parameters have the names of the properties.
+        /// Makes a configuration with several addresses, tried in turn; the parameters have the names of the
+        /// properties.
         public init(
             addresses: [Address],
             username: String? = nil,
@@ -119,7 +131,7 @@ public final class MuxValkey: MuxSharedStore {
     /// Distinguishes this machine's messages.
     private let machine: String
     private let listeners: Listeners
-    /// The claims whose answers are lost, and when they end by themselves.
+    /// The claims with lost replies, with the times at which the claims expire.
     private let lostClaims = Mutex<[(ticket: MuxShared.Ticket, end: ContinuousClock.Instant)]>([])
 
     /// Begins to connect.
@@ -146,7 +158,7 @@ public final class MuxValkey: MuxSharedStore {
         self.listeners.finish()
     }
 
-    /// A text that no other machine has.
+    /// A text that is unique to this machine.
     static func randomText() -> String {
         String(UInt64.random(in: .min ... .max), radix: 36) + String(UInt64.random(in: .min ... .max), radix: 36)
     }
@@ -156,7 +168,7 @@ public final class MuxValkey: MuxSharedStore {
     /// See `MuxSharedStore`; throws ``ValkeyError``.
     public func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
         let session = try await self.link.session()
-        // All are sent before the first is waited for.
+        // All commands are sent before the wait for the first reply.
         let trips = names.map { name in
             let keys = self.names.keys(name)
             return (keys, session.run(.load, keys))
@@ -190,7 +202,7 @@ public final class MuxValkey: MuxSharedStore {
             ByteBuffer(string: nonce),
             Self.milliseconds(duration),
             Self.microseconds(maximumAge ?? Self.longest),
-            // No entry has an empty digest that is known.
+            // An empty text never equals the digest of an entry.
             ByteBuffer(string: digest.map { "=" + $0 } ?? ""),
             self.names.connections,
             session.identity,
@@ -218,7 +230,9 @@ public final class MuxValkey: MuxSharedStore {
         }
     }
 
-    /// Gives up a claim whose answer is lost, as soon as there is a connection: it may have been granted, and then others wait for it.
+    /// Releases a claim with a lost reply after the next connection.
+    ///
+    /// The engine may have granted the claim, and other machines would wait for its end.
     private func disown(_ ticket: MuxShared.Ticket, for duration: Duration) {
         let end = ContinuousClock.now + duration
         let isFirst = self.lostClaims.withLock { claims in
@@ -240,7 +254,7 @@ public final class MuxValkey: MuxSharedStore {
         }
     }
 
-    /// One that has not ended by itself.
+    /// A claim with a lost reply that has not expired.
     private var lostClaim: MuxShared.Ticket? {
         let now = ContinuousClock.now
         return self.lostClaims.withLock { claims in
@@ -292,7 +306,7 @@ public final class MuxValkey: MuxSharedStore {
     public func invalidate(_ scopes: [MuxShared.Scope]) async throws {
         guard !scopes.isEmpty else { return }
         let session = try await self.link.session()
-        // All are sent before the first is waited for.
+        // All commands are sent before the wait for the first reply.
         let trips = stride(from: 0, to: scopes.count, by: 500).map { start in
             let some = scopes[start..<min(start + 500, scopes.count)]
             let keys = some.flatMap { self.names.keys(ending: $0) }
@@ -306,7 +320,8 @@ public final class MuxValkey: MuxSharedStore {
         }
     }
 
-    /// What changes, as long as the store is not closed; ``MuxKit/MuxShared/Change/unknown`` whenever a connection is made.
+    /// The stream of changes until the store is closed, with ``MuxKit/MuxShared/Change/unknown`` for each new
+    /// connection.
     public func changes() -> AsyncStream<MuxShared.Change> { self.listeners.stream() }
 
     private func message(_ change: MuxShared.Change) -> ByteBuffer {
@@ -326,7 +341,7 @@ public final class MuxValkey: MuxSharedStore {
         return try await self.again(script, session, keys, arguments, failure)
     }
 
-    /// The engine has refused a script: it is sent whole if the engine does not know it any more.
+    /// Handles the refusal of a script: sends the text of a script that the engine has forgotten.
     private func again(
         _ script: Script,
         _ session: Link.Session,
@@ -349,7 +364,7 @@ public final class MuxValkey: MuxSharedStore {
 
     private static var longest: Duration { .seconds(3_650 * 86_400) }
 
-    /// The longest life of an entry.
+    /// The maximum lifetime of an entry.
     private static var longestLife: Duration { .seconds(7 * 86_400) }
 
     private static func microseconds(_ duration: Duration) -> ByteBuffer {
@@ -357,13 +372,13 @@ public final class MuxValkey: MuxSharedStore {
         return ByteBuffer(string: "\(seconds * 1_000_000 + attoseconds / 1_000_000_000_000)")
     }
 
-    /// At least one, as the engine takes no less.
+    /// At least one millisecond, the minimum of the engine.
     private static func milliseconds(_ duration: Duration) -> ByteBuffer {
         let (seconds, attoseconds) = min(max(duration, .milliseconds(1)), self.longest).components
         return ByteBuffer(string: "\(seconds * 1_000 + attoseconds / 1_000_000_000_000_000)")
     }
 
-    /// An entry as a script tells it; `nil` if there is none.
+    /// The entry in the reply of a script; `nil` without an entry.
     private static func entry(_ reply: Reply) throws -> MuxShared.Entry? {
         switch reply {
         case .nothing: return nil
@@ -389,13 +404,13 @@ public final class MuxValkey: MuxSharedStore {
 }
 
 extension MuxValkey.Configuration: CustomStringConvertible, CustomReflectable {
-    /// Where and for whom, without the password.
+    /// The addresses, the prefix and the encryption, without the password.
     public var description: String {
         let places = self.addresses.map { "\($0.host):\($0.port)" }.joined(separator: ", ")
         return "\(places), prefix \(self.prefix)\(self.tls == nil ? "" : ", encrypted")"
     }
 
-    /// The description: a dump shows no password either.
+    /// The description, so that a dump shows no password either.
     public var customMirror: Mirror { Mirror(self, children: [("description", self.description)]) }
 }
 
@@ -403,7 +418,7 @@ extension MuxValkey.Configuration: CustomStringConvertible, CustomReflectable {
 final class Listeners: Sendable {
     private struct Listener {
         let stream: AsyncStream<MuxShared.Change>.Continuation
-        /// Whether it lost a change since its buffer was full.
+        /// Whether the listener lost a change, because its buffer was full.
         var isBehind = false
     }
 
@@ -413,7 +428,7 @@ final class Listeners: Sendable {
         var isFinished = false
     }
 
-    /// The greatest number of changes in the buffer of a slow reader.
+    /// The maximum number of changes in the buffer of a slow reader.
     static let maximumWaiting = 100_000
 
     private let state = Mutex(State())
@@ -440,7 +455,8 @@ final class Listeners: Sendable {
     }
 
     func tell(_ change: MuxShared.Change) {
-        // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
+        // Under the lock, so that all listeners receive changes in the same order. A stream's buffer runs no
+        // foreign code.
         self.state.withLock { state in
             for number in state.listeners.keys {
                 guard var listener = state.listeners[number] else { continue }

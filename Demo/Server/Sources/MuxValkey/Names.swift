@@ -3,9 +3,9 @@ import NIOCore
 
 /// The names of keys in the engine, and the messages about them.
 ///
-/// All keys of a store share one hash tag, so that a script may use several of them in a cluster.
+/// All keys of a store share a hash tag, so that a script may use several keys in a cluster.
 package struct Names: Sendable {
-    /// With the hash tag.
+    /// The prefix of all keys, with the hash tag.
     package let prefix: String
 
     /// - Parameter prefix: Any text.
@@ -22,7 +22,7 @@ package struct Names: Sendable {
         self.prefix = "{mux:\(encoded)}:"
     }
 
-    /// Where changes are told.
+    /// The channel of changes.
     var channel: ByteBuffer { ByteBuffer(string: self.prefix + "changes") }
 
     /// The first part of the channels of connections: a connection is the subscriber of its own channel.
@@ -31,10 +31,10 @@ package struct Names: Sendable {
     /// The channel of a connection.
     func connection(_ name: String) -> ByteBuffer { ByteBuffer(string: self.prefix + "m:" + name) }
 
-    /// Any key, to ask a cluster which of its engines has it.
+    /// A key that shows which engine of a cluster has the keys of the store.
     package var probe: String { self.prefix + "probe" }
 
-    /// What changes whenever an engine may have lost something; the first epoch of each entry.
+    /// The key of the tenure, which changes after every possible loss of data; the first epoch of each entry.
     var tenure: ByteBuffer { ByteBuffer(string: self.prefix + "tenure") }
 
     /// The keys of an entry, its claim and its epochs.
@@ -100,7 +100,7 @@ package struct Names: Sendable {
 
     // MARK: - Messages
 
-    /// A change, and the machine that has made it.
+    /// Encodes a change and the machine that made the change.
     static func message(_ change: MuxShared.Change, from machine: String) -> ByteBuffer? {
         let text: String? =
             switch change {
@@ -112,7 +112,7 @@ package struct Names: Sendable {
         return text.map { ByteBuffer(string: "\(machine) \($0)") }
     }
 
-    /// The change of a message; `.unknown` for one that is not understood, `nil` for an invalidation by this machine itself.
+    /// The change of a message; `.unknown` for an unknown message, `nil` for an invalidation by this machine.
     static func change(_ message: ByteBuffer, for machine: String) -> MuxShared.Change? {
         let text = String(buffer: message)
         guard let space = text.utf8.firstIndex(of: UInt8(ascii: " ")) else { return .unknown }

@@ -1,6 +1,6 @@
 package import NIOCore
 
-/// What an engine sends: a reply to a command, or a message that no command has asked for.
+/// A reply to a command, or an unsolicited message of an engine.
 package enum Reply: Sendable, Equatable {
     case nothing
     case bytes(ByteBuffer)
@@ -8,7 +8,7 @@ package enum Reply: Sendable, Equatable {
     /// Arrays and sets, and maps as keys and values in turn.
     case list([Reply])
     case failure(ServerFailure)
-    /// Not a reply: the kind of the message, and what belongs to it.
+    /// Not a reply: the kind and the contents of a message.
     case message([Reply])
 
     /// The text of simple, bulk and verbatim strings.
@@ -17,35 +17,38 @@ package enum Reply: Sendable, Equatable {
         return nil
     }
 
-    /// The number, also one that is written as a string.
+    /// The number, or the number in a string.
     package var integer: Int64? {
         if case .number(let number) = self { return number }
         return self.text.flatMap { Int64($0) }
     }
 }
 
-/// Reads RESP, version 3, of a server that may send anything.
+/// Reads RESP, version 3, of an untrusted server.
 ///
-/// A reply may have so many bytes, elements and levels; more is an error, and so is what is not RESP.
+/// The numbers of bytes, elements and levels of a reply are limited. A larger reply is an error, like any
+/// bytes that are not RESP.
 struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
     typealias InboundOut = Reply
 
-    /// The most bytes of one reply.
+    /// The maximum number of bytes of a reply.
     let maximumBytes: Int
 
-    /// The replies to the commands of this library have less than thirty.
+    /// The replies to the commands of this library have less than thirty elements.
     private static var maximumElements: Int { 10_000 }
     private static var maximumLevels: Int { 8 }
-    /// The most bytes of all lines of a reply: errors, numbers and simple strings, which are read again with each piece that comes.
+    /// The maximum number of bytes of all lines of a reply: errors, numbers and simple strings.
+    ///
+    /// The decoder reads these lines again after each received piece.
     static var maximumLines: Int { 256 * 1_024 }
 
-    /// What has been read of one reply.
+    /// The size of the decoded part of a reply.
     private struct Size {
         var elements = 0
         var lines = 0
     }
 
-    /// Reads one reply if it is there as a whole; otherwise nothing is taken from the buffer.
+    /// Reads a complete reply; takes no bytes of an incomplete reply from the buffer.
     func decode(buffer: inout ByteBuffer) throws -> Reply? {
         var rest = buffer
         var size = Size()
@@ -61,7 +64,7 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
 
     func decodeLast(buffer: inout ByteBuffer, seenEOF: Bool) throws -> Reply? { try self.decode(buffer: &buffer) }
 
-    /// `nil` if there is not all of it.
+    /// `nil` for an incomplete reply.
     private func reply(_ buffer: inout ByteBuffer, level: Int, _ size: inout Size) throws -> Reply? {
         size.elements += 1
         guard size.elements <= Self.maximumElements, level <= Self.maximumLevels else {
@@ -94,7 +97,7 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
         case UInt8(ascii: ">"):
             guard level == 0 else { throw ValkeyError.notAReply("a message stands within a reply") }
             return try self.replies(&buffer, try Self.number(line), level, &size).map { .message($0) }
-        // Facts about the reply that follows.
+        // Attributes of the following reply.
         case UInt8(ascii: "|"):
             guard try self.replies(&buffer, try Self.pairs(line), level, &size) != nil else { return nil }
             return try self.reply(&buffer, level: level + 1, &size)
@@ -139,7 +142,7 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
         return line
     }
 
-    /// The number of elements of so many keys and values.
+    /// The number of elements of a map with the given number of pairs.
     private static func pairs(_ line: ByteBuffer) throws -> Int64 {
         let (count, overflow) = try self.number(line).multipliedReportingOverflow(by: 2)
         guard !overflow else { throw ValkeyError.notAReply("a map has too many elements") }

@@ -1,20 +1,23 @@
 import NIOCore
 
-/// What the engine does in one step, in its own language.
+/// The atomic operations of the engine, as Lua scripts.
 ///
-/// **Keys.** The first is the entry (a hash), the second the claim (a string: a nonce, a space and the epochs), the others are the epochs
-/// of what the name belongs to (a string each). An epoch that is missing is made by the next claim, and is never the same again: so an
-/// invalidation deletes it, an engine that forgets one forgets what belongs to it, too, and an entry or a claim is good as long as its
-/// epochs are the present ones.
+/// **Keys.** The first key is the entry (a hash), the second key the claim (a string: a nonce, a space and
+/// the epochs). The other keys are the epochs of the scopes of the name (a string each). The next claim makes
+/// each missing epoch, with a unique value. An invalidation therefore deletes an epoch, the loss of an epoch
+/// in the engine invalidates its entries, and an entry or a claim is valid while its epochs are the current
+/// epochs.
 ///
-/// **Tenure.** The first epoch is that of the engine itself: it is replaced when a machine connects to another run of an engine, or to
-/// another engine in its place, which may have lost what was confirmed. So nothing from before is read, also if the slot or the role
-/// comes back to the first engine later.
+/// **Tenure.** The first epoch belongs to the engine. The tenure is replaced when a machine connects to
+/// another run of an engine, or to another engine in its place, which may have lost confirmed changes.
+/// Earlier entries are therefore never read, even if the slot or the role comes back to the first engine
+/// later.
 ///
-/// **Time** is the engine's, in microseconds.
+/// **Time** is the engine's time, in microseconds.
 ///
-/// **Memory.** Engines check their limit before the first write of a script, and only for a command with a need of memory. So `SETRANGE` is
-/// the first write of `claim` and `put`. `begin` works on a full engine.
+/// **Memory.** Engines check their limit before the first write of a script, and only for a command that
+/// needs memory. `SETRANGE` is therefore the first write of `claim` and `put`. `begin` works on a full
+/// engine.
 ///
 /// **Numbers.** The last argument is the number of the call, and returns with the result.
 enum Script: String, CaseIterable, Sendable {
@@ -108,7 +111,7 @@ enum Script: String, CaseIterable, Sendable {
 
     private var own: String {
         switch self {
-        // The key is the tenure; 1 what identifies the engine, 2 a nonce
+        // The key is the tenure. Arguments: 1 the identity of the engine, 2 a nonce.
         case .begin:
             """
             primary(KEYS[1])
@@ -124,8 +127,8 @@ enum Script: String, CaseIterable, Sendable {
             local found = present and entry(present)
             return found and told(found) or false
             """
-        // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 the channels of connections,
-        // 6 what identifies the engine
+        // Arguments: 1 the nonce, 2 the claim's milliseconds, 3 the maximum age, 4 the known digest, 5 the
+        // channels of connections, 6 the identity of the engine.
         case .claim:
             """
             local isFull = isFull(KEYS[3])
@@ -146,7 +149,8 @@ enum Script: String, CaseIterable, Sendable {
             redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. present, 'PX', ARGV[2])
             return {'granted', older}
             """
-        // 1 the nonce, 2 the age, 3 to 8 the facts, 9 the entry's milliseconds, 10 the channel, 11 'stored', 12 'released', 13 the payload
+        // Arguments: 1 the nonce, 2 the age, 3 to 8 the facts, 9 the entry's milliseconds, 10 the channel, 11
+        // 'stored', 12 'released', 13 the payload.
         case .put:
             """
             local nonce, of = standing()
@@ -178,7 +182,7 @@ enum Script: String, CaseIterable, Sendable {
             finish(ARGV[11])
             return 1
             """
-        // 1 the nonce, 2 the channel, 3 'released'
+        // Arguments: 1 the nonce, 2 the channel, 3 'released'.
         case .giveUp:
             """
             if standing() ~= ARGV[1] then return 0 end
@@ -186,7 +190,7 @@ enum Script: String, CaseIterable, Sendable {
             redis.call('PUBLISH', ARGV[2], ARGV[3])
             return 1
             """
-        // 1 the channel, the others what to tell
+        // Arguments: 1 the channel, the others the messages.
         case .invalidate:
             """
             for i = 1, #KEYS do redis.call('DEL', KEYS[i]) end

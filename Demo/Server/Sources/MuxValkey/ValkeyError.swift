@@ -1,20 +1,21 @@
 public import Foundation
 public import MuxKit
 
-/// Why an engine did not do what it was asked for.
+/// An error of a call to an engine.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
 public enum ValkeyError: Error, Sendable, Equatable {
-    /// There is no connection, for this reason.
+    /// No connection exists, for this reason.
     case notConnected(String)
-    /// The connection ended before the reply; whether the command had an effect is not known.
+    /// The connection ended before the reply; the effect of the command is unknown.
     case disconnected(String)
     /// The engine has refused the command.
     case refused(ServerFailure)
-    /// What the engine sent is not RESP, version 3.
+    /// The received bytes are not RESP, version 3.
     case notAReply(String)
-    /// A value has more bytes than ``MuxValkey/Configuration/maximumPayloadBytes``, or a reply more than one with such a value.
+    /// A value exceeds ``MuxValkey/Configuration/maximumPayloadBytes``, or a reply exceeds a reply with such
+    /// a value.
     case tooLarge(limit: Int)
     /// Too many commands wait for their replies.
     case tooManyCommands(limit: Int)
@@ -22,23 +23,23 @@ public enum ValkeyError: Error, Sendable, Equatable {
     case closed
 }
 
-/// What an engine says in place of a result.
+/// The error reply of an engine.
 public struct ServerFailure: Error, Sendable, Hashable {
     /// The first word, such as `OOM` or `NOPERM`.
     public let code: String
-    /// All of it.
+    /// The entire text.
     public let text: String
     /// Whether the engine refused the connection, and not a command.
     var refusesConnection = false
 
-    /// Whether another engine has the keys, or this one may not write them.
+    /// Whether another engine has the keys, or the engine may not write the keys.
     var isOfAnotherEngine: Bool {
-        // Redis 6.2 says the second within the failure of a script.
+        // Redis 6.2 reports READONLY within the failure of a script.
         ["MOVED", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS"].contains(self.code)
             || self.text.contains("-READONLY ")
     }
 
-    /// Whether the failure concerns all keys, and not the keys of the command alone.
+    /// Whether the failure concerns all keys, and not only the keys of the command.
     var isOfEngine: Bool {
         self.refusesConnection || self.isOfAnotherEngine
             || ["NOAUTH", "WRONGPASS", "LOADING", "BUSY", "MISCONF", "ASK", "TRYAGAIN"].contains(self.code)
@@ -56,7 +57,7 @@ public struct ServerFailure: Error, Sendable, Hashable {
         "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS", "WRONGTYPE",
     ]
 
-    /// Some engines repeat what they were sent, which may be a password: that is left out.
+    /// Omits the repeated arguments of some engines' errors, which may contain a password.
     init(_ text: String) {
         let end = text.range(of: "with args beginning with")?.lowerBound ?? text.endIndex
         self.text = String(text[..<end])
@@ -95,7 +96,7 @@ extension ValkeyError: LocalizedError {
 }
 
 extension ValkeyError: CustomStringConvertible {
-    /// A sentence.
+    /// A sentence that describes the error.
     public var description: String {
         switch self {
         case .notConnected(let reason): "The engine is not connected: \(reason)."

@@ -14,10 +14,10 @@ struct Place: Codable, Sendable, ResponseEncodable {
     let timezone: String
 }
 
-/// There is no such place.
+/// An error for an unknown place.
 struct NoSuchPlace: Error {}
 
-/// What stands behind the service, far away and slow: it searches all places for each call, and counts the calls.
+/// The slow server behind the service: searches all places for each call, and counts the calls.
 final class Origin: Sendable {
     private let places: [Place]
     private let byID: [Int: Place]
@@ -26,7 +26,7 @@ final class Origin: Sendable {
 
     var callCount: Int { self.count.load(ordering: .relaxed) }
 
-    /// - Throws: Why the places cannot be read.
+    /// - Throws: The reason of a failed read of the places.
     init(delay: Duration) throws {
         let file = Bundle.module.url(forResource: "Resources/places", withExtension: "json")
         guard let file else { throw CocoaError(.fileReadNoSuchFile) }
@@ -48,7 +48,7 @@ final class Origin: Sendable {
         }
     }
 
-    /// The most populous places whose names begin so.
+    /// The most populous places whose names begin with `text`.
     func search(_ text: String) async throws -> [Place] {
         try await self.answer {
             let found = self.places.filter { $0.name.lowercased().hasPrefix(text) }
@@ -66,13 +66,13 @@ final class Origin: Sendable {
     }
 }
 
-/// A spot, to a tenth of a degree: neighbours share an entry.
+/// A location with a precision of a tenth of a degree, so that neighbours share an entry.
 struct Spot: MuxKey {
-    /// In tenths of a degree.
+    /// The latitude in tenths of a degree.
     let latitude: Int
     let longitude: Int
 
-    /// - Returns: `nil` for what is not on the globe.
+    /// - Returns: `nil` for coordinates out of range.
     init?(latitude: Double, longitude: Double) {
         guard abs(latitude) <= 90, abs(longitude) <= 180 else { return nil }
         self.latitude = Int((latitude * 10).rounded())
@@ -81,7 +81,7 @@ struct Spot: MuxKey {
 
     var keyText: String { "\(self.latitude),\(self.longitude)" }
 
-    /// By the haversine, which grows with the distance.
+    /// The haversine, which grows with the distance.
     func distance(to place: Place) -> Double {
         let radian = Double.pi / 180
         let (a, b) = (Double(self.latitude) / 10 * radian, place.latitude * radian)

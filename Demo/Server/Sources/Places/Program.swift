@@ -9,7 +9,8 @@ import NIOCore
 import ServiceLifecycle
 import UnixSignals
 
-/// A web service of places, whose origin is slow: alone with a folder, or one of many machines that share an engine.
+/// A web service of places with a slow origin: alone with a folder, or as one of many machines that share an
+/// engine.
 @main
 struct Program: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -69,7 +70,7 @@ struct Program: AsyncParsableCommand {
             },
             logger: logger
         )
-        // In the reverse of this order they end: what the last request fetched is saved.
+        // Services end in reverse order, so that the values of the last request are saved.
         let group = ServiceGroup(
             services: [MuxService(repository, logger: logger), web],
             gracefulShutdownSignals: [.sigterm, .sigint],
@@ -119,14 +120,14 @@ struct Program: AsyncParsableCommand {
         return router
     }
 
-    /// What a request gets, or the status of its error.
+    /// The value of a request, or the HTTP error for its failure.
     private static func answer<Value>(_ value: () async throws -> Value) async throws -> Value {
         do { return try await value() } catch is NoSuchPlace {
             throw HTTPError(.notFound, message: "There is no such place.")
         }
     }
 
-    /// Counters and gauges, as Prometheus reads them.
+    /// Counters and gauges in the format of Prometheus.
     private static func metrics(_ repository: MuxRepository, _ origin: Origin) async -> String {
         let statistics = repository.statistics
         let gauges = await repository.gauges()
