@@ -9,7 +9,7 @@ import Testing
 /// The transport over async-http-client.
 @Suite(.timeLimit(.minutes(5)))
 struct AsyncHTTPClientTransportTests {
-    @Test func `TR-10 it keeps the rules of a transport`() async throws {
+    @Test func `TR-10 the transport passes the conformance tests for transports`() async throws {
         try await HTTPTransportConformance.run(within: .seconds(60), excluding: [.trailers, .fieldBytes]) { options in
             AsyncHTTPClientTransport(options: options)
         }

@@ -2,7 +2,7 @@ import Engines
 import Foundation
 import Testing
 
-/// The page of a fleet, as a browser uses it.
+/// The page of a fleet, with the requests of a browser.
 @Suite(.timeLimit(.minutes(5)))
 struct FleetTests {
     private struct Outcome: Decodable {
@@ -11,12 +11,12 @@ struct FleetTests {
     }
 
     @Test(.enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
-    func `FL-14 each button of the page keeps what it says, on a real engine`() async throws {
+    func `FL-14 each button of the page keeps its promise on a real engine`() async throws {
         let fleet = try RunningProgram("fleet", [])
         let page = try await fleet.get("/")
         #expect(page.status == 200 && page.text.contains("Kill the store"))
         let acts = ["burst", "change", "machine"]
-        // With the engine, then without it, then with it again.
+        // With the engine, then without the engine, then with the engine again.
         for act in acts + ["stop"] + acts + ["start", "burst", "change"] {
             let reply = try await fleet.get("/act/\(act)", "POST")
             let outcome = try JSONDecoder().decode(Outcome.self, from: Data(reply.text.utf8))

@@ -4,12 +4,12 @@ import MuxNetwork
 import MuxValkey
 import Testing
 
-/// The web service of places, as a process.
+/// The web service of places, in a separate process.
 @Suite(.timeLimit(.minutes(5)))
 struct PlacesTests {
     private static let ids = [1_796_236, 2_950_159, 3_448_439, 3_530_597, 1_275_339, 745_044, 2_643_743]
 
-    @Test func `FL-12 FL-16 alone it answers, saves when it is ended, and fetches nothing when it is back`()
+    @Test func `FL-12 FL-16 a single service responds, saves at its end, and a restart fetches nothing`()
         async throws
     {
         let folder = FileManager.default.temporaryDirectory.appending(component: "mux-places-\(UUID().uuidString)")
@@ -36,10 +36,10 @@ struct PlacesTests {
     }
 
     @Test(.enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
-    func `FL-12 three of them with one engine ask the origin once for each place`() async throws {
+    func `FL-12 three services with one engine call the origin once for each place`() async throws {
         let engine = try Engine(try #require(Engine.programs.last))
         try await engine.wait(for: "PING") { $0.text == "PONG" }
-        // A machine that waits longer for the engine than this fetches for itself.
+        // The long budget prevents machines from fetching without the engine.
         let arguments = ["--valkey", "127.0.0.1:\(engine.port)", "--time-to-live", "600", "--budget", "10000"]
         let machines = try (0..<3).map { _ in try RunningProgram("places", ["--port", "0"] + arguments) }
         func total() async throws -> Int {
@@ -56,7 +56,8 @@ struct PlacesTests {
         #expect(try await total() == Self.ids.count)
 
         #expect(try await machines[0].get("/places/2950159", "DELETE").status == 204)
-        // The others have it in memory until they are told, so ask until one has fetched it.
+        // The other machines have the place in memory until the notification arrives: repeat until a machine
+        // fetches.
         while try await total() == Self.ids.count { _ = try await machines[1].get("/places/2950159") }
         for machine in machines { #expect(try await machine.get("/places/2950159").text.contains("Berlin")) }
         #expect(try await total() == Self.ids.count + 1)
@@ -64,8 +65,8 @@ struct PlacesTests {
     }
 
     @Test(.enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
-    func `FT-04 a fleet without its engine answers, says so, and does not claim to have told others`() async throws {
-        // The engine asks for a password, which the service does not have.
+    func `FT-04 a fleet without an engine responds, reports the outage, and confirms no clear`() async throws {
+        // The engine requires a password, and the service has no password.
         let engine = try Engine(try #require(Engine.programs.last))
         try await engine.wait(for: "PING") { $0.text == "PONG" }
         try await engine.ask("CONFIG", "SET", "requirepass", "secret")

@@ -8,9 +8,9 @@ final class RunningProgram: Sendable {
     private let output = Pipe()
     private let base: URL
 
-    /// Starts it, and waits until it listens.
+    /// Starts the program, and waits until it listens.
     ///
-    /// - Throws: Why it cannot be started.
+    /// - Throws: The reason of a failed start.
     init(_ name: String, _ arguments: [String]) throws {
         let folder = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent()
         self.process.executableURL = folder.appending(component: name)
@@ -33,7 +33,7 @@ final class RunningProgram: Sendable {
     func get(_ path: String, _ method: String = "GET") async throws -> (status: Int, text: String) {
         let url = try #require(URL(string: path, relativeTo: self.base)?.absoluteURL)
         var call = HTTPCall(method: method, url: url)
-        // As a page does that the program has served.
+        // Like a page served by the program.
         if method != "GET" { call.headers["Origin"] = self.base.absoluteString }
         let reply = try await SystemTransport().send(call)
         return (reply.status, String(decoding: reply.body, as: UTF8.self))
@@ -44,7 +44,7 @@ final class RunningProgram: Sendable {
         return try #require(line.flatMap { Int($0.dropFirst(name.count + 1)) })
     }
 
-    /// Asks it to end, and waits.
+    /// Sends SIGTERM, and waits for the end.
     func terminate() -> Int32 {
         kill(self.process.processIdentifier, SIGTERM)
         self.process.waitUntilExit()

@@ -13,14 +13,14 @@ import Synchronization
 import Testing
 import Tracing
 
-/// What a service hears, counts and traces, and how it ends.
+/// Logs, metrics, traces and the end of a service.
 @Suite(.timeLimit(.minutes(2)))
 struct ServicesTests {
     private struct Failed: Error {}
 
     // MARK: - Logs
 
-    /// Keeps what is logged.
+    /// Collects the lines of a logger.
     private final class Lines: Sendable {
         private let lines = Mutex<[String]>([])
 
@@ -51,7 +51,7 @@ struct ServicesTests {
         }
     }
 
-    @Test func `FL-13 a log says what happened and why, and no key`() async throws {
+    @Test func `FL-13 a log contains events and reasons, and no key`() async throws {
         let lines = Lines()
         let repository = MuxRepository(store: .none, observer: LogObserver(lines.logger(.debug)))
         let users = MultiplexerMap<String, String>(policy: MuxPolicy(name: "Users"), repository: repository) { key in
@@ -72,7 +72,7 @@ struct ServicesTests {
         users.unregister()
     }
 
-    @Test func `FL-17 of many failures some are logged, and how many were left out`() {
+    @Test func `FL-17 some of many failures are logged, with the number of omitted lines`() {
         let lines = Lines()
         let time = Mutex(Duration.seconds(100))
         let observer = LogObserver(lines.logger(.info), failuresPerSecond: 3) { time.withLock { $0 } }
@@ -88,7 +88,7 @@ struct ServicesTests {
 
     // MARK: - Metrics
 
-    @Test func `FL-13 FL-17 hits are counted without being told, and keys are no dimensions`() async throws {
+    @Test func `FL-13 FL-17 hits are counted without events, and keys are not dimensions`() async throws {
         let metrics = TestMetrics()
         let observer = MetricsObserver(factory: metrics)
         #expect(!observer.observesHits)
@@ -115,7 +115,7 @@ struct ServicesTests {
         let timer = try metrics.expectTimer("mux.duration", [("kind", "fetched"), ("cache", "Users")])
         #expect(timer.values.count == 100)
         #expect(try metrics.expectMeter("mux.entries").values.last == 100)
-        // One counter for each kind of event, whatever the number of keys and events.
+        // One counter for each kind of event, independent of the number of keys and events.
         #expect(metrics.counters(label: "mux.events").count < 8)
         users.unregister()
     }
@@ -134,7 +134,7 @@ struct ServicesTests {
 
     // MARK: - Traces
 
-    @Test func `FL-13 a fetch is a span of the request that began it, and who joins links to it`() async throws {
+    @Test func `FL-13 a fetch has a span under its request, and a joining request links to the span`() async throws {
         let tracer = InMemoryTracer()
         let gate = Gate<String>()
         let repository = MuxRepository(store: .none, observer: TracingObserver(tracer: tracer))
@@ -163,7 +163,7 @@ struct ServicesTests {
         joiner.end()
     }
 
-    @Test func `FL-13 the span of a failed fetch says why`() async throws {
+    @Test func `FL-13 the span of a failed fetch contains the reason`() async throws {
         let tracer = InMemoryTracer()
         let repository = MuxRepository(store: .none, observer: TracingObserver(tracer: tracer))
         let users = MultiplexerMap<String, String>(policy: MuxPolicy(name: "Users"), repository: repository) { _ in
@@ -178,7 +178,7 @@ struct ServicesTests {
 
     // MARK: - The end
 
-    @Test func `FL-16 a service that ends lets fetches end, and saves`() async throws {
+    @Test func `FL-16 a service waits for fetches at its end, and saves`() async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "mux-service-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: folder) }
         let repository = MuxRepository(directory: folder)
@@ -219,7 +219,7 @@ struct ServicesTests {
         #expect(try await next.request(key: "slow") == "slow")
     }
 
-    @Test func `FL-16 a service with a fetch that does not end, or a task that is cancelled, ends and saves`()
+    @Test func `FL-16 a service ends and saves despite an endless fetch or a cancelled task`()
         async throws
     {
         let repository = MuxRepository(store: MemoryStore())
@@ -241,11 +241,11 @@ struct ServicesTests {
         _ = try await slow.value
     }
 
-    @Test func `FL-16 on a root that cannot be written the health says so, and requests are answered`() async throws {
+    @Test func `FL-16 a repository that cannot write is unhealthy, and requests succeed`() async throws {
         let file = FileManager.default.temporaryDirectory.appending(component: "mux-service-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: file) }
         try Data().write(to: file)
-        // A file stands where the folder would be.
+        // A file is at the path of the folder.
         let repository = MuxRepository(directory: file.appending(component: "cache"))
         let places = MultiplexerMap<String, String>(cacheKey: "Places", repository: repository) { $0 }
         #expect(try await places.request(key: "1") == "1")
@@ -258,7 +258,7 @@ struct ServicesTests {
         #expect(!health.isHealthy && health.entries == 1)
     }
 
-    @Test func `FL-13 a group tells each observer what it wants`() async throws {
+    @Test func `FL-13 a group passes hits only to observers of hits`() async throws {
         final class Counting: MuxObserver {
             let observesHits: Bool
             let counts = Mutex<[MuxEvent.Kind: Int]>([:])

@@ -6,7 +6,7 @@ import Testing
 
 @testable import MuxValkey
 
-/// Engines that take each other's place, and encrypted connections.
+/// Engines that replace each other, and encrypted connections.
 @Suite(.timeLimit(.minutes(5)), .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
 struct ClusterTests {
     private let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"), tags: ["Rome"])
@@ -18,7 +18,7 @@ struct ClusterTests {
         return try await store.put(self.entry, with: ticket)
     }
 
-    /// What a call returns when the store has found its engine.
+    /// The result of a call after the store has found its engine.
     private func eventually<R>(_ call: () async throws -> R) async throws -> R {
         while true {
             do { return try await call() } catch let error as ValkeyError { if error == .closed { throw error } }
@@ -26,12 +26,13 @@ struct ClusterTests {
         }
     }
 
-    @Test(arguments: Engine.programs) func `FL-09 it is a shared store in a cluster`(program: Engine.Program)
+    @Test(arguments: Engine.programs)
+    func `FL-09 the store passes the conformance tests in a cluster`(program: Engine.Program)
         async throws
     {
         let cluster = try await Cluster(program)
         try await checkConformance { prefix in
-            // The second one is told of all three.
+            // The second store has the addresses of all three engines.
             let alice = await cluster.engines[0].store(prefix)
             let bob = MuxValkey(.patient(cluster.engines.map(\.address), prefix: prefix))
             await bob.waitUntilConnected()
@@ -40,7 +41,7 @@ struct ClusterTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-11 what was invalidated does not come back with its slot`(program: Engine.Program) async throws {
+    func `FL-11 an invalidated entry does not come back with its slot`(program: Engine.Program) async throws {
         let cluster = try await Cluster(program)
         let home = try await cluster.owner(of: "moving")
         let alice = await cluster.engines[0].store("moving")
@@ -48,7 +49,7 @@ struct ClusterTests {
         #expect(try await self.put(alice))
         #expect(try await bob.load([self.name])[0]?.payload == self.entry.payload)
 
-        // Alice asks nothing in the meantime.
+        // Alice makes no call in the meantime.
         try await cluster.move("moving", to: (home + 1) % 3)
         try await self.eventually { try await bob.invalidate([.tag("Rome")]) }
         #expect(try await self.put(bob))
@@ -61,7 +62,7 @@ struct ClusterTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-11 what was invalidated does not come back with its engine`(program: Engine.Program) async throws {
+    func `FL-11 an invalidated entry does not come back with its engine`(program: Engine.Program) async throws {
         let first = try Engine(program)
         let second = try Engine(
             program,
@@ -69,7 +70,7 @@ struct ClusterTests {
         )
         func waitForReplication() async throws {
             try await second.wait(for: "INFO", "replication") { $0.text?.contains("master_link_status:up") ?? false }
-            // What was written so far is there.
+            // The replica has every previous write.
             try await first.ask("WAIT", "1", "0")
         }
         let addresses = [first.address, second.address]
@@ -85,12 +86,13 @@ struct ClusterTests {
         #expect(try await self.put(alice))
         try await waitForReplication()
 
-        // A planned change of roles: the first engine goes on as a replica of the second, and comes back.
+        // A planned change of roles: the first engine becomes a replica of the second, and later the primary
+        // again.
         try await second.ask("REPLICAOF", "NO", "ONE")
         try await first.ask("REPLICAOF", "127.0.0.1", "\(second.port)")
         let bobAtSecond = await second.store("failover")
         try await bobAtSecond.invalidate([.tag("Rome")])
-        // The first one is asked at once, perhaps before it knows of that.
+        // Alice calls the first engine at once, perhaps before that engine has become a replica.
         let claim = try await self.eventually {
             try await alice.claim(self.name, maximumAge: nil, digest: nil, for: .milliseconds(1))
         }
@@ -110,7 +112,7 @@ struct ClusterTests {
         .enabled(if: Engine.programs.contains(where: \.canEncrypt), "No engine was built with TLS."),
         arguments: Engine.programs.filter(\.canEncrypt)
     )
-    func `FL-09 a connection can be encrypted, and a certificate of others is a clear error`(
+    func `FL-09 a connection can be encrypted, and a foreign certificate is a clear error`(
         program: Engine.Program
     ) async throws {
         let certificates = try Certificates()

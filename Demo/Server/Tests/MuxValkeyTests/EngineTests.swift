@@ -11,7 +11,9 @@ import Valkey
 /// The store on real engines.
 @Suite(.timeLimit(.minutes(5)), .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
 struct EngineTests {
-    @Test(arguments: Engine.programs) func `FL-09 it is a shared store`(program: Engine.Program) async throws {
+    @Test(arguments: Engine.programs) func `FL-09 the store passes the conformance tests`(program: Engine.Program)
+        async throws
+    {
         let engine = try Engine(program)
         try await checkConformance { prefix in
             (await engine.store(prefix), await engine.store(prefix))
@@ -19,9 +21,10 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 the sample over the official client is a shared store`(program: Engine.Program) async throws {
+    func `FL-09 the sample over the official client passes the conformance tests`(program: Engine.Program) async throws
+    {
         let engine = try Engine(program)
-        // Until the engine listens.
+        // Waits until the engine listens.
         _ = await engine.store("first")
         let client = ValkeyClient(engine.configuration("client"))
         try await checkConformance { prefix in
@@ -33,7 +36,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-10 a miss is one trip, and nothing is searched for`(program: Engine.Program) async throws {
+    func `FL-10 a miss is one round trip, and no command scans keys`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let store = await engine.store("trips")
         let repository = MuxRepository(sharedStore: store, policy: .init(budget: .seconds(30)))
@@ -58,7 +61,7 @@ struct EngineTests {
         }
     }
 
-    /// How often each command was used.
+    /// The number of calls of each command.
     private func calls(_ engine: Engine) async throws -> [String: Int] {
         let text = try await engine.ask("INFO", "commandstats").text ?? ""
         var calls: [String: Int] = [:]
@@ -73,13 +76,14 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 machines fetch each value once, and hear of each other's clears`(program: Engine.Program) async throws {
+    func `FL-09 machines fetch each value once, and receive each other's clears`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let fetches = Mutex([String: Int]())
         var machines: [(MuxValkey, MuxRepository, MultiplexerMap<String, String>)] = []
         for _ in 0..<4 {
             let store = await engine.store("fleet")
-            // On a busy machine a call may take longer than usual, and machines would fetch for themselves.
+            // On a busy machine a call may take longer than usual, and machines would fetch without the
+            // store.
             let repository = MuxRepository(sharedStore: store, policy: .init(budget: .seconds(30)))
             let map = MultiplexerMap<String, String>(
                 cacheKey: .init("Places") { ["city \($0.prefix(1))"] },
@@ -112,7 +116,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs, [false, true])
-    func `FL-11 what an engine may have lost is not read when it is back`(
+    func `FL-11 an entry that an engine may have lost is not read after a restart`(
         program: Engine.Program,
         hasDisk: Bool
     ) async throws {
@@ -130,7 +134,7 @@ struct EngineTests {
         engine.kill()
         try engine.start()
         for stream in changes {
-            // The message of the put may come before.
+            // The message of the put may arrive first.
             #expect(await stream.first { $0 == .unknown } != nil)
         }
         #expect(try await bob.load([name]) == [nil])
@@ -138,7 +142,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 keys of others under its prefix are a miss, and scripts that the engine forgets are sent again`(
+    func `FL-09 foreign keys under the prefix are misses, and forgotten scripts are sent again`(
         program: Engine.Program
     ) async throws {
         let engine = try Engine(program)
@@ -171,17 +175,18 @@ struct EngineTests {
         _ = try await engine.ask("SCRIPT", "FLUSH")
         try await store.invalidate([.tag("Rome")])
         #expect(try await put())
-        // All is lost at once.
+        // The engine loses all keys at once.
         _ = try await engine.ask("FLUSHALL")
         #expect(try await store.load([name]) == [nil])
         #expect(try await put())
-        // A machine that connects after that finds what was put since.
+        // A machine that connects later finds the new entry.
         let other = await engine.store("foreign")
         #expect(try await other.load([name])[0]?.payload == entry.payload)
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-11 an engine that has become a replica answers nothing`(program: Engine.Program) async throws {
+    func `FL-11 an engine that has become a replica returns no entry and no claim`(program: Engine.Program) async throws
+    {
         let engine = try Engine(program)
         let store = await engine.store("demoted")
         let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
@@ -191,7 +196,7 @@ struct EngineTests {
         let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(600))
         #expect(try await store.put(entry, with: ticket))
 
-        // Of a primary that it does not reach, so that it keeps what it has.
+        // The primary is unreachable, so that the replica keeps its data.
         try await engine.ask("REPLICAOF", "127.0.0.1", "1")
         await #expect(throws: ValkeyError.self) {
             try await store.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
@@ -201,7 +206,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-11 epochs live longer than what is put with them`(program: Engine.Program) async throws {
+    func `FL-11 epochs live longer than their entries`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let store = await engine.store("epochs")
         let names = (0..<2).map { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\($0)"), tags: ["Rome"]) }
@@ -211,7 +216,7 @@ struct EngineTests {
         }
         _ = try await store.claim(names[0], maximumAge: nil, digest: nil, for: .seconds(60))
         #expect(try await epochs().count == 3)
-        // A week and a bit later.
+        // As if slightly more than a week had passed.
         for epoch in try await epochs() { try await engine.ask("PEXPIRE", epoch, "1000000") }
         guard
             case .granted(let ticket, _) = try await store.claim(
@@ -231,7 +236,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 many are invalidated at once, and a value that is too large is not put`(program: Engine.Program)
+    func `FL-09 many entries are invalidated at once, and a value above the limit is not put`(program: Engine.Program)
         async throws
     {
         let engine = try Engine(program)
@@ -259,7 +264,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 a put whose epochs are gone wakes who waits`(program: Engine.Program) async throws {
+    func `FL-09 a put without its epochs wakes waiting machines`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let (store, other) = (await engine.store("gone"), await engine.store("gone"))
         let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
@@ -278,7 +283,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 a password is sent, and a wrong one is a clear error`(program: Engine.Program) async throws {
+    func `FL-09 a password is sent, and a wrong password is a clear error`(program: Engine.Program) async throws {
         let engine = try Engine(program, ["--requirepass", "open sesame"])
         let store = await engine.store("secret") { $0.password = "open sesame" }
         #expect(try await store.load([MuxShared.Name(MuxStoreKey(domain: "Places"))]) == [nil])
@@ -297,7 +302,7 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FL-09 an engine that is silent is given up, and calls end`(program: Engine.Program) async throws {
+    func `FL-09 a silent engine is abandoned, and calls end`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let store = await engine.store("silent") { $0.heartbeat = .seconds(3) }
         let name = MuxShared.Name(MuxStoreKey(domain: "Places"))
@@ -311,7 +316,7 @@ struct EngineTests {
     }
 }
 
-/// The sample, when it hears changes: a rule begins with machines that are connected.
+/// The sample with a subscription to changes: each conformance rule begins with connected machines.
 private struct Subscribed: MuxSharedStore {
     let base: ValkeyClientStore
     let stream: AsyncStream<MuxShared.Change>

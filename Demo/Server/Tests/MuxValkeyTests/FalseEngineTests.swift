@@ -7,10 +7,10 @@ import Testing
 
 @testable import MuxValkey
 
-/// Engines that do not do what they should, and what listens in their place.
+/// Faulty engines, and foreign programs in the place of engines.
 @Suite(.timeLimit(.minutes(5)))
 struct FalseEngineTests {
-    /// A server that answers what a connection sends with what it is told.
+    /// A server with scripted replies.
     private final class FalseEngine: Sendable {
         private let channel: any Channel
         let address: MuxValkey.Address
@@ -18,7 +18,8 @@ struct FalseEngineTests {
 
         /// Begins to listen.
         ///
-        /// `answer` gets the name of each command and the number of the connection; it returns bytes, or `nil` to close.
+        /// `answer` receives the name of each command and the number of the connection, and returns bytes, or
+        /// `nil` to close the connection.
         init(_ answer: @escaping @Sendable (String, Int) -> String?) throws {
             let counter = Counter()
             self.channel = try ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
@@ -52,7 +53,7 @@ struct FalseEngineTests {
             self.answer = answer
         }
 
-        /// The first word; that the engine's tenure is meant is said behind it.
+        /// The first word of a command, followed by `begin` for the script of the tenure.
         private static func name(_ words: [String]) -> String {
             switch words.first {
             case "SCRIPT" where words.last?.contains("local tenure = get(KEYS[1])") ?? false: "SCRIPT begin"
@@ -68,7 +69,7 @@ struct FalseEngineTests {
                 guard var answer = self.answer(Self.name(texts), self.number) else {
                     return context.close(promise: nil)
                 }
-                // A result has the number of its call, and an error has no number.
+                // A result contains the number of its call. An error contains no number.
                 if texts.first == "EVALSHA", let number = texts.last, !answer.hasPrefix("-") {
                     answer = "*2\r\n$\(number.utf8.count)\r\n\(number)\r\n\(answer)"
                 }
@@ -77,7 +78,7 @@ struct FalseEngineTests {
         }
     }
 
-    /// What an engine answers at the beginning.
+    /// The replies of an engine to the first commands; `nil` for other commands.
     private static func greeting(_ word: String) -> String? {
         switch word {
         case "HELLO": "%1\r\n+proto\r\n:3\r\n"
@@ -106,7 +107,7 @@ struct FalseEngineTests {
         "%1\r\n+proto\r\n:3\r\n+OK\r\n",
         "-ERR unknown command 'HELLO'\r\n", "_\r\n", "$-1\r\n",
     ])
-    func `FL-09 what listens in place of an engine is a clear error`(answer: String) async throws {
+    func `FL-09 a foreign program in place of an engine is a clear error`(answer: String) async throws {
         let engine = try FalseEngine { _, _ in answer }
         let store = self.store(engine.address)
         await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
@@ -119,7 +120,7 @@ struct FalseEngineTests {
         "-OOM command not allowed when used memory > 'maxmemory'.\r\n", "-LOADING Redis is loading\r\n", "$5\r\nabc",
         "",
     ])
-    func `FL-09 a result that a script cannot have is a clear error, and the next call is tried`(answer: String)
+    func `FL-09 an impossible result of a script is a clear error`(answer: String)
         async throws
     {
         let engine = try FalseEngine { word, _ in Self.greeting(word) ?? answer }
@@ -132,7 +133,7 @@ struct FalseEngineTests {
     }
 
     @Test
-    func `FL-09 a store follows its slot to another engine of a cluster, and a connection that ends is made again`()
+    func `FL-09 a store follows its slot to another engine of a cluster, and reconnects`()
         async throws
     {
         let owner = try FalseEngine { word, _ in Self.greeting(word) ?? (word == "EVALSHA" ? "_\r\n" : nil) }
@@ -144,7 +145,7 @@ struct FalseEngineTests {
         await store.waitUntilConnected()
         #expect(try await store.load([self.name]) == [nil])
 
-        // Its slot moves while it is connected.
+        // The slot moves during the connection.
         let former = try FalseEngine { word, _ in
             Self.greeting(word) ?? (word == "EVALSHA" ? "-MOVED 1 :\(port)\r\n" : nil)
         }
@@ -156,11 +157,11 @@ struct FalseEngineTests {
         #expect(try await mover.load([self.name]) == [nil])
     }
 
-    @Test func `FL-11 a claim whose answer is lost is given up on the next connection`() async throws {
+    @Test func `FL-11 a claim with a lost reply is released on the next connection`() async throws {
         let (givenUp, continuation) = AsyncStream.makeStream(of: Int.self)
         let engine = try FalseEngine { word, connection in
             guard word == "EVALSHA" else { return Self.greeting(word) }
-            // The first connection ends without an answer.
+            // The first connection ends without a reply.
             guard connection > 1 else { return nil }
             continuation.yield(connection)
             return ":1\r\n"
@@ -173,7 +174,7 @@ struct FalseEngineTests {
         #expect(await givenUp.first { _ in true } == 2)
     }
 
-    @Test func `FL-09 engines that point at each other are given up`() async throws {
+    @Test func `FL-09 engines that redirect to each other are given up`() async throws {
         let ports = Mutex<[Int]>([0, 0])
         let engines = try (0..<2).map { index in
             try FalseEngine { word, _ in
@@ -185,7 +186,7 @@ struct FalseEngineTests {
         await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
     }
 
-    @Test func `FL-09 with nothing listening, and without an address, calls fail at once`() async throws {
+    @Test func `FL-09 without a listener or an address, calls fail at once`() async throws {
         for addresses in [[MuxValkey.Address(host: "127.0.0.1", port: 1)], []] {
             let store = MuxValkey(.init(addresses: addresses, prefix: "nothing"))
             await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
@@ -195,7 +196,7 @@ struct FalseEngineTests {
         }
     }
 
-    @Test func `FL-09 an engine that does not write any more is left for the next address`() async throws {
+    @Test func `FL-09 a read-only engine is abandoned for the next address`() async throws {
         let replica = try FalseEngine { word, _ in
             Self.greeting(word) ?? "-READONLY You can't write against a read only replica.\r\n"
         }
@@ -210,7 +211,7 @@ struct FalseEngineTests {
         #expect(try await store.load([self.name]) == [nil])
     }
 
-    @Test func `FL-09 an engine that has become a replica is left for the next address`() async throws {
+    @Test func `FL-09 an engine that has become a replica is abandoned for the next address`() async throws {
         let isReplica = Mutex(false)
         let first = try FalseEngine { word, _ in
             guard isReplica.withLock({ $0 }) else { return Self.greeting(word) ?? "_\r\n" }
@@ -227,7 +228,7 @@ struct FalseEngineTests {
         await store.waitUntilConnected()
         #expect(try await store.load([self.name]) == [nil])
 
-        // Nothing is asked; it is found out by itself.
+        // The store detects the change without a call.
         var changes = store.changes().makeAsyncIterator()
         isReplica.withLock { $0 = true }
         #expect(await changes.next() == .unknown)
@@ -238,7 +239,7 @@ struct FalseEngineTests {
         "-CLUSTERDOWN Hash slot not served", "-MOVED 1 127.0.0.1:1",
         "-ERR Error running script: -READONLY You can't write",
     ])
-    func `FL-09 an engine that has lost its slot, or may not write, is left though nothing is asked`(failure: String)
+    func `FL-09 an idle store abandons an engine that has lost its slot or may not write`(failure: String)
         async throws
     {
         let isLost = Mutex(false)
@@ -255,7 +256,7 @@ struct FalseEngineTests {
         var changes = store.changes().makeAsyncIterator()
         isLost.withLock { $0 = true }
         #expect(await changes.next() == .unknown)
-        // That is the second one, whose answer no script can have.
+        // The second engine replies with an impossible result of a script.
         await #expect(throws: ValkeyError.notAReply("a script has another result than it can have")) {
             try await store.load([self.name])
         }
@@ -281,11 +282,12 @@ struct FalseEngineTests {
     }
 
     @Test(.timeLimit(.minutes(1)), arguments: ["$100000\r\n", "*1000\r\n", "+"])
-    func `FT-07 a prefix without its data ends the connection though bytes go on coming`(stray: String) async throws {
+    func `FT-07 a prefix without its data ends the connection although bytes keep arriving`(stray: String) async throws
+    {
         try await self.checkHeartbeat(after: stray)
     }
 
-    @Test(.timeLimit(.minutes(1))) func `FT-07 a connection on which commands always wait lives on`() async throws {
+    @Test(.timeLimit(.minutes(1))) func `FT-07 a connection on which commands always wait stays open`() async throws {
         let (counts, continuation) = AsyncStream.makeStream(of: Int.self)
         let count = Mutex(0)
         let engine = try FalseEngine { word, _ in
@@ -316,15 +318,15 @@ struct FalseEngineTests {
     }
 
     @Test(.timeLimit(.minutes(1)), arguments: [":1\r\n", "_\r\n"])
-    func `FT-07 a stray reply in place of a heartbeat's ends the connection`(stray: String) async throws {
+    func `FT-07 a stray reply in place of a heartbeat's reply ends the connection`(stray: String) async throws {
         try await self.checkHeartbeat(before: stray)
     }
 
     @Test(arguments: ["_\r\n", "*2\r\n$1\r\n1\r\n_\r\n", ":1\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"])
-    func `FT-07 a stray reply is no other call's result, and ends the connection`(stray: String) async throws {
+    func `FT-07 a stray reply is not the result of another call, and ends the connection`(stray: String) async throws {
         let engine = try FalseEngine { word, connection in
             switch word {
-            // Behind the reply to a call comes another reply.
+            // A stray reply follows the reply to a call.
             case "EVALSHA" where connection == 1: "_\r\n" + stray
             case "EVALSHA": "_\r\n"
             default: Self.greeting(word)
@@ -342,7 +344,7 @@ struct FalseEngineTests {
         try await session.connection.ended.get()
     }
 
-    @Test func `FT-02 a reply that is too large is the failure of its own command`() async throws {
+    @Test func `FT-02 a reply above the limit is the failure of its own command`() async throws {
         let engine = try FalseEngine { word, _ in word == "EVALSHA" ? "$999999999\r\n" : Self.greeting(word) }
         let store = self.store(engine.address)
         await store.waitUntilConnected()
@@ -355,7 +357,7 @@ struct FalseEngineTests {
         #expect(other == .disconnected("a reply was too large"))
     }
 
-    @Test func `FL-09 a reader of changes that is too slow is told that it missed some`() async {
+    @Test func `FL-09 a slow reader of changes receives a report of missed changes`() async {
         let listeners = Listeners()
         var changes = listeners.stream().makeAsyncIterator()
         let change = MuxShared.Change.stored(self.name.key)
@@ -363,14 +365,14 @@ struct FalseEngineTests {
         var count = 0
         while count < Listeners.maximumWaiting, await changes.next() == change { count += 1 }
         #expect(count == Listeners.maximumWaiting)
-        // There is room again: the next change reports the loss.
+        // The buffer has space again: the next change reports the loss.
         for expected in [MuxShared.Change.unknown, change] {
             listeners.tell(change)
             #expect(await changes.next() == expected)
         }
     }
 
-    @Test func `FL-09 what an engine repeats of a password is in no error`() async throws {
+    @Test func `FL-09 no error contains a password that an engine repeats`() async throws {
         let engine = try FalseEngine { _, _ in
             "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `open sesame`, \r\n"
         }
@@ -381,7 +383,7 @@ struct FalseEngineTests {
         #expect(text.contains("unknown command `HELLO`") && !text.contains("sesame"), "\(text)")
     }
 
-    @Test func `FL-09 no description has the password`() {
+    @Test func `FL-09 no description contains the password`() {
         var configuration = MuxValkey.Configuration(host: "cache.internal", prefix: "app")
         configuration.password = "open sesame"
         configuration.username = "ali"

@@ -63,7 +63,7 @@ struct FaultTests {
             return await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
         }
         #expect(complete == 12_000)
-        // Changes are told in their order: the last of them is this.
+        // Changes are reported in order: this change is the last change.
         _ = await machines[0].values.clear(key: "last")
         try await self.wait { sessions[1].token(of: 1) == nil && sessions[1].token(of: 11_999) == nil }
         for (machine, users) in zip(machines, sessions) {
@@ -74,7 +74,7 @@ struct FaultTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FT-02 a value that is too large, or a key without a permission, concerns no other`(program: Engine.Program)
+    func `FT-02 a value above the limit or a key without permission affects no other key`(program: Engine.Program)
         async throws
     {
         let engine = try Engine(program)
@@ -98,7 +98,7 @@ struct FaultTests {
         #expect(machine.events.events.allSatisfy { !"\($0)".contains("secret") })
         #expect(machine.reasons(.sharedStoreUnavailable).isEmpty)
         #expect(try await other.values.requestEntry(key: "good").source == .sharedStore)
-        // So it is with invalidations.
+        // The same holds for invalidations.
         let report = await machine.values.clear(key: "bad")
         #expect(!report.isComplete)
         #expect(await machine.values.clear(key: "good").isComplete)
@@ -106,7 +106,7 @@ struct FaultTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FT-03 a full engine refuses claims and puts, and does what it can without memory`(program: Engine.Program)
+    func `FT-03 a full engine refuses claims and puts, and accepts calls that need no memory`(program: Engine.Program)
         async throws
     {
         let engine = try Engine(program, ["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"])
@@ -135,7 +135,7 @@ struct FaultTests {
         let used = try await engine.ask("INFO", "memory").text?.firstMatch(of: /used_memory:(\d+)/)?.output.1
         #expect(used.flatMap { Int($0) } ?? .max < 9 << 20)
 
-        // Present entries are read, and claims end.
+        // Existing entries are read, and claims end.
         #expect(try await other.load([name(0)]).first??.payload == entry.payload)
         let claim = try await other.claim(name(0), maximumAge: nil, digest: "zeros", for: .seconds(60))
         guard case .entry = claim else { return #expect(Bool(false), "\(claim)") }
@@ -169,7 +169,8 @@ struct FaultTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FT-03 machines go on without a full engine, and share again with memory`(program: Engine.Program) async throws
+    func `FT-03 machines continue without a full engine, and share again with memory`(program: Engine.Program)
+        async throws
     {
         let engine = try Engine(program, ["--maxmemory-policy", "noeviction"])
         let machine = Machine(await engine.store("full"))
@@ -190,7 +191,7 @@ struct FaultTests {
     @Test(arguments: Engine.programs)
     func `FT-06 a claim ends with the connection of its machine`(program: Engine.Program) async throws {
         let engine = try Engine(program)
-        // A machine that waits asks again after its budget.
+        // A waiting machine claims again after its budget.
         let budget = Duration.seconds(2)
         let machines = [
             Machine(await engine.store("killed")),
@@ -203,16 +204,16 @@ struct FaultTests {
         let request = Task { try await machines[1].values.requestEntry(key: "a") }
         machines[0].store.close()
         #expect(try await request.value.source == .fetch)
-        // After its patience, the machine would have fetched for itself alone.
+        // After its patience, the machine would have fetched without the store.
         let third = Machine(await engine.store("killed"))
         #expect(try await third.values.requestEntry(key: "a").source == .sharedStore)
-        // The claim of before is void.
+        // The earlier claim is void.
         let entry = MuxShared.Entry(payload: Data("old".utf8), digest: "old", timeToLive: .seconds(60))
         #expect(try await !third.store.put(entry, with: ticket))
     }
 
     @Test(arguments: Engine.programs)
-    func `FT-06 a connection that is made again keeps its claim unless another machine has taken it`(
+    func `FT-06 a reconnected machine keeps its claim unless another machine takes the key`(
         program: Engine.Program
     ) async throws {
         let engine = try Engine(program)
@@ -247,7 +248,7 @@ struct FaultTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FT-02 an entry above the limit of one machine is a miss there`(program: Engine.Program) async throws {
+    func `FT-02 an entry above the limit of a machine is a miss on this machine`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let large = Machine(await engine.store("limits"))
         let small = Machine(await engine.store("limits") { $0.maximumPayloadBytes = 1_000 })
@@ -257,13 +258,14 @@ struct FaultTests {
         #expect(small.reasons(.notShared) == [.other("too large")])
     }
 
-    /// The programs with an eviction policy each.
+    /// The programs, each with an eviction policy.
     private static let policies = Engine.programs.enumerated().map { index, program in
         (program, ["allkeys-random", "allkeys-lfu", "volatile-ttl", "volatile-lru"][index % 4])
     }
 
     @Test(arguments: Self.policies)
-    func `FT-05 an engine that evicts all the time costs no fetch`(program: Engine.Program, policy: String) async throws
+    func `FT-05 constant evictions by an engine cause no additional fetch`(program: Engine.Program, policy: String)
+        async throws
     {
         let engine = try Engine(program, ["--maxmemory", "3mb", "--maxmemory-policy", policy])
         var machines: [Machine] = []
@@ -305,7 +307,7 @@ struct FaultTests {
         }
     }
 
-    @Test func `FT-04 a listener that is missing is reported, and so is the engine that comes`() async throws {
+    @Test func `FT-04 a missing listener is reported, and so is an engine that starts later`() async throws {
         let engine = try Engine(try #require(Engine.programs.first))
         try await engine.wait(for: "PING") { $0.text == "PONG" }
         engine.kill()
@@ -358,12 +360,12 @@ struct FaultTests {
         _ = try await alice.ticket(name, for: .seconds(3_600))
         alice.close()
         while (try? await bob.ticket(name)) == nil { try await Task.sleep(for: .milliseconds(5)) }
-        // The user may ask whether memory is full.
+        // The user may query the memory limit.
         try await engine.ask("CONFIG", "SET", "maxmemory", "1")
         await #expect(throws: ValkeyError.self) { try await bob.ticket(.init(MuxStoreKey(domain: "Places", key: "2"))) }
         try await engine.ask("CONFIG", "SET", "maxmemory", "0")
         bob.close()
-        // And no more than suffices.
+        // The permissions permit no other keys.
         let other = MuxValkey.Configuration.patient([engine.address], prefix: "others")
         var foreign = other
         (foreign.username, foreign.password) = ("places", "PASSWORD")
@@ -379,7 +381,7 @@ struct FaultTests {
 }
 
 extension MuxValkey {
-    /// A claim of an entry, however fresh the present one is.
+    /// A claim of an entry, even if the current entry is fresh.
     fileprivate func ticket(
         _ name: MuxShared.Name,
         for duration: Duration = .seconds(60)

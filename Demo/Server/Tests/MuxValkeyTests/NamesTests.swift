@@ -12,7 +12,7 @@ struct NamesTests {
         MuxStoreKey(domain: "a b", key: "\r\n\0"),
     ]
 
-    @Test func `FL-09 a message says what was changed, byte for byte`() throws {
+    @Test func `FL-09 a message encodes a change, byte for byte`() throws {
         var changes: [MuxShared.Change] = [.invalidated(.everything)]
         for key in Self.keys {
             changes += [.stored(key), .released(key), .invalidated(.entry(key)), .invalidated(.domain(key.domain))]
@@ -21,7 +21,7 @@ struct NamesTests {
         for change in changes {
             let message = try #require(Names.message(change, from: "here"))
             #expect(Names.change(message, for: "there") == change)
-            // What a machine invalidates itself is not told to it.
+            // A machine receives no report of its own invalidations.
             if case .invalidated = change { #expect(Names.change(message, for: "here") == nil) }
         }
     }
@@ -29,11 +29,11 @@ struct NamesTests {
     @Test(arguments: [
         "", " ", "here", "here ", "here x1:a", "here s", "here s5:a", "here s-1:a", "here s1:ab", "here iz", "here iaa",
     ])
-    func `FL-09 a message that is not understood says that changes may be unknown`(text: String) {
+    func `FL-09 a malformed message decodes as an unknown change`(text: String) {
         #expect(Names.change(ByteBuffer(string: text), for: "there") == .unknown)
     }
 
-    @Test func `FL-09 keys of a store have one hash tag, whatever its prefix is`() {
+    @Test func `FL-09 the keys of a store have one hash tag for every prefix`() {
         for prefix in ["", "app", "{a}b", "}", "%7B", "a{"] {
             let names = Names(prefix: prefix)
             let keys = names.keys(MuxShared.Name(Self.keys[0], tags: ["{t}"])).map { String(buffer: $0) }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import MuxValkey
 
-/// RESP, from an engine and from what listens in its place.
+/// RESP from engines and from foreign programs.
 struct ReplyDecoderTests {
     private func decode(_ text: String, limit: Int = 1 << 20) throws -> [Reply] {
         var buffer = ByteBuffer(string: text)
@@ -32,7 +32,7 @@ struct ReplyDecoderTests {
         #expect(ServerFailure("ERR no such thing").code == "ERR")
     }
 
-    @Test func `FL-09 a reply that comes in pieces is read when it is there`() throws {
+    @Test func `FL-09 a reply in pieces is read when it is complete`() throws {
         let whole = try self.decode(Self.all)
         let decoder = ReplyDecoder(maximumBytes: 1 << 20)
         var (buffer, replies) = (ByteBuffer(), [Reply]())
@@ -49,11 +49,11 @@ struct ReplyDecoderTests {
         "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", "*1\r\n>1\r\n+a\r\n", "=2\r\nab\r\n",
         "$99999999999999999999\r\n", "|9223372036854775807\r\n",
     ])
-    func `FL-09 what is no reply is an error`(text: String) {
+    func `FL-09 bytes other than a reply are an error`(text: String) {
         #expect(throws: ValkeyError.self) { try self.decode(text) }
     }
 
-    @Test func `FL-09 a reply is bounded`() {
+    @Test func `FL-09 the size of a reply is bounded`() {
         #expect(throws: ValkeyError.tooLarge(limit: 10)) { try self.decode("$11\r\n", limit: 10) }
         #expect(throws: ValkeyError.tooLarge(limit: 100)) {
             try self.decode("*100\r\n" + String(repeating: "$3\r\nabc\r\n", count: 99), limit: 100)

@@ -7,14 +7,14 @@ import Synchronization
 import Testing
 
 extension Engine.Program: CustomTestStringConvertible {
-    /// The last parts of the path.
+    /// The last components of the path.
     public var testDescription: String { self.name }
 }
 
 extension Engine {
     func configuration(_ prefix: String) -> MuxValkey.Configuration { .patient([self.address], prefix: prefix) }
 
-    /// A store that is connected.
+    /// A connected store.
     func store(_ prefix: String, _ change: (inout MuxValkey.Configuration) -> Void = { _ in }) async -> MuxValkey {
         var configuration = self.configuration(prefix)
         change(&configuration)
@@ -25,7 +25,7 @@ extension Engine {
 }
 
 extension MuxValkey.Configuration {
-    /// With time enough for a busy machine.
+    /// A configuration with long time limits, for a busy machine.
     static func patient(_ addresses: [MuxValkey.Address], prefix: String) -> MuxValkey.Configuration {
         var configuration = MuxValkey.Configuration(addresses: addresses, prefix: prefix)
         configuration.connectTimeout = .seconds(30)
@@ -35,7 +35,7 @@ extension MuxValkey.Configuration {
 }
 
 extension MuxValkey {
-    /// Waits until there is a connection.
+    /// Waits for a connection.
     func waitUntilConnected() async {
         let changes = self.changes()
         if (try? await self.link.session()) != nil { return }
@@ -43,7 +43,7 @@ extension MuxValkey {
     }
 }
 
-/// Checks the rules of a shared store; `makeStores` gets a prefix of its own for each.
+/// Checks the rules of a shared store; `makeStores` receives a separate prefix for each rule.
 func checkConformance(
     _ makeStores: @escaping @Sendable @concurrent (_ prefix: String) async -> (any MuxSharedStore, any MuxSharedStore)
 ) async throws {

@@ -3,14 +3,16 @@ import MuxKit
 import NIOCore
 import Valkey
 
-/// A shared store over the official Valkey client, for services that have one anyway.
+/// A shared store over the official Valkey client, for services that already use this client.
 ///
-/// Values are sent as text, since the client's `eval` takes texts. Changes are heard on a connection of their own: where that has died and
-/// nobody has noticed yet, this machine goes on with what it has. An engine that comes back from an older snapshot, or a replica in its
-/// place, may show what was cleared after it. `MuxValkey` has neither fault.
+/// Values are sent as text, because the client's `eval` takes text. Changes arrive on a separate connection:
+/// until the end of this connection is detected, the machine continues with the values in its memory. An
+/// engine that restarts from an older snapshot, or a replica in its place, may return entries that were
+/// cleared after the snapshot. `MuxValkey` has neither fault.
 struct ValkeyClientStore: MuxSharedStore {
     let client: ValkeyClient
-    /// Distinguishes applications; without braces, which mark what decides about the slot of a cluster.
+    /// Distinguishes applications; without braces, which mark the part of a key that determines the slot of a
+    /// cluster.
     let prefix: String
     private let machine = UUID().uuidString
 
@@ -50,7 +52,7 @@ struct ValkeyClientStore: MuxSharedStore {
         switch Self.text(reply[0]) {
         case "entry":
             guard let entry else {
-                // Of another version of this file: it is a miss.
+                // An entry by another version of this file is a miss.
                 try await self.invalidate([.entry(name.key)])
                 return try await self.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
             }
@@ -128,7 +130,7 @@ struct ValkeyClientStore: MuxSharedStore {
             let listener = Task {
                 while !Task.isCancelled {
                     try? await client.subscribe(to: channel) { messages in
-                        // What was said before is lost.
+                        // Earlier messages are lost.
                         continuation.yield(.unknown)
                         for try await message in messages {
                             if let change = Self.change(String(message.message), for: machine) {
@@ -184,10 +186,10 @@ struct ValkeyClientStore: MuxSharedStore {
 
     private struct Unexpected: Error {}
 
-    /// What scripts have in common.
+    /// The common functions of the scripts.
     ///
-    /// `KEYS` are the entry, the claim (a nonce of 36 characters, a space, and the epochs), and the epochs of what the name belongs to. An
-    /// epoch that is missing is made by a claim, and is never the same again.
+    /// `KEYS` are the entry, the claim (a nonce of 36 characters, a space, and the epochs), and the epochs of
+    /// the scopes of the name. A claim makes each missing epoch, with a unique value.
     private static let common = """
         -- Changes nothing. Engines check their limit of memory only before the first write of a script.
         local function refuseIfFull() redis.call('SETRANGE', KEYS[3], 0, '') end
@@ -236,7 +238,7 @@ struct ValkeyClientStore: MuxSharedStore {
 
     // MARK: - Values
 
-    /// What is known about a value beside its bytes and its age.
+    /// The facts about a value besides its bytes and its age.
     private struct Facts: Codable {
         var timeToLive: Int64
         var digest: String
@@ -255,7 +257,7 @@ struct ValkeyClientStore: MuxSharedStore {
         }
     }
 
-    /// What a script has told; `nil` if it cannot be read.
+    /// The entry in the reply of a script; `nil` for a malformed reply.
     private static func entry(_ token: RESPToken) -> MuxShared.Entry? {
         guard case .array(let parts) = token.value else { return nil }
         let tokens = Array(parts)

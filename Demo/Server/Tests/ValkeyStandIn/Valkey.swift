@@ -1,8 +1,10 @@
 package import MuxValkey
 public import NIOCore
 
-/// What `ValkeyClientStore` uses of the official client (`valkey-io/valkey-swift`, 1.x), with its names, so that the sample is
-/// compiled and runs where that package does not resolve.
+/// A stand-in for the official client (`valkey-io/valkey-swift`, 1.x), with the names that
+/// `ValkeyClientStore` uses.
+///
+/// With the stand-in, the sample compiles and runs without a resolution of that package.
 public final class ValkeyClient: Sendable {
     private let configuration: MuxValkey.Configuration
 
@@ -18,7 +20,7 @@ public final class ValkeyClient: Sendable {
         return connection
     }
 
-    /// Has the server run a script.
+    /// Runs a script on the server.
     @discardableResult
     public func eval(script: String, keys: [ValkeyKey] = [], args: [String] = []) async throws -> RESPToken {
         let connection = try await self.connect()
@@ -27,7 +29,7 @@ public final class ValkeyClient: Sendable {
         return RESPToken(try await connection.reply(to: words.map { ByteBuffer(string: $0) }))
     }
 
-    /// Calls `process` with the messages on channels, once the server has confirmed the subscription.
+    /// Calls `process` with the messages on channels after the server has confirmed the subscription.
     public func subscribe<Value>(
         to channels: String...,
         process: (ValkeySubscription) async throws -> sending Value
@@ -58,9 +60,9 @@ public struct ValkeyKey: Sendable {
 
 /// A message of a subscription.
 public struct ValkeySubscriptionMessage: Sendable {
-    /// Where it came.
+    /// The channel of the message.
     public let channel: String
-    /// What it says.
+    /// The text of the message.
     public let message: String
 }
 
@@ -76,7 +78,7 @@ public struct ValkeySubscription: AsyncSequence, Sendable {
 
 /// A reply of the server.
 public struct RESPToken: Sendable {
-    /// What it is.
+    /// The kinds of reply.
     public enum Value: Sendable {
         case bulkString(ByteBuffer)
         case number(Int64)
@@ -97,7 +99,7 @@ public struct RESPToken: Sendable {
 
     fileprivate init(_ reply: Reply) { self.reply = reply }
 
-    /// What it is.
+    /// The contents of the reply.
     public var value: Value {
         switch self.reply {
         case .bytes(let bytes): .bulkString(bytes)
