@@ -1,6 +1,6 @@
-# Read in by the scripts beside this file: starts servers that no one here wrote, on this machine's own address and on ports
-# that are free. What cannot be had is skipped with a line that says so; everything that was started or written ends with
-# the script, but for what is worth keeping between runs (a Python environment, a downloaded nginx).
+# Sourced by the scripts in this folder: starts third-party servers on free ports of the loopback address. Skips
+# unavailable servers with a message. All processes and files are removed at the end of the script, except Python
+# environments and a downloaded nginx, which are kept for later runs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -23,7 +23,7 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Waits until the file $1 has the text $3, or any; fails when the process $2 has ended before, or after a minute.
+# Waits until the file $1 contains the text $3, or any text. Fails after a minute, or if the process $2 ends first.
 wait_for() {
     for _ in $(seq 1 600); do
         [ -s "$1" ] && grep -q "${3:-}" "$1" && return 0
@@ -33,7 +33,7 @@ wait_for() {
     return 1
 }
 
-# Finds a Python that has a server, or makes one: sets `python`.
+# Finds or creates a Python environment with a server: sets `python`.
 find_python() {  # name, folder, module, packages
     local name=$1 folder="$kept/$2" module=$3 system
     shift 3
@@ -42,7 +42,7 @@ find_python() {  # name, folder, module, packages
     system=$(command -v python3) || { echo "interop: skipped $name: no python3"; return 1; }
     rm -rf "$folder"
     "$system" -m venv "$folder" >"$work/pip.log" 2>&1 || {
-        echo "interop: skipped $name: python3 makes no environment (Debian: apt-get install python3-venv)"
+        echo "interop: skipped $name: python3 cannot create an environment (Debian: apt-get install python3-venv)"
         return 1
     }
     "$python" -m pip install --quiet --disable-pip-version-check "$@" >"$work/pip.log" 2>&1 || {
@@ -67,7 +67,7 @@ start_oauth() {
     filters+=(--filter OAuthInteropTests)
 }
 
-# A server that says what it received.
+# A server that returns its requests.
 start_httpbin() {
     find_python httpbin httpbin 'httpbin, gunicorn' 'httpbin>=0.10,<0.11' 'gunicorn>=23,<24' || return 0
     (cd "$work" && exec "$python" -m gunicorn --config "$here/httpbin/gunicorn.conf.py" httpbin:app) \
@@ -83,7 +83,7 @@ start_httpbin() {
     filters+=(--filter HTTPBinInteropTests)
 }
 
-# Finds an nginx, or unpacks one that is not installed: sets `nginx`.
+# Finds an installed nginx, or downloads and unpacks nginx: sets `nginx`.
 find_nginx() {
     for nginx in "$(command -v nginx || true)" /usr/sbin/nginx "$kept/nginx/usr/sbin/nginx"; do
         [ -n "$nginx" ] && "$nginx" -v 2>/dev/null && return 0
@@ -99,11 +99,12 @@ find_nginx() {
             "$nginx" -v 2>/dev/null && return 0
         done
     fi
-    echo "interop: skipped nginx: there is none (Debian: apt-get install nginx-light)"
+    echo "interop: skipped nginx: not installed (Debian: apt-get install nginx-light)"
     return 1
 }
 
-# An authority of our own and three certificates by it: for this address, for another name, and one that has expired.
+# A private authority with certificates: for this address, for another name, expired, and for a client; and a
+# self-signed certificate.
 make_certificates() {
     command -v openssl >/dev/null || { echo "interop: skipped TLS: no openssl (Debian: apt-get install openssl)"; return 1; }
     mkdir -p "$work/tls"
@@ -126,7 +127,7 @@ make_certificates() {
     ) >"$work/tls.log" 2>&1 || { echo "interop: skipped TLS: $(tail -n 1 "$work/tls.log")"; return 1; }
 }
 
-# A web server, for the suites that are given.
+# A web server for the given suites.
 start_nginx() {
     find_nginx || return 0
     mkdir -p "$work/www"
@@ -136,7 +137,7 @@ start_nginx() {
     local user="" port suite tls="#"
     if make_certificates; then tls=""; fi
     [ "$(id -u)" != 0 ] || user="user root;"
-    # nginx takes no port 0, so it is asked until it finds free ones.
+    # nginx does not accept port 0: random ports are tried until nginx starts.
     for _ in $(seq 1 20); do
         port=$((10000 + RANDOM % 1800 * 12))
         sed -e "s|@WORK@|$work|g" -e "s|@PORT@|$port|g" -e "s|@OTHER@|$((port + 1))|g" -e "s|@USER@|$user|g" \
@@ -174,7 +175,8 @@ start_nginx() {
     exit 1
 }
 
-# Servers that end idle connections after a second, and one that sends bytes on them; after start_nginx.
+# Servers that end idle connections after a second, and a server that sends bytes on idle connections; after
+# start_nginx.
 start_wire() {
     [ -n "${short_lived:-}" ] || { echo "interop: skipped idle connections: no nginx with TLS"; return 0; }
     find_python 'uvicorn, hypercorn' wire 'uvicorn, hypercorn' 'uvicorn>=0.30,<1' 'hypercorn>=0.17,<1' || return 0
@@ -191,7 +193,7 @@ start_wire() {
     filters+=(--filter WireInteropTests)
 }
 
-# A server of OpenSSL that demands a client's certificate, and answers with its name; after make_certificates.
+# A server of OpenSSL that requires a client certificate, and responds with its name; after make_certificates.
 start_mutual_tls() {  # port
     openssl s_server -accept "127.0.0.1:$1" -cert "$work/tls/good.pem" -key "$work/tls/key.pem" -CAfile "$work/tls/ca.pem" \
         -Verify 1 -verify_return_error -www >"$work/mutual.log" 2>&1 </dev/null &
@@ -199,7 +201,7 @@ start_mutual_tls() {  # port
     if wait_for "$work/mutual.log" $! ACCEPT; then export MUX_INTEROP_MUTUAL_OPENSSL="https://127.0.0.1:$1"; fi
 }
 
-# Runs the suites whose servers have started; builds the tests if that has not been done.
+# Runs the suites of the started servers; builds the tests if necessary.
 run_suites() {
     [ "${#filters[@]}" -gt 0 ] || exit 0
     cd "$top" || exit 1

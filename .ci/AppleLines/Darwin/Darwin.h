@@ -1,5 +1,5 @@
-// What the package uses of Apple's C library, with Apple's types. In C, so that Swift imports it as it imports theirs; under other
-// names in C, for the declarations of this machine's library are there, too.
+// The used part of Apple's C library, with Apple's types. The declarations are in C, so that Swift imports them like
+// Apple's declarations. Their C names differ, because the declarations of this machine's library are visible too.
 
 #define NAMED(name) __attribute__((swift_name(name)))
 
@@ -40,7 +40,7 @@ struct NAMED("timespec") apple_timespec {
     long tv_nsec;
 };
 
-// Its constants are in Darwin.swift.
+// The constants are in Darwin.swift.
 enum NAMED("clockid_t") apple_clockid {
     _CLOCK_REALTIME = 0,
 };

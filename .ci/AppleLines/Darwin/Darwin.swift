@@ -1,5 +1,5 @@
 // swift-format-ignore-file
-// What Apple's module adds to C, or what Swift imports only under its own name.
+// Additions of Apple's module to C, and declarations that Swift imports only under their original names.
 @_exported public import CDarwin
 
 public var errno: Int32 {

@@ -1,5 +1,5 @@
 // swift-format-ignore-file
-// What Dispatch has on Apple's platforms only.
+// The parts of Dispatch that exist only on Apple's platforms.
 public import Dispatch
 
 public protocol DispatchSourceFileSystemObject: DispatchSourceProtocol, Sendable {

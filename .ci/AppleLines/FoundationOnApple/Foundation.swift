@@ -1,5 +1,5 @@
 // swift-format-ignore-file
-// What Foundation has on Apple's platforms only, and the types of Core Foundation that come with it.
+// The parts of Foundation that exist only on Apple's platforms, with the types of Core Foundation.
 @_exported public import DispatchOnApple
 public import Foundation
 

@@ -1,5 +1,5 @@
 // swift-format-ignore-file
-// The part of the URL loading system that is used, which is in Foundation on Apple's platforms.
+// The used part of the URL loading system, which is in Foundation on Apple's platforms.
 public import Foundation
 
 open class URLCache: NSObject, @unchecked Sendable {}
@@ -84,7 +84,7 @@ open class URLSession: NSObject, @unchecked Sendable {
     open func uploadTask(with request: URLRequest, fromFile fileURL: URL) -> URLSessionUploadTask { fatalError() }
 }
 
-// Apple's requirements are optional. Here they are not, so that a method that does not match one is an error.
+// Apple's requirements are optional. These requirements are not, so that a method without a match is an error.
 
 public protocol URLSessionDelegate: NSObjectProtocol, Sendable {}
 

@@ -1,5 +1,5 @@
 // swift-format-ignore-file
-// The views and modifiers that are used.
+// The used views and modifiers.
 public import CoreGraphics
 public import Foundation
 
@@ -141,7 +141,7 @@ extension View {
     nonisolated public func toolbar<Content: ToolbarContent>(
         @ToolbarContentBuilder content: () -> Content
     ) -> some View { self }
-    // The closures of these two are not `@Sendable` any more from Xcode 26.4 on; they were before.
+    // Before Xcode 26.4, the closures of these two modifiers were `@Sendable`.
     nonisolated public func task(
         priority: TaskPriority = .userInitiated, @_inheritActorContext _ action: @escaping @Sendable () async -> Void
     ) -> some View { self }

@@ -1,12 +1,12 @@
-"""The origin of the comparison with a browser: answers the exchanges of exchanges.json and notes what reaches it.
+"""The origin of the comparison with a browser: plays the exchanges of exchanges.json and records the requests.
 
-Prints its address when it listens. The first path segment names the client and the second the exchange; the field Step of a
-request says which of the exchange's steps it belongs to. When the page posts to /done, the text is written to the file that is
+Prints its address when it listens. The first path segment names the client, the second segment the exchange. The field Step of a
+request is the number of the exchange's step. When the page posts to /done, the text is written to the file that is
 the only argument.
 
-An exchange has steps, each with a request and the origin's answer to it (by default the answer of the step before), and
-answers of other paths ("elsewhere"), such as the targets of redirections. A field of an answer that is a number is a date so
-many seconds from now. "unchanged" holds the fields of a 304, where they are others.
+An exchange has steps, each with a request and the origin's response (by default the response of the previous step), and
+responses for other paths ("elsewhere"), such as the targets of redirections. A numeric field of a response is a date that many
+seconds from now. "unchanged" contains the differing fields of a 304.
 """
 
 import email.utils
@@ -25,7 +25,7 @@ WITHOUT_BODY = (204, 304)
 
 
 def answer(exchange, number, path):
-    """The answer for a path at a step."""
+    """The response for a path at a step."""
     if path != exchange["steps"][number - 1]["request"].get("path", ""):
         return exchange.get("elsewhere", {}).get(path, {"status": 404})
     return next((step["response"] for step in reversed(exchange["steps"][:number]) if "response" in step), {})
@@ -75,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = answer_any
 
     def play(self, response):
-        """Sends the answer of a script, or what conditions and ranges make of it."""
+        """Sends a response, after the evaluation of conditions and ranges."""
         headers = {"Date": 0} | response.get("headers", {})
         status = response.get("status", 200)
         body = response.get("body", CONTENT).encode()
@@ -89,7 +89,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send(status, headers, body)
 
     def is_unchanged(self, headers):
-        """RFC 9110, section 13.2.2: If-Modified-Since counts where there is no If-None-Match."""
+        """RFC 9110, section 13.2.2: If-Modified-Since applies only without If-None-Match."""
         tags = self.headers.get("If-None-Match")
         if tags is not None:
             return "ETag" in headers and opaque(headers["ETag"]) in map(opaque, tags.split(","))
@@ -97,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return since is not None and since == headers.get("Last-Modified")
 
     def part(self, headers, length):
-        """The bytes that the request asks for; None for all."""
+        """The requested bytes; None for all bytes."""
         text = self.headers.get("Range", "")
         if headers.get("Accept-Ranges") != "bytes" or not text.startswith("bytes="):
             return None

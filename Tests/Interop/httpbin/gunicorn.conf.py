@@ -1,4 +1,4 @@
-"""httpbin on a free port of this machine, whose address is printed when the server listens."""
+"""httpbin on a free port of this machine; prints the address when the server listens."""
 
 bind = "127.0.0.1:0"
 worker_class = "gthread"

@@ -1,4 +1,4 @@
-"""Counts what the server saw."""
+"""Counts the requests of the server."""
 import collections
 import threading
 

@@ -1,4 +1,4 @@
-"""Stands for the person: hands out an authorization code for a PKCE challenge."""
+"""Acts in place of the user: issues an authorization code for a PKCE challenge."""
 import datetime
 import secrets
 
@@ -25,13 +25,13 @@ def grant(request):
 
 
 def expire(request):
-    """Ends all access tokens, as time would."""
+    """Expires all access tokens."""
     ended = timezone.now() - datetime.timedelta(seconds=1)
     return JsonResponse({"ended": AccessToken.objects.filter(expires__gt=ended).update(expires=ended)})
 
 
 def life(request):
-    """Sets how many seconds the access tokens live that are handed out from now on."""
+    """Sets the lifetime in seconds of access tokens that are issued from now on."""
     oauth2_settings.ALWAYS_RELOAD_OAUTHLIB_CORE = True
     oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS = int(request.GET["seconds"])
     return JsonResponse({"seconds": oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS})

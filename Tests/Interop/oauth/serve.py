@@ -1,4 +1,4 @@
-"""Makes the database, starts the server on a free port of this machine, and prints its address."""
+"""Creates the database, starts the server on a free port of this machine, and prints its address."""
 import os
 import sys
 

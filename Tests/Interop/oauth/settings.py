@@ -1,4 +1,4 @@
-"""A Django project that is an authorization server and a resource server, and nothing else."""
+"""A Django project that is only an authorization server and a resource server."""
 import os
 
 SECRET_KEY = "only for this machine"
@@ -18,7 +18,7 @@ USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# Rotation without grace, and the whole family revoked when a spent refresh token comes again.
+# Rotation without a grace period. The reuse of a refresh token revokes the entire token family.
 OAUTH2_PROVIDER = {
     "ACCESS_TOKEN_EXPIRE_SECONDS": 3600,
     "REFRESH_TOKEN_EXPIRE_SECONDS": 3600,

@@ -13,7 +13,7 @@ def me(request):
 
 
 def me_or_401(request):
-    """The toolkit answers 403 where RFC 6750, section 3.1, wants 401 for a token that has ended."""
+    """The toolkit returns 403 for an expired token; RFC 6750, section 3.1, requires 401."""
     response = me(request)
     if response.status_code == 403:
         response = JsonResponse({"error": "invalid_token"}, status=401)

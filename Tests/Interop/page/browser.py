@@ -1,4 +1,4 @@
-"""A browser without a window, by the WebDriver protocol (https://www.w3.org/TR/webdriver2/), with Python's own library."""
+"""A headless browser, by the WebDriver protocol (https://www.w3.org/TR/webdriver2/), with Python's standard library."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ class Browser:
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def until(self, what, script, *arguments, within=60):
-        """Waits until a script returns something true, and returns that."""
+        """Waits until a script returns a true value, and returns the value."""
         end = time.monotonic() + within
         while time.monotonic() < end:
             value = self.run("return " + script, *arguments)

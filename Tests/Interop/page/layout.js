@@ -1,4 +1,4 @@
-/* Problems of the layout and of the contrast of the page, as text; no text if there is no problem. */
+/* Returns the problems of the layout and of the contrast of the page, as texts. */
 const problems = [];
 const isShown = node => node.checkVisibility({ checkVisibilityCSS: true }) && !node.closest(".visually-hidden, noscript");
 const name = node => (node.closest("[id]")?.id ?? "") + " '" + node.textContent.trim().slice(0, 40) + "'";

@@ -1,4 +1,4 @@
-"""Presses every button of the demo's page, and says what did not go as promised."""
+"""Presses every button of the demo's page, and reports broken promises."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ class Page:
         self.browser.until(f"{name} is {number}", script, name, str(number))
 
     def wait_for_outcome(self, act, number):
-        """Waits until so many acts have ended, and this one among them."""
+        """Waits until the act has an outcome with at least this number, and does not run."""
         self.browser.until(
             f"{act} ends",
             "view.snapshot.outcomes.some(it => it.number >= arguments[1] && it.act == arguments[0])"
@@ -47,7 +47,7 @@ class Page:
         )
 
     def press(self, act):
-        """Presses a button, waits until the act has ended, and returns what the page says of it."""
+        """Presses a button, waits for the end of the act, and returns the text of the outcome."""
         number = self.browser.run("return Math.max(0, ...view.snapshot.outcomes.map(it => it.number)) + 1")
         self.browser.click(f"button[data-act='{act}']")
         self.wait_for_outcome(act, number)
@@ -95,28 +95,28 @@ def play(page, url, pid):
     page.wait_for_outcome("storm", 1)
     check("5,000 requests", page.count("app.requests") == 5_000)
     check("one fetch for each of 25 keys", page.count("app.fetches") == KEYS)
-    check("each of them seen by the server", page.count("server.resources") == KEYS)
+    check("the server received each fetch", page.count("server.resources") == KEYS)
     check("one sign-in and no refresh", page.count("server.signIns") == 1 and page.count("server.refreshes") == 0)
     check("the rest hit or joined", page.count("app.hits") + page.count("app.joins") == 5_000 - KEYS)
     told = browser.run("return view.snapshot.keys.reduce((sum, key) => sum + key.hits + key.joins + key.fetches, 0)")
-    check("what was told of single keys adds up", told == 5_000)
+    check("the counts of the keys add up", told == 5_000)
     check("rings run down", browser.run("return view.snapshot.keys.every(key => key.timeToLive >= 60 && key.timeToLive <= 120)"))
     page.wait_for_count("disk.entries", KEYS)
 
     page.press("storm")
-    check("asked again, memory answers", page.count("app.fetches") == KEYS and page.count("app.requests") == 10_000)
+    check("repeated requests are served from memory", page.count("app.fetches") == KEYS and page.count("app.requests") == 10_000)
 
     page.press("forget")
-    check("dropped from memory, the disk answers", page.count("app.diskHits") == KEYS)
+    check("after a clear of memory, values come from disk", page.count("app.diskHits") == KEYS)
     check("without a fetch", page.count("app.fetches") == KEYS)
 
     page.press("expire")
-    check("dead tokens were refused", page.count("server.refusals") >= 1)
+    check("expired tokens were refused", page.count("server.refusals") >= 1)
     check("one refresh for all", page.count("server.refreshes") == 1 and page.count("server.signIns") == 1)
     check("no refresh token was used twice", page.count("server.reuses") == 0)
     check("two epochs", browser.run("return document.querySelectorAll('#tokens li').length") == 2)
     epochs = browser.run("return view.snapshot.tokens.map(it => it.epoch)")
-    check("which go up", epochs == sorted(set(epochs)))
+    check("the epochs increase", epochs == sorted(set(epochs)))
 
     resources = page.count("server.resources")
     page.press("refresh")
@@ -124,23 +124,23 @@ def play(page, url, pid):
 
     page.press("offline")
     check("offline is shown", page.text("#online") == "Server offline")
-    check("stale values answer", page.count("app.stale") > 0)
-    check("keys say that they are stale", browser.run("return document.querySelectorAll('li.stale').length") == KEYS)
+    check("stale values are served", page.count("app.stale") > 0)
+    check("keys are marked as stale", browser.run("return document.querySelectorAll('li.stale').length") == KEYS)
     shoot("offline-light-wide")
     page.press("online")
     check("online is shown", page.text("#online") == "Server online")
     page.press("storm")
-    check("and everything is fresh again", browser.run("return document.querySelectorAll('li.stale').length") == 0)
+    check("all keys are fresh again", browser.run("return document.querySelectorAll('li.stale').length") == 0)
 
     number = browser.run("return view.snapshot.outcomes[0].number + 1")
     browser.click("button[data-act='download']")
-    browser.until("some of the film has come", "view.snapshot.film.received > 2e6")
+    browser.until("film data arrives", "view.snapshot.film.received > 2e6")
     page.press("cut")
-    browser.until("it goes on after the cut", "view.snapshot.film.starts.length > 1 && view.snapshot.film.received > 4e6")
+    browser.until("the download continues after the cut", "view.snapshot.film.starts.length > 1 && view.snapshot.film.received > 4e6")
     shoot("film-light-wide")
     page.wait_for_outcome("download", number)
     starts = browser.run("return view.snapshot.film.starts")
-    check("the download went on where it was cut", len(starts) == 2 and 0 < starts[1] < 8_000_000)
+    check("the download resumed at the cut", len(starts) == 2 and 0 < starts[1] < 8_000_000)
     check("the film is stored", page.text("#film-state") == "stored, 8.0 MB")
     check("no byte was sent twice", browser.run("return view.snapshot.film.sent == view.snapshot.film.total"))
 
@@ -148,8 +148,8 @@ def play(page, url, pid):
     page.press("worker")
     page.press("worker")
     rounds = browser.run("return view.snapshot.worker.rounds")
-    check("it was killed twice", len(rounds) == 2 and browser.run("return view.snapshot.worker.pid") != worker)
-    check("what was reported saved was found", all(it["found"]["entries"] >= it["reported"] for it in rounds))
+    check("the worker was killed twice", len(rounds) == 2 and browser.run("return view.snapshot.worker.pid") != worker)
+    check("every value reported as saved was found", all(it["found"]["entries"] >= it["reported"] for it in rounds))
 
     for scheme in ["light", "dark"]:
         for name, width, height in [("wide", 1440, 1100), ("middle", 900, 1200), ("narrow", 390, 844)]:
@@ -157,42 +157,42 @@ def play(page, url, pid):
             browser.media(prefers_color_scheme=scheme)
             time.sleep(0.4)  # colours fade
             check(
-                f"{scheme} and {name}: nothing sticks out",
+                f"{scheme} and {name}: the page fits the window",
                 browser.run("return document.documentElement.scrollWidth <= innerWidth"),
             )
             shoot(f"{scheme}-{name}")
     browser.size(1440, 1100)
 
-    # By keyboard alone; a press says where it is.
+    # By keyboard alone: the focus must be visible.
     number = browser.run("return view.snapshot.outcomes[0].number + 1")
     browser.run("document.activeElement.blur()")
     browser.type("button[data-act='sign-out']", "\ue007")
     page.wait_for_outcome("sign-out", number)
     check("signed out by keyboard", page.text("#user") == "Signed out, next user: Bob")
-    check("the focus can be seen", browser.run(
+    check("the focus is visible", browser.run(
         "return document.activeElement.dataset.act == 'sign-out' && getComputedStyle(document.activeElement).outlineStyle == 'solid'"
     ))
-    check("nothing is left on disk", page.count("disk.entries") == 0 and page.count("disk.epoch") == 1)
-    check("nor in memory", browser.run("return view.snapshot.keys.every(key => key.age === undefined)"))
-    check("nor of the film", page.text("#film-state") == "not stored")
+    check("the disk is empty", page.count("disk.entries") == 0 and page.count("disk.epoch") == 1)
+    check("memory is empty", browser.run("return view.snapshot.keys.every(key => key.age === undefined)"))
+    check("the film is removed", page.text("#film-state") == "not stored")
     shoot("signed-out-dark-wide")
     page.press("storm")
     check("Bob signs in once", page.count("server.signIns") == 2 and page.text("#user") == "Bob is signed in")
-    check("and sees himself", browser.run("return view.snapshot.keys[0].name") == "Me, Bob")
+    check("the page shows Bob's profile", browser.run("return view.snapshot.keys[0].name") == "Me, Bob")
 
     numbers = "return counters.every(([node]) => /^[0-9,]+$/.test(node.textContent))"
     check("every counter shows a number", browser.run(numbers))
     check("outcomes are read aloud", browser.run("return document.getElementById('outcome').parentElement.role") == "status")
     browser.media(prefers_reduced_motion="reduce")
     still = "return getComputedStyle(document.querySelector('.orbit')).animationName == 'none'"
-    check("nothing turns where motion is not wanted", browser.run(still))
+    check("no animation runs with reduced motion", browser.run(still))
 
     page.wait_for_count("disk.entries", KEYS)
     before = cpu_seconds(pid)
     time.sleep(5)
     used = cpu_seconds(pid) - before
     print(f"at rest, with the page open: {used * 1000:.0f} ms of CPU in 5 s")
-    check("it rests when nothing happens", used <= 0.05)
+    check("an idle demo uses little processor time", used <= 0.05)
 
     console = [entry for entry in browser.console() if entry["level"] in ("SEVERE", "WARNING")]
     for entry in console:
@@ -200,11 +200,11 @@ def play(page, url, pid):
     check("the console is quiet", not console)
 
     other = url.replace("127.0.0.1", "localhost")
-    check("by the other name, too", status(other) == 200)
-    check("not by a foreign one", status(url, host="evil.example") == 421)
-    check("no press from elsewhere", status(url + "act/storm", "POST", origin="http://evil.example") == 403)
-    check("nor from nowhere", status(url + "act/storm", "POST") == 403)
-    check("no press by a link", status(url + "act/storm") == 404)
+    check("localhost is accepted", status(other) == 200)
+    check("a foreign host is refused", status(url, host="evil.example") == 421)
+    check("a press from a foreign origin is refused", status(url + "act/storm", "POST", origin="http://evil.example") == 403)
+    check("a press without an origin is refused", status(url + "act/storm", "POST") == 403)
+    check("a press by GET is not found", status(url + "act/storm") == 404)
 
 
 def play_fleet(page, url, pid):
@@ -222,7 +222,7 @@ def play_fleet(page, url, pid):
     browser.open(url)
     browser.until("the page is live", "view.isConnected")
     check("four machines", len(names()) == 4)
-    browser.until("visitors ask", "view.snapshot.requests > 20 && view.snapshot.calls > 0")
+    browser.until("visitors send requests", "view.snapshot.requests > 20 && view.snapshot.calls > 0")
 
     said = page.press("burst")
     check("one call for each offer", "12 calls of the origin for 12 offers" in said)
@@ -239,13 +239,13 @@ def play_fleet(page, url, pid):
     page.press("change")
     page.press("machine")
     requests = page.count("requests")
-    browser.until("visitors go on", "view.snapshot.requests > arguments[0] + 20", requests)
+    browser.until("visitors continue", "view.snapshot.requests > arguments[0] + 20", requests)
     page.press("start")
     check("the store is back", page.text("#engine") == "Store runs")
     said = page.press("burst")
-    check("and shared as before", "12 calls of the origin for 12 offers" in said)
+    check("machines share again", "12 calls of the origin for 12 offers" in said)
     page.press("change")
-    check("without it there would be more calls", page.count("callsAlone") > page.count("calls"))
+    check("sharing saves calls", page.count("callsAlone") > page.count("calls"))
 
     for scheme in ["light", "dark"]:
         for name, width, height in [("wide", 1280, 1000), ("narrow", 360, 800)]:
@@ -275,7 +275,7 @@ def play_fleet(page, url, pid):
 
 
 def serve(command, play, driver, path):
-    """Plays with what a command serves."""
+    """Starts a command and tests the page that the command serves."""
     serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     browser = None
     try:
@@ -287,11 +287,11 @@ def serve(command, play, driver, path):
             browser.close()
         serving.terminate()
         code = serving.wait(timeout=20)
-    check("it ends in an orderly way", code == 0)
+    check("the command ends with status 0", code == 0)
 
 
 def main():
-    """Arguments: the browser's driver, the browser, the program `demo`, and one that shows a fleet on a real engine, if there is one."""
+    """Arguments: the browser's driver, the browser, the program `demo`, and optional programs that show a fleet on a real engine."""
     driver, path, demo, *fleets = sys.argv[1:]
     play_table(lambda: Browser(driver, path), demo, check)
     serve([demo, "serve"], play, driver, path)
@@ -300,7 +300,7 @@ def main():
         serve(command, play_fleet, driver, path)
     if problems:
         sys.exit(f"page: {len(problems)} problems")
-    print("page: every button does what it says")
+    print("page: all checks passed")
 
 
 main()

@@ -16,7 +16,7 @@ NO_VALUE = " No value is cached."
 WORKER = "The worker reported * saved values before SIGKILL. The next process found *."
 NOTHING_TO_CUT = "No film data is arriving, so no connection was cut."
 
-# State, button, kind and text of the outcome. `*` is a number, or a part that differs from run to run. A button leads
+# State, button, kind and text of the outcome. `*` is a number, or a part that differs between runs. A button leads
 # to the state of the next line.
 TABLE = [
     ("fresh", "forget", "noEffect", "Clear memory: The memory was empty, so no value was removed."),
@@ -75,7 +75,7 @@ CHIPS = {
 
 
 def matches(text, pattern):
-    """Whether a text has the parts of a pattern between its `*`, in order, and begins and ends as the pattern does."""
+    """Whether a text matches a pattern, in which `*` stands for any text."""
     first, *rest = pattern.split("*")
     if not text.startswith(first):
         return False
@@ -140,7 +140,7 @@ class Table:
         return self.browser.run("return Object.fromEntries(view.snapshot.outcomes.slice(0, 2).map(it => [it.act, it.result + ': ' + it.text]))")
 
     def wait(self, after, act, count=1):
-        """Waits until the page shows so many outcomes after another outcome, and nothing runs."""
+        """Waits until the page shows `count` outcomes after the outcome `after`, and no act runs."""
         script = "view.isConnected && view.snapshot.outcomes[0]?.number >= arguments[0] && !view.snapshot.running.length"
         self.browser.until(f"{act} ends", script, after + count)
 
@@ -197,7 +197,7 @@ class Table:
         outcomes = self.latest()
         self.say(f"during a storm, cut: {outcomes['cut']}", outcomes["cut"] == "noEffect: " + NOTHING_TO_CUT)
         self.say(f"a storm ends: {outcomes['storm']}", outcomes["storm"] == "held: 5,000 requests by 200 callers: 25 fetches, 1 sign-in.")
-        self.say("disabled buttons did nothing", self.number() == number + 2)
+        self.say("disabled buttons had no effect", self.number() == number + 2)
         self.browser.run("fetch('/act/refresh', { method: 'POST' })")
         self.browser.until("a refresh runs", "view.snapshot.running.includes('refresh')")
         self.click("sign-out")
@@ -322,14 +322,14 @@ class Table:
         self.blocked("the demo has ended", ALL)
 
     def restarted(self):
-        """After the start of another demo at the same port."""
+        """After the start of another demo on the same port."""
         self.browser.until("the page finds the next demo", "view.isConnected")
         self.expect("another demo", kind="", outcome="No action yet.*", chips=CHIPS["fresh"])
         self.say("another demo: no old actions", self.browser.run("return document.getElementById('log').textContent") == "No action yet.")
 
 
 def play_table(make_browser, demo, check):
-    """Plays the table at each width, each time with another demo."""
+    """Plays the table at each width, with a new demo for each width."""
     for width, height in WIDTHS:
         start = time.monotonic()
         serving = subprocess.Popen([demo, "serve"], stdout=subprocess.PIPE, text=True)

@@ -1,6 +1,6 @@
-"""uvicorn and hypercorn with a short keep-alive limit, and a server that sends bytes nobody asked for, in one process.
+"""uvicorn and hypercorn with a short keep-alive limit, and a server that sends unsolicited bytes, in one process.
 
-Prints a line `name=url` for each, when all listen: at once, for a reader takes the first lines for all of them.
+Prints a line `name=url` for each server after all servers listen: in one write, because a reader takes the first lines for all lines.
 """
 import asyncio
 import os
@@ -42,7 +42,7 @@ def announce(name, scheme, listener):
 
 
 async def echo(scope, receive, send):
-    """Answers with the protocol, the method, the path, the client's port and the body."""
+    """Responds with the protocol, the method, the path, the client's port and the body."""
     if scope["type"] == "lifespan":
         while True:
             kind = (await receive())["type"]
@@ -78,7 +78,7 @@ def run_hypercorn(version, protocol):
 
     config, listening = Config(), listener()
     config.keep_alive_timeout = 1
-    # A limit after which it drops the request that it counts last.
+    # At this limit, hypercorn drops the last counted request.
     config.keep_alive_max_requests = 1_000_000
     config.bind = [f"fd://{os.dup(listening.fileno())}"]
     config.loglevel = "ERROR"
@@ -88,7 +88,7 @@ def run_hypercorn(version, protocol):
 
 STRAY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nCache-Control: max-age=1000\r\n\r\nstray"
 FIRST = {
-    # The head in a record of its own, so that a client reads the body, and no more, out of the next.
+    # The head is in a separate record, so that a client reads only the body from the next record.
     "joined": [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b"first" + STRAY],
     "length": [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"],
     "chunked": [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n"],
@@ -99,7 +99,7 @@ FIRST = {
 
 
 async def stray(reader, writer):
-    """`/pause/s` answers after that many seconds; `/stray/kind/s` at once, and again after that many; anything else with its path."""
+    """`/pause/s` responds after s seconds; `/stray/kind/s` at once, and again after s seconds; other paths with their path."""
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -129,7 +129,7 @@ refused = set()
 
 
 async def refusing(reader, writer):
-    """HTTP/2 that refuses the first request for `/refused/x`, by the stream, and for `/goaway/x`, by the connection; else 200."""
+    """HTTP/2: refuses the first request for `/refused/x` by the stream, and for `/goaway/x` by the connection; else returns 200."""
     connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
     connection.initiate_connection()
     writer.write(connection.data_to_send())
