@@ -7,8 +7,9 @@ import Foundation
 /// swift run -c release benchmarks [group …] [--json | --markdown] [--check] [--long]
 /// ```
 ///
-/// Contestants take turns in one process. Figures are medians; a ratio is the median of the ratios of all rounds, and is more
-/// reliable than a figure. `--check` fails if a count is wrong (allocations, executor jobs, fetches), never for a time.
+/// Contestants take turns in one process. Figures are medians; a ratio is the median of the ratios of all
+/// rounds, and is more reliable than a figure. `--check` fails if a count is wrong (allocations, executor
+/// jobs, fetches), never for a time.
 @main
 struct Benchmarks {
     /// The groups in the order of the table.

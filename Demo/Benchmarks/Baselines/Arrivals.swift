@@ -34,7 +34,7 @@ final class Arrivals: MuxObserver {
         waiting?.resume()
     }
 
-    /// Counts the callers of a multiplexer or a runner, including the one that starts the flight.
+    /// Counts the callers of a multiplexer or a runner, including the caller that starts the flight.
     func observe(_ event: MuxEvent) {
         switch event.kind {
         case .joined, .missed, .dependencyAwaited: self.add()

@@ -11,7 +11,8 @@ enum LinkedLibraries {
         var tables: [UInt: UInt] = [:]
     }
 
-    /// Relocations that hold a function's address: R_X86_64_GLOB_DAT and JUMP_SLOT, or those of AArch64.
+    /// Relocations with the address of a function: R_X86_64_GLOB_DAT and JUMP_SLOT, or their AArch64
+    /// equivalents.
     #if arch(x86_64)
     private static let types: Set<UInt32> = [6, 7]
     #elseif arch(arm64)

@@ -79,9 +79,9 @@ public final class MetricsObserver: MuxObserver {
 ///
 /// Call ``record()`` every few seconds, as ``MuxService`` does.
 ///
-/// Counters: `mux.hits`, `mux.joins`, `mux.misses`, `mux.fetches`, `mux.failures`, `mux.stale`, `mux.shared_hits`. Meters: `mux.entries`,
-/// `mux.unsaved`, `mux.waiters`, `mux.flights`, `mux.save_failures`, `mux.shared_store_unavailable` (1 during an outage),
-/// `mux.pending_invalidations`.
+/// Counters: `mux.hits`, `mux.joins`, `mux.misses`, `mux.fetches`, `mux.failures`, `mux.stale`,
+/// `mux.shared_hits`. Meters: `mux.entries`, `mux.unsaved`, `mux.waiters`, `mux.flights`,
+/// `mux.save_failures`, `mux.shared_store_unavailable` (1 during an outage), `mux.pending_invalidations`.
 ///
 /// **Concurrent calls.** Any member may be called from any task.
 public final class RepositoryMetrics: Sendable {

@@ -108,7 +108,8 @@ public struct RepositoryHealth: Sendable, Hashable, Codable {
     public let flights: Int
     /// The number of failures of the last save.
     public let saveFailures: Int
-    /// The reason of an outage of the shared store, such as `WRONGPASS`; `nil` without an outage or without a shared store.
+    /// The reason of an outage of the shared store, such as `WRONGPASS`; `nil` without an outage or without a
+    /// shared store.
     public let sharedStoreOutage: String?
     /// The number of invalidations without confirmation by the shared store.
     public let pendingInvalidations: Int

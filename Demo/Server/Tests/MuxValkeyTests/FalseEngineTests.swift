@@ -262,7 +262,8 @@ struct FalseEngineTests {
         }
     }
 
-    /// Waits until a store with short heartbeats has left an engine that sends `stray` bytes with its first reply to a heartbeat.
+    /// Waits until a store with short heartbeats has left an engine that sends `stray` bytes with its first
+    /// reply to a heartbeat.
     private func checkHeartbeat(before: String = "", after: String = "") async throws {
         let (connections, continuation) = AsyncStream.makeStream(of: Int.self)
         let hasStrayed = Mutex(false)
