@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules of a caller's control of a running call: cancellation, errors of the sink, and its pace.
+/// Rules for the control of a running call by the caller: cancellation, and errors and pace of the sink.
 extension HTTPTransportConformance {
     static func cancelledBefore(_ transport: any HTTPTransport) async throws {
         try await self.serving(self.responding { _ in self.text() }) { server, url in
@@ -124,7 +124,7 @@ extension HTTPTransportConformance {
             while written < size {
                 let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 500)
                 stalls = count == 0 ? stalls + 1 : 0
-                // No space over some time, and the sink waits: the client does not read.
+                // Two writes waited 500 ms each for space while the sink waited: the client does not read.
                 if stalls >= 2, sink.gate.callCount > 0 { held.open(1, returning: written) }
                 written += count
             }

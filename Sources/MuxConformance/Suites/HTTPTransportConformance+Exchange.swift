@@ -53,7 +53,7 @@ extension HTTPTransportConformance {
     /// A URL of a server.
     static func url(_ base: URL, _ target: String) throws -> URL {
         guard let url = URL(string: base.absoluteString + target) else {
-            throw RuleBroken(detail: "the server has no resource \(target)")
+            throw RuleBroken(detail: "\(target) does not form a valid URL")
         }
         return url
     }
@@ -69,7 +69,7 @@ extension HTTPTransportConformance {
             guard let head = sink.head else { throw RuleBroken(detail: "the sink got no head") }
             try self.expect(
                 head.status == reply.status && head.headers == reply.headers && head.url == reply.url,
-                "the sink got another head than the caller"
+                "the sink and the caller got different heads"
             )
             try self.expect(reply.body.isEmpty, "the head that stream returned has a body of \(reply.body.count) bytes")
             reply.body = sink.body
@@ -129,7 +129,7 @@ extension HTTPTransportConformance {
         let failure = try await self.failure(circumstances, operation)
         try self.expect(
             Kind(failure) == kind,
-            "\(circumstances), the failure is \(Kind(failure)?.rawValue ?? "another failure") instead of \(kind.rawValue): \(failure)"
+            "\(circumstances), the failure is \(Kind(failure)?.rawValue ?? "of another kind") instead of \(kind.rawValue): \(failure)"
         )
         return failure
     }
@@ -182,7 +182,7 @@ extension HTTPTransportConformance {
     }
 }
 
-/// A sink for a response, with a check of the order of calls, and closures of the rule.
+/// A sink that stores a response, checks the order of calls, and calls the closures of a rule.
 final class WatchedSink: HTTPSink {
     private struct State: Sendable {
         var head: HTTPReply?
@@ -208,7 +208,7 @@ final class WatchedSink: HTTPSink {
     var head: HTTPReply? { self.state.withLock { $0.head } }
     var body: Data { self.state.withLock { $0.body } }
 
-    /// The fault of the order of calls, as a sentence; `nil` without a fault.
+    /// The violation of the sink's protocol, as a sentence; `nil` without a violation.
     var disorder: String? { self.state.withLock { $0.disorder } }
 
     func receive(head: HTTPReply) async throws {

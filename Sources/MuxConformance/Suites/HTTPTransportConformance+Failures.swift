@@ -166,7 +166,7 @@ extension HTTPTransportConformance {
         let time = TimeSource(ContinuousClock())
         var start = time.now
         var failure = try await self.failure(circumstances, operation)
-        // On a busy machine the connection may take longer than the permitted silence.
+        // On a busy machine the limit may pass before the connection is established: the call is repeated.
         for _ in 0..<10 {
             guard case .notConnected = failure else { break }
             start = time.now
@@ -183,7 +183,7 @@ extension HTTPTransportConformance {
         switch failure {
         case .timedOut(limit), .deadlineExceeded(limit): break
         default:
-            throw RuleBroken(detail: "\(circumstances), the failure has another limit than \(limit): \(failure)")
+            throw RuleBroken(detail: "\(circumstances), the failure does not have the limit \(limit): \(failure)")
         }
     }
 
@@ -196,8 +196,8 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script: writes a byte of a body every 25 ms until the client ends the connection; no limit, for busy
-    /// machines.
+    /// A script: writes a byte of a body every 25 ms until the client ends the connection, even if a busy
+    /// machine delays the deadline.
     private static func endless(_ connection: inout RawConnection) throws {
         try connection.readRequest()
         try connection.write("HTTP/1.1 200 OK\r\n\r\n")

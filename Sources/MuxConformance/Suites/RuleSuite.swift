@@ -51,12 +51,12 @@ extension RuleSuite {
             } catch let broken as RuleBroken {
                 verdict.open(1, returning: broken.detail)
             } catch {
-                verdict.open(1, returning: "it threw: \(error)")
+                verdict.open(1, returning: "the check threw: \(error)")
             }
         }
         let timer = TaskLauncher()(name: "mux.conformance.limit") {
             guard (try? await TimeSource(ContinuousClock()).sleep(for: limit)) != nil else { return }
-            verdict.open(1, returning: "it did not end within \(ErrorText.time(limit))")
+            verdict.open(1, returning: "the check did not end within \(ErrorText.time(limit))")
         }
         defer {
             work.cancel()

@@ -1,11 +1,11 @@
 /// The selection of entries by more than their keys, as with HTTP's `Vary` (RFC 9111, section 4.1).
 ///
-/// The entry's validator contains the facts for the selection.
+/// The validator of an entry also encodes the data for the selection, such as the request fields in `Vary`.
 @usableFromInline
 package struct EntrySelection<Key: Sendable>: Sendable {
     /// Whether the selection of an entry with this validator depends on more than the key.
     let concerns: @Sendable (_ validator: String) -> Bool
-    /// Whether a present request of the key may use an entry with this validator.
+    /// Whether a request of the key may use an entry with this validator now.
     let selects: @Sendable (_ key: Key, _ validator: String) -> Bool
 
     package init(

@@ -120,7 +120,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
 
     // MARK: - Entries
 
-    /// Whether a present request of `key` must not use the entry in memory.
+    /// Whether the entry in memory is a variant that a request of `key` must not use now.
     @usableFromInline
     func isForAnother(_ key: Key) -> Bool {
         guard let selection else { return false }
@@ -129,7 +129,10 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         return !selection.includes(key, validator)
     }
 
-    /// The age of an early renewal of an entry; `nil` for no early renewal, which permits the fastest hits.
+    /// The age of an early renewal of an entry.
+    ///
+    /// - Returns: `nil` for no early renewal, and no examination of hits; `.longest` for no early renewal and
+    ///   an examination of each hit.
     @usableFromInline
     func renewalAge(_ timeToLive: Duration, _ validator: String?) -> Duration? {
         if let age = self.policy.renewalAge(timeToLive, random: self.repository.random()) { return age }

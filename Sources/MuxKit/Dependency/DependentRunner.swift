@@ -25,9 +25,9 @@ public import Foundation
 /// caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller whose closure is the running
 /// update throws at the end of the closure.
 ///
-/// **After a failure.** All callers that wait for an update get a thrown error. The next call starts an
-/// update, except during ``RunnerPolicy/coolDown`` and during the pause after two consecutive failures of a
-/// server or after a `Retry-After`: see <doc:RunningWithADependency>. A refused update
+/// **After a failure.** If an update throws, all callers that wait for the update throw. The next call
+/// starts an update, except during ``RunnerPolicy/coolDown`` and during the pause after two consecutive
+/// failures of a server or after a `Retry-After`: see <doc:RunningWithADependency>. A refused update
 /// (``UpdateResult/updateFailed``) fails every call until a dependency is set or the runner is reset.
 ///
 /// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset
@@ -203,7 +203,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Runs `task` with the dependency, which the runner's stored update makes.
+    /// Runs `task` with the dependency; if necessary, the runner's stored update makes a new dependency.
     ///
     /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a
     ///   refusal, too.
@@ -231,7 +231,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// Runs `task` like ``run(_:update:)``, with a time-out; both closures receive the history of the call.
     ///
     /// - Parameters:
-    ///   - timeout: The time in which the call may wait for updates and start further runs; `nil` for no
+    ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no
     ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
     ///     dependency; a caller whose closure is the running update waits for the end of the closure. If the
     ///     call waits only for an early renewal, the call uses the present dependency after the time-out.
@@ -252,10 +252,10 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Runs `task` with the dependency, which the runner's stored update makes, with a time-out.
+    /// Runs `task` like ``run(_:)``, with a time-out; `task` also receives the history of the call.
     ///
     /// - Parameters:
-    ///   - timeout: The time in which the call may wait for updates and start further runs; `nil` for no
+    ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no
     ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
     ///     dependency. If the call waits only for an early renewal, the call uses the present dependency
     ///     after the time-out.
@@ -283,7 +283,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         try await self.core.renewed().value
     }
 
-    /// The future events, for a single listener; the stream ends with the runner.
+    /// A new stream of the events after this access, for one listener; ends when the runner is released.
     ///
     /// The stream buffers the newest 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.core.watchers.stream }
@@ -299,17 +299,19 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// The numbers of waiting callers, running updates and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.occupancy }
 
-    /// Replaces the dependency by `value`, also for callers in the wait for an update.
+    /// Replaces the dependency with `value`; callers that wait for an update get `value`, too.
     ///
-    /// The value of a running update is dropped, and earlier refusals do not count any more.
+    /// The value of a running update is dropped. Earlier failures, refused updates and critical errors are
+    /// cleared; the counts of ``RunnerPolicy/maximumUpdatesPerCall`` and
+    /// ``RunnerPolicy/maximumUpdatesPerWindow`` are kept.
     public nonisolated func set(_ value: Dependency) {
         self.core.set(value)
     }
 
     /// Removes the dependency; the next call makes a dependency.
     ///
-    /// Waiting calls, and running calls after a refusal of their task, throw ``RunnerError/reset``. The value
-    /// of a running update is dropped.
+    /// Waiting calls throw ``RunnerError/reset``. A running call throws this error if its task refuses the
+    /// dependency later. The value of a running update is dropped.
     public nonisolated func reset() {
         self.core.end(.reset)
     }

@@ -1,10 +1,10 @@
 public import Foundation
 
-/// A dependency with an end, which may be unknown, such as a token of a server without lifetimes.
+/// A dependency whose end may be known, such as an access token; some servers send no lifetime.
 ///
 /// A runner renews the dependency before its end: see ``RunnerPolicy/leeway``.
 public protocol ExpiringDependency: Sendable {
-    /// The end of the dependency, by the time of day; `nil` for an unknown end.
+    /// The wall-clock time of the dependency's end; `nil` if unknown.
     var expiry: Date? { get }
 }
 
@@ -51,9 +51,9 @@ package struct EarlyRenewal: Sendable {
     }
 }
 
-/// The pauses after consecutive failed updates of a server, in addition to the cool-down.
+/// The pauses after consecutive updates that failed at a server, in addition to the cool-down.
 ///
-/// A pure state. Calls without a valid value start another update at once after the first failure, and pause
+/// Calls without a valid value start another update at once after the first failure, and pause
 /// from the second failure on. Calls with a valid value use the value, and renewals pause from the first
 /// failure on.
 package struct UpdatePauses: Sendable {

@@ -23,7 +23,7 @@ extension RunnerCore {
         _ outcome: Result<Updated, any Error>,
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
-        // An update without callers keeps no cancellation.
+        // A cancelled update does not cancel its callers: they get ``MuxError/fetchCancelled``.
         let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.failed)
         var value: (Dependency, EarlyRenewal?, updated: Updated)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
@@ -49,8 +49,8 @@ extension RunnerCore {
                 )
                 event = .updated(epoch: held.epoch)
                 if let failure = updated.failure {
-                    // The renewal failed, and the previous value is used: an update after a refusal of this
-                    // value obeys the pause of the server.
+                    // The renewal failed, and the previous value stays in use. The failure is recorded: a
+                    // refusal starts no update before the end of the cool-down and the pause.
                     let end = now.advanced(by: self.policy.coolDown)
                     state.failed(failure, until: end, pausing: self.pausing(after: failure), at: now)
                 }
@@ -109,8 +109,10 @@ extension RunnerCore {
 
     /// The pause after a failed update; `nil` if the error gives no information about a server.
     ///
-    /// Without a response of a server, such as without a network, the pause stays short: the next call may
-    /// succeed. An error type of the app counts as a response of the server if ``asksServer`` is `true`.
+    /// Without a response from a server, for example without a network, the pause is short or absent: the
+    /// next call may succeed.
+    ///
+    /// An error type of the app counts as a response of the server if ``asksServer`` is `true`.
     private func pausing(after error: any Error) -> UpdatePauses.Failure? {
         if let error = error as? RunnerError {
             // A timed-out update has already delayed its callers, and may return a value late.
@@ -128,7 +130,8 @@ extension RunnerCore {
         }
     }
 
-    /// The outcome, or a failure if the policy does not permit the value, which equals the refused value.
+    /// The outcome; ``RunnerError/sameDependency`` if the value equals the refused value, and the policy
+    /// refuses such a value.
     private func checked(
         _ outcome: Result<Updated, any Error>,
         insteadOf failed: VersionedDependency?
@@ -229,7 +232,7 @@ extension RunnerCore {
         withExtendedLifetime(former) {}
     }
 
-    /// Clears earlier failures, refusals and critical errors, so that the next call can start an update.
+    /// Clears earlier failures, refused updates and critical errors: the next call can start an update.
     package func clearFailures() {
         let former = self.engine.withState { state in
             let former = state
@@ -263,7 +266,8 @@ extension RunnerCore {
         return continued
     }
 
-    /// Ends the session: running calls fail, and a running update is cancelled and dropped.
+    /// Ends the session: waiting calls fail, running calls fail if their task refuses the dependency, and a
+    /// running update is cancelled and dropped.
     package func end(_ end: Machine.End) { self.ended(end)() }
 
     /// Ends the session like ``end(_:)``, but does not resume the callers yet.

@@ -9,9 +9,10 @@ public enum RunnerEvent: Sendable, Hashable {
     ///
     /// The event also occurs if a renewal failed and a stored dependency stays in use.
     case updated(epoch: UInt64)
-    /// An update failed, or was refused.
+    /// An update failed, or returned ``UpdateResult/updateFailed``.
     case updateFailed
-    /// An update ended after a fence or its time-out, and the outcome was dropped.
+    /// The outcome of an update was dropped: the dependency or the session had changed, or the update had
+    /// timed out.
     case updateDropped
     /// A dependency was set, with this epoch.
     case set(epoch: UInt64)

@@ -50,12 +50,13 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// The time between the early renewal and the end of a dependency with a known end.
     ///
     /// The end is known from ``ExpiringDependency`` or ``OAuthRenewal/accessLifetime``. The leeway of a new
-    /// dependency is at most half its lifetime. A call uses the old dependency until its end if the renewal
-    /// fails, takes longer than half of the remaining lifetime, or takes longer than the call may wait.
+    /// dependency is at most half its lifetime. If the renewal fails, takes longer than half of the remaining
+    /// lifetime, or takes longer than the call may wait, the call uses the old dependency until the
+    /// dependency ends.
     ///
-    /// A monotonic clock measures the lifetime of a new dependency, and the time of day the lifetime of a
-    /// stored dependency. A stored dependency that seems to have ended is renewed first, and used if the
-    /// renewal fails: the time of day may be wrong.
+    /// The lifetime of a new dependency is measured with a monotonic clock, the lifetime of a stored
+    /// dependency with wall-clock time. A stored dependency that seems to have ended is renewed first, and
+    /// used if the renewal fails: the wall clock may be wrong.
     public var leeway: Duration
 
     /// Whether an update fails with ``RunnerError/sameDependency`` if the new dependency equals the refused

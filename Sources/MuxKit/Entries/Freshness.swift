@@ -3,16 +3,17 @@
 /// Only ``of(_:_:)`` decides about the usability.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
-    /// Fresh: the request gets the entry at once; with `renews`, a fetch starts behind the request.
+    /// Fresh: the request gets the entry at once; with `renews`, a fetch starts in the background.
     case fresh(renews: Bool)
-    /// Stale: the request gets the entry at once; with `renews`, a fetch starts behind the request.
+    /// Stale: the request gets the entry at once; with `renews`, a fetch starts in the background.
     case servable(renews: Bool)
     /// Stale: the request fetches, and gets the entry only after a silenceable failure or the wait limit.
     ///
     /// With a remembered failure, the request throws the failure without a fetch, unless the request is a
     /// reload.
     case fallback
-    /// Too old to replace a failed fetch: the request fetches, or throws a remembered failure.
+    /// Too old to replace a failed fetch, or excluded by the request (``Limits/takesStored``): the request
+    /// fetches, or throws a remembered failure.
     case unusable
 
     /// The facts about the entry.
@@ -24,15 +25,15 @@ package enum Freshness: Sendable, Hashable {
         package var timeToLive: Duration
         /// The age of an early renewal; `nil` for no early renewal.
         package var renewalAge: Duration?
-        /// The limits of the fetch for the use of the stale entry.
+        /// The stale limits of the fetch, which take precedence over the policy's limits.
         package var stale: StaleLimits
         /// Whether the entry was refreshed.
         package var isRefreshed: Bool
-        /// Whether the pause after a failed fetch has not passed.
+        /// Whether a fetch failed recently: then a stale entry is served without another fetch.
         package var isInBackoff: Bool
         /// Whether a failure is remembered.
         package var isFailureRemembered: Bool
-        /// Whether the pause of fetches behind requests has not passed.
+        /// Whether background renewals are paused after failures.
         package var isRenewalPaused: Bool
 
         @usableFromInline

@@ -27,7 +27,8 @@ public struct MuxEntry<Value: Sendable>: Sendable {
         case outOfPatience
         /// The request was ``RequestOptions/cacheOnly``.
         case cacheOnly
-        /// A fence came after the begin of the fetch.
+        /// The value was not kept: a refresh, a store, a clear or a sign-out occurred during the fetch, or
+        /// another machine stored a newer value.
         case fenced
     }
 

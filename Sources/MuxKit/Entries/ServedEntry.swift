@@ -2,7 +2,7 @@
 @usableFromInline
 package struct ServedEntry<Value: Sendable>: Sendable {
     @usableFromInline let entry: MuxEntry<Value>
-    /// Whether a fetch starts or continues behind the request.
+    /// Whether a fetch starts or continues in the background.
     @usableFromInline let renews: Bool
 
     @inlinable
@@ -27,8 +27,8 @@ extension Slot {
     /// The entry for a request; `nil` if the request has to wait, or fails.
     ///
     /// Only this function decides about stale entries, with three exceptions: a request with
-    /// ``RequestOptions/cacheOnly`` gets every entry, callers before a fence get the fenced entry, and
-    /// callers of a finished look-up get the entry of the look-up.
+    /// ``RequestOptions/cacheOnly`` gets every entry, a caller from before a fence gets the result of a fetch
+    /// from before the fence, and callers of a finished look-up get the entry that the look-up found.
     @inlinable
     func served(
         on occasion: ServedEntry<Value>.Occasion,

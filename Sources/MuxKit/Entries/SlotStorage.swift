@@ -9,7 +9,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// The value of `key`, if a hit: fresh, without a due renewal, and younger than `limit` nanoseconds.
     ///
-    /// A hit counts as a use. After `nil`, the slot must be examined.
+    /// A hit counts as a use. `nil` is not always a miss: the caller then examines the slot.
     mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value?
 
     /// The slot of `key`; `nil` for a vacant slot. Counts as a use.
@@ -32,12 +32,13 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Makes all present slots stale.
     ///
     /// - Parameters:
-    ///   - number: The number of the refresh, in the numbering of revisions.
-    ///   - removed: Receives superfluous marks and failures, to be released outside the lock.
+    ///   - number: The sequence number of the refresh, from the same counter as ``Slot/Entry/sequence``.
+    ///   - removed: Receives the removed marks and failures, to be released outside the lock.
     /// - Complexity: O(1); with an index of users O(*n*) in the number of remembered failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
-    /// Whether a refresh of all entries on disk should replace the many marks of refreshed absent entries.
+    /// Whether the marks of refreshed absent entries are so many that a refresh of all entries on disk should
+    /// replace the marks.
     var hasTooManyMarks: Bool { get }
 
     /// Removes the marks of refreshed absent entries.
@@ -71,7 +72,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Whether the entries exceed a bound, because unsaved entries must not be evicted.
     var isOverBound: Bool { get }
 
-    /// Whether the entries exceed a bound several times, so that unsaved entries are evicted, too.
+    /// Whether the entries exceed a multiple of a bound, so that unsaved entries are evicted, too.
     var isFarOverBound: Bool { get }
 
     var entryCount: Int { get }

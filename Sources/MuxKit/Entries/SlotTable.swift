@@ -1,15 +1,15 @@
 /// The slots of a ``MultiplexerMap``: entries in a bounded table, without an object for each key.
 ///
-/// Slots without an entry are in separate collections: a few marks, and remembered failures with the same
-/// maximum count as the entries.
+/// Slots without an entry are stored separately: marks in sets, and remembered failures in a table with the
+/// same maximum count as the table of entries.
 @usableFromInline
 package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
     @usableFromInline package typealias Key = ExactKey<RawKey>
 
     @usableFromInline var table: BoundedTable<Key, PackedSlot<Value>>
-    /// Absent entries with an unsaved refresh.
+    /// Keys without an entry in memory whose refresh is not saved yet.
     @usableFromInline var refreshes: Set<Key> = []
-    /// Absent entries with a pending removal on disk.
+    /// Keys without an entry in memory whose removal on disk is pending.
     @usableFromInline var removals: Set<Key> = []
     @usableFromInline var failures: BoundedTable<Key, Slot<Value>.FailureRecord>
     /// The keys with unsaved changes; may include other keys.
@@ -124,7 +124,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         // Marks first: a following eviction may set a mark, even for this key.
         let isAbsent = slot.entry == nil
         let isRemovalPending = isAbsent && slot.isRemovalPending
-        // Keys and errors may be the last references to objects whose deinit calls this map.
+        // Keys and errors may hold the last references to objects whose `deinit` calls this map: the caller
+        // releases keys and errors outside the lock.
         func released(_ key: Key) { evicted(key, Slot()) }
         self.setMarks(
             isRefreshed: isAbsent && slot.isRefreshed,
@@ -250,14 +251,14 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         if let violation = self.unsaved.violation() { return violation }
         if self.failures.keys.contains(where: { self.table.peek($0) != nil }) { return "a failure beside an entry" }
         let marks = self.refreshes.union(self.removals)
-        if !self.isPersistent, !marks.isEmpty { return "a mark of what no disk has" }
+        if !self.isPersistent, !marks.isEmpty { return "a mark without persistence" }
         if marks.contains(where: { self.table.peek($0) != nil }) { return "a mark beside an entry" }
         let unsaved = self.table.keys.filter { self.slot(of: $0)?.isUnsaved ?? false } + marks
         if self.isPersistent, unsaved.contains(where: { self.unsaved.peek($0) == nil }) {
-            return "a save would not hear of everything"
+            return "an unsaved change is missing from the unsaved keys"
         }
         if let users, users.all != Set(self.table.keys + self.failures.keys) {
-            return "the end of a user's session would not find everything"
+            return "the index of users differs from the keys with an entry or a failure"
         }
         return nil
     }
@@ -297,7 +298,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @usableFromInline
     mutating func setUnsaved(_ isUnsaved: Bool, _ key: Key, released: (Key) -> Void) {
-        // Without a disk, an absent entry cannot come back, so it needs no mark.
+        // Without a disk, no change is saved.
         guard self.isPersistent else { return }
         let place = self.unsaved.place(of: key)
         if isUnsaved {

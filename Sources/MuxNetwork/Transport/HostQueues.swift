@@ -30,7 +30,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.placeCount })
     }
 
-    /// Adds a call with a new identifier, which needs a connection.
+    /// Adds a call, which needs a connection, under a new identifier.
     ///
     /// - Returns: Whether the call may start; otherwise ``ended(_:)`` returns the call later.
     package mutating func begins(_ call: Call, _ id: Int, at host: Host) -> Bool {
@@ -68,7 +68,8 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         }
     }
 
-    /// Removes cancelled calls from the queue of a host if most of its places are unused.
+    /// Removes cancelled calls from the queue of a host if many calls were cancelled since the last removal:
+    /// more than 16, and more than half of the number of places.
     private mutating func forgetThoseWhoLeft(at host: Host) {
         guard let queue = self.queues[host], queue.leftCount > 16, queue.leftCount * 2 > queue.waiting.placeCount
         else { return }

@@ -5,11 +5,12 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     var refresh = DiskRefresh()
     /// Keys whose entry on disk was written by a later version of the program.
     @usableFromInline var newer: Set<Key> = []
-    /// Keys of values that were stored before the disk was read.
+    /// Keys of stored values whose entry on disk has not been read yet, and may be newer.
     var unseen: Set<Key> = []
     /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
     @usableFromInline var isDomainRemovalPending = false
-    /// Keys of entries that were saved before the pending removal of the domain, which removes these entries.
+    /// Keys of entries that were saved while the removal of the domain is pending: the removal includes these
+    /// entries.
     var savedDuringRemoval: Set<Key> = []
     /// Whether a write-back is running: a save that makes entries evictable.
     @usableFromInline var isWritingBack = false
@@ -17,11 +18,12 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     @usableFromInline var writeBackCount = 0
     /// Whether the disk cannot be written, so that entries may be evicted unsaved.
     ///
-    /// Set by a write-back with failures and without a saved entry; reset by a saved entry.
+    /// Set by a write-back with failures and without a saved entry; reset by any other write-back, and by any
+    /// saved entry.
     @usableFromInline var cannotWrite = false
     /// The number of entries evicted unsaved since the last report.
     @usableFromInline var lostCount = 0
-    /// The number of entries evicted unsaved since the begin of the last write-back.
+    /// The number of entries evicted unsaved since the start of the last write-back.
     @usableFromInline var lostSinceTry = 0
     /// The ``lostSinceTry`` at which the next write-back is due, while the disk cannot be written.
     @usableFromInline var lossesBeforeTry = Self.firstLossesBeforeTry
@@ -37,7 +39,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         loaded.isRefreshed || self.refresh.isLater(than: (loaded.refreshNumber, loaded.fetchedAt))
     }
 
-    /// The session has ended.
+    /// Clears the state of an ended session.
     ///
     /// - Returns: The former keys, to be released outside the lock.
     mutating func sessionEnded() -> any Sendable {
@@ -65,8 +67,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     /// Begins a due write-back; then a call of ``wroteBack(_:failed:of:)`` must follow, unless the
     /// multiplexer is gone.
     ///
-    /// A write-back is due if the table exceeds its bound. If the last write-back could not write, the next
-    /// write-back is due when enough entries were evicted unsaved.
+    /// If the table exceeds its bound, a write-back is due at ``writeBackCount`` entries. Otherwise a
+    /// write-back is due while the disk cannot be written, after ``lossesBeforeTry`` entries evicted unsaved.
     ///
     /// - Parameters:
     ///   - count: The number of entries in memory.
@@ -85,8 +87,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
 
     /// A write-back wrote `count` of `entries`, and failed to write `failed` entries.
     ///
-    /// If `count` is zero, the next write-back is due at a quarter more entries. After a failure it is due at
-    /// twice as many entries evicted unsaved as before, at most 65,536.
+    /// If `count` is zero, the next write-back of a table over its bound is due at a quarter more entries. If
+    /// `failed` is also not zero, ``lossesBeforeTry`` is doubled, to at most 65,536.
     mutating func wroteBack(_ count: Int, failed: Int, of entries: Int) {
         self.isWritingBack = false
         self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1

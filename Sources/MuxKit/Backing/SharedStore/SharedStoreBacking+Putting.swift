@@ -23,7 +23,7 @@ extension SharedStoreBacking {
             return await self.put(entry, key, claim.ticket, since: began, within: claim.budget)
         }
         claim.giveUp()
-        // The fetch has replaced the store's entry, which no later request may get.
+        // The store still has the previous entry, which no later request may get: the entry is invalidated.
         if claim.replaces {
             self.client.owe([.entry(claim.ticket.name.key)])
             self.client.settleLater()
@@ -57,10 +57,10 @@ extension SharedStoreBacking {
         }
     }
 
-    /// Loads a newer entry: another machine has fetched the entry since the fetch of this machine began.
+    /// Loads a newer entry, which another machine may have fetched since the fetch of this machine began.
     ///
-    /// Without a newer entry, the claim was invalidated, evicted, or too short. The store reports an
-    /// invalidation to this machine, and the report fences the flight or removes the value. Until then the
+    /// If there is no newer entry, the claim was invalidated, was evicted or was too short. The store reports
+    /// an invalidation to this machine, and the report fences the flight or removes the value. Until then the
     /// value is as current as any value in memory.
     private func newerEntry(
         since began: Moment,
@@ -110,7 +110,7 @@ extension SharedStoreBacking {
         }
     }
 
-    /// Puts a value of `store` in the shared store, after an invalidation of the entry on other machines.
+    /// Puts the value of a call of `store` in the shared store, after the invalidation of the former entry.
     func share(_ key: Key, _ name: MuxShared.Name) {
         let (client, memory) = (self.client, self.memory)
         client.settleLater()
