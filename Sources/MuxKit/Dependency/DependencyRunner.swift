@@ -24,4 +24,21 @@ public protocol DependencyRunner<Dependency>: Sendable {
 extension DependencyRunner {
     /// `nil`: the dependency belongs to no session.
     public var sessionRepository: MuxRepository? { nil }
+
+    /// Runs `task` with the dependency; after a refusal, runs `task` again with a new dependency.
+    ///
+    /// ```swift
+    /// let user = try await tokens.run { token in try await api.user(token) }
+    /// ```
+    ///
+    /// - Parameter task: Does the work and returns the output. Only a thrown ``BadDependencyError`` is a
+    ///   refusal.
+    /// - Returns: The output of the task.
+    /// - Throws: The error of the task, or the reason for the lack of an acceptable dependency.
+    @_disfavoredOverload  // The `RunResult` of a closure with an explicit result type is never the output.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        _ task: (Dependency) async throws -> Output
+    ) async throws -> Output {
+        try await self.run { (dependency) async throws -> RunResult<Output> in .output(try await task(dependency)) }
+    }
 }

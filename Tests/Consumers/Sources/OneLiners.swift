@@ -184,6 +184,7 @@ struct OneLinerTests {
             DependentRunner(policy: .init(updateTimeout: .seconds(5))) { try await Backend.b() },
         ]
         for runner in runners { #expect(try await runner.run { .output($0) } == "b") }
+        for runner in runners { #expect(try await runner.run { token in try await Backend.b() + token } == "bb") }
         #expect(RunnerPolicy(leeway: .seconds(60)).leeway == .seconds(60))
         let transport = ScriptedTransport { _, _ in HTTPReply(status: 200, body: Data(#"{"name":"Ada"}"#.utf8)) }
         let client = HTTPClient(configuration: .init(headers: ["X-App": "1"], retry: .web), transport: transport)

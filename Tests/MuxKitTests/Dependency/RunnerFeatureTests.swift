@@ -43,6 +43,25 @@ struct RunnerFeatureTests {
         )
     }
 
+    @Test func `CS-01 a task may return its output, and refuses the dependency by its error`() async throws {
+        let runner = DependentRunner<Int>(1, clock: self.clock) { refused in
+            .updatedDependency((refused ?? 0) + 1)
+        }
+        func page(_ token: Int) async throws -> String {
+            guard token > 1 else { throw BadDependency() }
+            return "page \(token)"
+        }
+
+        let output = try await runner.run { token in try await page(token) }
+        // The output of a closure with a `RunResult` is the output of the result.
+        let explicit = try await runner.run { token -> RunResult<Int> in .output(token) }
+        let other: any DependencyRunner<Int> = runner
+        let erased = try await other.run { token in try await page(token) }
+
+        #expect(output == "page 2" && erased == "page 2")
+        #expect(explicit == 2)
+    }
+
     private struct Counting: DependentOperation {
         var timeout: Duration? = .seconds(60)
 
