@@ -57,15 +57,21 @@ public struct HTTPPath: Sendable, Hashable {
     /// Makes a path from the percent-encoded path of a URL, which is kept byte for byte.
     init(encoded path: String) { self.parts = [path.hasPrefix("/") ? .encoded(path) : .literal("/")] }
 
-    /// Returns this path followed by `path`.
+    /// Returns this path followed by `path`, with one slash between the two paths.
     public func appending(_ path: HTTPPath) -> HTTPPath {
+        let hasSlash: Bool
+        switch path.parts.first(where: { $0 != .literal("") }) {
+        case nil: return self
+        case .literal(let text)?, .encoded(let text)?: hasSlash = text.hasPrefix("/")
+        case .value?: hasSlash = false
+        }
         var parts = self.parts
         switch parts.last {
         case .literal(let text)? where text.hasSuffix("/"): parts[parts.count - 1] = .literal(String(text.dropLast()))
         case .encoded(let text)? where text.hasSuffix("/"): parts[parts.count - 1] = .encoded(String(text.dropLast()))
         default: break
         }
-        return HTTPPath(parts: parts + path.parts)
+        return HTTPPath(parts: parts + (hasSlash ? [] : [.literal("/")]) + path.parts)
     }
 
     /// The ``debugDescription`` for error texts; `nil` if the path has no word written by the developer.

@@ -65,6 +65,17 @@ struct HTTPEndpointTests {
         #expect(try changed.url().absoluteString == "https://h/v1/%E4;x//?k=c%20d")
     }
 
+    @Test(arguments: ["https://h/v1", "https://h/v1/"])
+    func `G08 an appended path without a slash is a separate segment`(base: String) throws {
+        let base = try HTTPEndpoint(try #require(URL(string: base)))
+        let (name, id) = ("users", "a/b")
+
+        #expect(try base.appending("users").url().absoluteString == "https://h/v1/users")
+        #expect(try base.appending("/users").url().absoluteString == "https://h/v1/users")
+        #expect(try base.appending("\(name)/\(id)").url().absoluteString == "https://h/v1/users/a%2Fb")
+        #expect(try base.appending(HTTPPath(segments: [id])).url().absoluteString == "https://h/v1/a%2Fb")
+    }
+
     @Test func `CO-30 a value without its placeholder is an error`() throws {
         #expect(throws: HTTPError.PreparationFailure.unusedPathValue(name: "id")) {
             try self.text("/users", ["id": "7"])
