@@ -2,10 +2,12 @@ import MuxKit
 
 /// The session of a call, for caches between the client and the transport.
 ///
-/// The session is attached to the call (``HTTPCall``) and to the task that sends the call. A transport that
-/// makes a new call loses the first, and a transport that starts a detached task loses the second.
+/// The session is attached to the call (``HTTPCall``) and to the task that sends the call. If a transport
+/// makes a new call, the session of the task remains. If a transport passes the call to a detached task, the
+/// session of the call remains.
 struct CallSession: Sendable {
-    /// The session of the current task's calls; `nil` without a client, or with a client without an account.
+    /// The session of the current task's calls; `nil` if no client, ``AsyncMedia`` or cache has set a
+    /// session.
     @TaskLocal static var current: CallSession?
 
     /// The repository of the account.

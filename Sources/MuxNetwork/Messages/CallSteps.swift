@@ -1,7 +1,7 @@
 /// The steps of a client below its cache, which add a token to a call and renew a refused token.
 ///
-/// A cache runs the steps for each exchange with the server, so a stored response needs neither a token nor a
-/// connection.
+/// A cache runs the steps for each exchange with the server, so the use of a stored response needs neither a
+/// token nor a connection.
 protocol CallSteps: AnyObject, Sendable {
     /// The credentials that the steps add.
     var credentials: CallCredentials { get }
@@ -10,9 +10,10 @@ protocol CallSteps: AnyObject, Sendable {
     ///
     /// - Parameters:
     ///   - call: The call without the token.
-    ///   - isCurrent: Whether the session of the call continues, so the token belongs to the session.
-    ///   - exchange: Sends the call to the server. If `exchange` returns `nil`, the server has refused the
-    ///     token, and the steps run again with a new token; `mayRefuse` is `false` for the last attempt.
+    ///   - isCurrent: Whether the session of the call continues. After its end, a token may belong to the
+    ///     next session.
+    ///   - exchange: Sends the call to the server. `nil` means that the server has refused the token: the
+    ///     steps run again with a new token. If `mayRefuse` is `false`, `exchange` does not return `nil`.
     /// - Returns: The response.
     /// - Throws: The error of `exchange`, or ``HTTPError/authentication(_:)``.
     nonisolated(nonsending) func send(
@@ -22,7 +23,7 @@ protocol CallSteps: AnyObject, Sendable {
     ) async throws -> HTTPReply
 }
 
-/// The credentials of calls before the token is known, for the `Vary` key of stored responses.
+/// The identity of a call's credentials before the token is known, for the `Vary` key of stored responses.
 struct CallCredentials: Sendable {
     /// Identifies the authenticator.
     let authenticator: String

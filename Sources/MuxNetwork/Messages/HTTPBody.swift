@@ -7,7 +7,7 @@ public import Foundation
 /// var body: HTTPBody? { .form(["grant_type": "refresh_token", "refresh_token": self.token]) }
 /// ```
 ///
-/// Each sending encodes the body, always to the same bytes, so a request may be repeated.
+/// The body is encoded at each sending, always to the same bytes, so a request may be repeated.
 public struct HTTPBody: Sendable {
     private let encode: @Sendable () throws -> (body: HTTPCall.Body, contentType: HTTPMediaType?)
 
@@ -22,11 +22,11 @@ public struct HTTPBody: Sendable {
         }
     }
 
-    /// Makes a body from a stream, so memory holds only a piece of the body.
+    /// Makes a body from a stream, so memory holds only one piece of the body at a time.
     ///
     /// - Parameters:
-    ///   - stream: The pieces, which are made during the sending.
-    ///   - contentType: The media type; `nil` for the media type of the client's configuration.
+    ///   - stream: The pieces, which are produced while the body is sent.
+    ///   - contentType: The media type; `nil` for ``HTTPClient/Configuration/contentType``.
     /// - Returns: The body.
     public static func stream(_ stream: HTTPCall.BodyStream, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
         HTTPBody(stream: stream, contentType)
@@ -40,7 +40,7 @@ public struct HTTPBody: Sendable {
     ///
     /// - Parameters:
     ///   - data: The bytes.
-    ///   - contentType: The media type; `nil` for the media type of the client's configuration.
+    ///   - contentType: The media type; `nil` for ``HTTPClient/Configuration/contentType``.
     /// - Returns: The body.
     public static func data(_ data: Data, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
         HTTPBody { (data, contentType) }
@@ -53,8 +53,8 @@ public struct HTTPBody: Sendable {
     ///
     /// - Parameters:
     ///   - value: The value.
-    ///   - encoder: Encodes the value; the default uses sorted keys, unescaped slashes, and ISO 8601 dates in
-    ///     seconds.
+    ///   - encoder: Encodes the value; the default uses sorted keys, unescaped slashes, and ISO 8601 dates
+    ///     without fractions of a second.
     /// - Returns: The body.
     public static func json(_ value: some Encodable & Sendable, encoder: JSONEncoder? = nil) -> HTTPBody {
         HTTPBody { (try (encoder ?? Self.encoder()).encode(value), .json) }

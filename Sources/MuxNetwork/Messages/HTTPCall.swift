@@ -1,13 +1,13 @@
 public import Foundation
 
-/// A request in the form for the wire: the input of an ``HTTPTransport``.
+/// A complete request with an absolute URL: the input of an ``HTTPTransport``.
 ///
 /// The description contains neither header values nor the query nor the body, and is safe to log.
 public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The method, such as `GET`.
     public var method: String
 
-    /// The whole URL.
+    /// The absolute URL.
     public var url: URL
 
     /// The header fields, in order; a name may occur several times.
@@ -19,7 +19,8 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The body; `nil` without a body.
     public var body: HTTPCall.Body?
 
-    /// The maximum silence of the server; `nil` for the transport's time-out.
+    /// The maximum silence of the server, without any activity on the connection; `nil` for the transport's
+    /// time-out.
     public var timeout: Duration?
 
     /// The maximum total duration of the call, including redirections; `nil` for the transport's deadline.
@@ -27,18 +28,18 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
 
     /// The names of header fields with credentials, in addition to the transport's own list.
     ///
-    /// A redirection to another scheme, host or port removes the fields.
+    /// A redirection to another scheme, host or port removes the fields of both lists.
     public var credentialHeaders: Set<String> = []
 
-    /// The path as written by the developer, with placeholders for values; `nil` if the call was made from a
-    /// URL.
+    /// The path as written by the developer, with placeholders for values; `nil` for a call that was made
+    /// from a URL: see ``HTTPPath/template``.
     package var pathTemplate: String? {
         get { self.template.value }
         set { self.template.value = newValue }
     }
     private var template = Aside<String?>(nil)
 
-    /// The session of the call; `nil` if neither a client nor an ``AsyncMedia`` has set a session.
+    /// The session of the call; `nil` if no client, ``AsyncMedia`` or cache has set a session.
     var account: CallSession? {
         get { self.session.value }
         set { self.session.value = newValue }
@@ -65,16 +66,15 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The method, the host and the template of the path, without values, for error texts.
     var summary: String { self.name ?? "a request" }
 
-    /// The ``summary``; `nil` without a valid host and a template.
+    /// The ``summary``; `nil` for a call with neither a valid host nor a template.
     var name: String? { Self.name(self.method, at: HTTPHost(self.url), self.pathTemplate) }
 
-    /// The method, the host and the template of the path, even if the request cannot be sent; `nil` without a
-    /// valid host and a template.
+    /// The method, the host and the template of the path of a request, even if the request cannot be sent.
     ///
     /// - Parameters:
     ///   - request: The request.
-    ///   - base: The URL of the server for a request without a host.
-    /// - Returns: The name.
+    ///   - base: The client's base URL, for a request without a host.
+    /// - Returns: The name; `nil` for a request with neither a valid host nor a template.
     static func name(of request: some HTTPRequest, base: URL?) -> String? {
         let endpoint = request.endpoint
         let host = endpoint.host == .base ? base.flatMap { HTTPHost($0) } : endpoint.host
@@ -98,7 +98,7 @@ extension HTTPCall {
         /// Bytes in memory.
         case data(Data)
 
-        /// Pieces that are made during the sending.
+        /// Pieces that are produced while the body is sent.
         case stream(HTTPCall.BodyStream)
 
         /// The bytes; `nil` for a stream.
@@ -119,7 +119,7 @@ extension HTTPCall {
         public var description: String { self.length.map { "\($0) bytes" } ?? "a stream" }
     }
 
-    /// The ordered pieces of a body; each iteration makes the pieces again.
+    /// The ordered pieces of a body; each iteration produces the pieces again.
     ///
     /// A transport reads the next piece after sending the previous piece. For a redirection with the same
     /// body, the transport reads the stream from the beginning again.
@@ -131,13 +131,14 @@ extension HTTPCall {
 
         fileprivate typealias Next = (_ isolation: isolated (any Actor)?) async throws -> Data?
 
-        /// The length of the pieces differs from the announced length.
+        /// The total length of the pieces differs from the announced length.
         private struct WrongLength: Error {}
 
         /// Makes a stream.
         ///
         /// - Parameters:
-        ///   - length: The length in bytes, or `nil`; the call fails if the pieces have a different length.
+        ///   - length: The length in bytes, or `nil`; the call fails if the pieces have a different total
+        ///     length.
         ///   - pieces: Returns the pieces, with the same bytes at every call.
         public init<Pieces: AsyncSequence & Sendable>(
             length: Int? = nil,
@@ -201,15 +202,15 @@ package struct ValidatedCall: Sendable {
     package private(set) var call: HTTPCall
     package let method: HTTPMethod
     package let origin: HTTPOrigin
-    /// The session at the start of the call, if the call began before its sending; see
-    /// ``ValidatedTransport/session``.
+    /// The session in which the call began (``ValidatedTransport/session``); `nil` for the session at the
+    /// time of sending.
     package var session: UInt64?
     /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
     package var isQuery = false
     /// Throws if a cache or a redirection must not send a request to an origin; `nil` to allow all origins.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
-    /// The steps of a client for a cache, which runs the steps for each exchange; `nil` for a call without an
-    /// authenticator or a cache.
+    /// The client's steps below the cache, which the cache runs for each exchange; `nil` if no steps are
+    /// below a cache.
     var steps: (any CallSteps)?
 
     /// Validates a call.
@@ -226,7 +227,7 @@ package struct ValidatedCall: Sendable {
         self.origin = origin
     }
 
-    /// The call for a session.
+    /// The call with `session` attached.
     func sent(for session: CallSession) -> ValidatedCall {
         var sent = self
         sent.call.account = session
@@ -296,7 +297,7 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// The URL of the response, which differs from the requested URL after a redirection.
     public var url: URL?
 
-    /// Whether the body certainly arrives as sent by the server, without decoding.
+    /// Whether the transport reports that the body is as sent by the server, without decoding.
     var isBodyAsSent = Aside(false)
 
     /// Makes a response.

@@ -12,7 +12,7 @@ public struct HTTPCredentials: Sendable, Hashable {
     /// The scheme.
     public var scheme: HTTPCredentials.Scheme
 
-    /// A token, or parameters.
+    /// The data after the scheme: a token, or parameters.
     public var value: String
 
     /// Makes credentials with any scheme.
@@ -32,7 +32,7 @@ public struct HTTPCredentials: Sendable, Hashable {
         return .init(scheme: .basic, value: Data("\(user):\(password)".utf8).base64EncodedString())
     }
 
-    /// The value of the field: the scheme, one blank, the data.
+    /// The value of the field: the scheme, one space, and ``value``.
     public var headerValue: String { "\(self.scheme.rawValue) \(self.value)" }
 }
 

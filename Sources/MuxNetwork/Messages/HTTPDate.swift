@@ -15,7 +15,8 @@ package enum HTTPDate {
     package static func parse(_ text: String, now: Date) -> Date? {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ", omittingEmptySubsequences: false)
         switch words.count {
-        // A blank pads a one-digit day; two adjacent blanks are invalid at other positions.
+        // A space pads a one-digit day in the form of `asctime`. At other positions, two adjacent spaces are
+        // invalid.
         case 6 where words[2].isEmpty: return self.ofC(words[..<2] + words[3...], dayDigits: 1)
         case 6: return self.preferred(words)
         case 5: return self.ofC(words[...], dayDigits: 2)
@@ -65,7 +66,7 @@ package enum HTTPDate {
     ]
     private static let secondsInYear = 365.2425 * 86_400
 
-    /// The number in `text`; `nil` for other characters than digits, or for a wrong number of digits.
+    /// The number in `text`; `nil` if `text` contains a character that is not a digit, or has a wrong length.
     private static func number(_ text: Substring, _ length: ClosedRange<Int>) -> Int? {
         guard length.contains(text.utf8.count), text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int(text)
@@ -86,9 +87,9 @@ package enum HTTPDate {
 
 /// Parses dates of ISO 8601 and RFC 3339, and common deviations.
 ///
-/// A date without a time is midnight. A time without a zone is UTC. Seconds may be absent, or have a fraction
-/// after a dot or a comma. Letters may be in lower case, a blank may replace the `T`, and all separators may
-/// be absent.
+/// A date without a time is midnight UTC. A time without a zone is UTC. Seconds may be absent, or have a
+/// fraction after a dot or a comma. Letters may be in lower case, a space may replace the `T`, and all
+/// separators may be absent.
 package struct ISO8601: Sendable {
     private var rest: Substring.UTF8View
 
@@ -167,7 +168,7 @@ extension JSONDecoder.DateDecodingStrategy {
     /// ISO 8601 with or without a zone (default UTC), with or without fractions of a second, or without a
     /// time.
     ///
-    /// Foundation's strategy `iso8601` rejects a time without a zone, and a blank instead of the `T`.
+    /// Foundation's strategy `iso8601` rejects a time without a zone, and a space instead of the `T`.
     public static var tolerantISO8601: JSONDecoder.DateDecodingStrategy {
         .custom { decoder in
             let container = try decoder.singleValueContainer()
@@ -183,7 +184,7 @@ extension JSONDecoder.DateDecodingStrategy {
 enum GregorianCalendar {
     private static func isLeap(_ year: Int) -> Bool { year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) }
 
-    /// The number of days of a month; months begin at 1.
+    /// The number of days of a month; January is 1.
     static func days(ofMonth month: Int, in year: Int) -> Int {
         switch month {
         case 2: self.isLeap(year) ? 29 : 28
@@ -203,18 +204,19 @@ enum GregorianCalendar {
     }
 }
 
-/// The whole seconds of `max-age` and `Age` (RFC 9111, section 1.2.2).
+/// A whole number of seconds, as in `max-age` and `Age`: `delta-seconds` of RFC 9111, section 1.2.2.
 package enum HTTPDeltaSeconds {
     /// The maximum value; greater numbers are reduced to the maximum.
     package static let greatest: Int64 = 1 << 31
 
-    /// Parses a number; `nil` for other characters than digits.
+    /// Parses a number; `nil` if `text` is `nil` or empty, or contains a character that is not a digit.
     package static func parse(_ text: String?) -> Int64? {
         guard let text, !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return min(Int64(text) ?? self.greatest, self.greatest)
     }
 
-    /// Converts seconds, truncated to milliseconds; zero for a negative number and for NaN.
+    /// Converts seconds, truncated to milliseconds, at most ``greatest``; zero for a negative number and for
+    /// NaN.
     static func duration(_ seconds: Double) -> Duration {
         guard seconds > 0 else { return .zero }
         return .milliseconds(Int64(min(seconds, Double(self.greatest)) * 1000))

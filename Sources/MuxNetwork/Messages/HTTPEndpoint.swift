@@ -10,7 +10,7 @@ public import Foundation
 /// // https://api.domain.com/users/42?fields=name
 /// ```
 ///
-/// The building of the URL validates the end point.
+/// ``url(path:query:)`` validates the endpoint.
 public struct HTTPEndpoint: Sendable, Hashable {
     /// The scheme.
     public var scheme: HTTPHost.Scheme
@@ -21,17 +21,17 @@ public struct HTTPEndpoint: Sendable, Hashable {
     /// The path, which may have placeholders.
     public var path: HTTPPath
 
-    /// The query parameters before the parameters of a request.
+    /// The fixed query parameters, which precede the parameters of a request.
     public var query: HTTPQuery
 
-    /// Makes an end point.
+    /// Makes an endpoint.
     ///
     /// - Parameters:
     ///   - scheme: The scheme, ignored with the host ``HTTPHost/base``.
     ///   - host: The server; by default the server of ``HTTPClient/Configuration/baseURL``, whose path
     ///     precedes `path`.
     ///   - path: The path, which may have placeholders.
-    ///   - query: The query parameters before the parameters of a request.
+    ///   - query: The fixed query parameters, which precede the parameters of a request.
     public init(
         scheme: HTTPHost.Scheme = .https,
         host: HTTPHost = .base,
@@ -44,13 +44,13 @@ public struct HTTPEndpoint: Sendable, Hashable {
         self.query = query
     }
 
-    /// Makes the end point of a URL, as a base for others: `try HTTPEndpoint(url).appending("/users/{id}")`.
+    /// Makes an endpoint from a URL, for example as a base: `try HTTPEndpoint(url).appending("/users/{id}")`.
     ///
-    /// `url()` returns the path and the query byte for byte, without a fragment, and without the question
-    /// mark of an empty query.
+    /// ``url(path:query:)`` returns the path and the query byte for byte. An empty path becomes `/`. The
+    /// fragment and the question mark of an empty query are removed.
     ///
-    /// - Throws: ``HTTPError/PreparationFailure`` if `url` is not an absolute `http` or `https` URL, or
-    ///   contains user information.
+    /// - Throws: ``HTTPError/PreparationFailure`` if `url` is not an absolute `http` or `https` URL, contains
+    ///   user information, or has an invalid host or port.
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {
         guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }), scheme.defaultPort != nil,
             let host = HTTPHost(url)
@@ -63,12 +63,12 @@ public struct HTTPEndpoint: Sendable, Hashable {
         _ = try self.host.authority()
     }
 
-    /// Returns an end point below this end point.
+    /// Returns this endpoint with a longer path and further query parameters.
     ///
     /// - Parameters:
     ///   - path: The suffix of the path.
-    ///   - query: The parameters after the parameters of this end point.
-    /// - Returns: The end point.
+    ///   - query: The parameters to append to the parameters of this endpoint.
+    /// - Returns: The endpoint.
     public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndpoint {
         var place = self
         place.path = self.path.appending(path)
@@ -79,9 +79,9 @@ public struct HTTPEndpoint: Sendable, Hashable {
     /// Builds the URL.
     ///
     /// - Parameters:
-    ///   - values: The values of the path's placeholders, without further values; each value becomes a
+    ///   - values: A value for each placeholder of the path, and no other values. Each value becomes a
     ///     segment or a part of a segment.
-    ///   - query: The parameters after the parameters of the end point.
+    ///   - query: The parameters to append to the parameters of the endpoint.
     /// - Returns: The URL, percent-encoded.
     /// - Throws: ``HTTPError/PreparationFailure``.
     public func url(path values: [String: String] = [:], query: HTTPQuery = []) throws(HTTPError.PreparationFailure)
@@ -99,13 +99,15 @@ public struct HTTPEndpoint: Sendable, Hashable {
     }
 }
 
-// Not `CustomStringConvertible`, so an end point cannot be a value in a path.
+// Not `CustomStringConvertible`, so an endpoint cannot be interpolated into a path.
 extension HTTPEndpoint: CustomDebugStringConvertible, CustomReflectable {
     /// A mirror with only ``debugDescription``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.debugDescription]) }
 
-    /// The scheme, the host, the path without values, and the names of the parameters:
+    /// The scheme, the host, the path without values, and the names of the parameters with a value:
     /// `https://api.domain.com/users/{id}?key=…`.
+    ///
+    /// `…` replaces a parameter without a value, which may be a secret.
     public var debugDescription: String {
         let names = self.query.items.map { $0.value == nil ? "…" : "\($0.name)=…" }.joined(separator: "&")
         return "\(self.scheme)://\(self.host)\(self.path)" + (names.isEmpty ? "" : "?\(names)")

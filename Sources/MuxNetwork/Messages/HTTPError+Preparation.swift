@@ -2,7 +2,7 @@ public import Foundation
 import MuxKit
 
 extension HTTPError {
-    /// The reason of an invalid request.
+    /// The fault of an invalid request.
     ///
     /// Descriptions contain names of placeholders and header fields, without values.
     #if hasAttribute(nonexhaustive)
@@ -68,7 +68,7 @@ extension HTTPError {
         /// The boundary of a multipart body is not valid: RFC 2046, section 5.1.1.
         case invalidBoundary
 
-        /// The boundary of a multipart body occurs in its data.
+        /// The boundary of a multipart body occurs in the header fields or the data of a part.
         case boundaryInData
 
         /// The body could not be encoded.

@@ -1,12 +1,12 @@
 public import Foundation
 public import MuxKit
 
-/// The reason of a failed request.
+/// The reason for a failed request.
 ///
 /// A description contains the method, the host and the path template of the request, if present, and no body,
 /// header field, query or value of a path. Of an underlying error or a server error, a description contains
-/// only the `errorDescription`, the text for users; other parts may contain secrets. A cancellation is always
-/// a `CancellationError`.
+/// only the `errorDescription`, the text for users; other parts may contain secrets. A cancelled request
+/// throws `CancellationError` instead of an ``HTTPError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
@@ -14,8 +14,8 @@ public enum HTTPError: Error, Sendable {
     /// The request is invalid; nothing was sent.
     ///
     /// `request` is the method, the host and the path template, such as `GET api.example.com/notes/{id}`, for
-    /// error texts. An ``HTTPClient`` and the transports of this module add `request`; `nil` without a valid
-    /// host and a template.
+    /// error texts. An ``HTTPClient`` and the transports of this module set `request`; `nil` for a request
+    /// with neither a valid host nor a template.
     case preparation(HTTPError.PreparationFailure, request: String? = nil)
 
     /// The exchange ended without a complete response.
@@ -30,12 +30,12 @@ public enum HTTPError: Error, Sendable {
     case decoding(HTTPError.DecodingFailure)
 
     /// The authenticator threw this error instead of providing a token, or the session of the request ended
-    /// before the token (`MuxError.sessionEnded`).
+    /// before the request got a token (`MuxError.sessionEnded`).
     case authentication(any Error)
 }
 
 extension HTTPError {
-    /// The decoded body of the failure; `nil` if the type differs.
+    /// The decoded body of a ``status(_:)`` failure; `nil` for another error, and for a body of another type.
     ///
     /// ```swift
     /// } catch let error as HTTPError {
@@ -60,7 +60,10 @@ extension HTTPError: BadDependencyError {
 }
 
 extension HTTPError: ConnectivityError {
-    /// Whether the server, or the server that renews tokens, was not reached or did not respond in time.
+    /// Whether the connection or an unavailable server caused the failure.
+    ///
+    /// See ``HTTPError/TransportFailure/isConnectivityFailure``. An error of the authenticator counts if
+    /// `SilenceableError.isSilenceable(_:)` is `true` for the error.
     public var isConnectivityFailure: Bool {
         switch self {
         case .transport(let error, _): error.isConnectivityFailure
@@ -114,7 +117,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 
-    /// Whether the error is the end of the session, whose own text suffices.
+    /// Whether the error reports the end of the session; the text of such an error suffices.
     private static func saysSessionEnd(_ error: any Error) -> Bool {
         switch error {
         case RunnerError.signedOut, MuxError.sessionEnded: true
@@ -122,7 +125,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         }
     }
 
-    /// Returns the error with `request` for error texts, unless already present.
+    /// Returns the error with `request` for error texts, unless the error already contains a request.
     func naming(_ request: String?) -> HTTPError {
         switch self {
         case .preparation(let error, nil): .preparation(error, request: request)
@@ -148,10 +151,12 @@ extension HTTPError: RetryableError {
 }
 
 extension HTTPError.TransportFailure: RetryableError {
-    /// Transient after an interruption or a time-out; for ``unreachable(_:)``, the advice of the underlying
-    /// error.
+    /// Transient if the server was not reached, the connection ended early, a time limit passed, or the
+    /// server is busy.
     ///
-    /// The sender decides whether the request may be sent again.
+    /// For ``unreachable(_:)``, the advice of the underlying error. All other failures are permanent.
+    ///
+    /// The advice ignores the method of the request: the sender decides whether the request may be repeated.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .notResolved, .notConnected, .closedWithoutResponse, .timedOut, .deadlineExceeded, .truncated: .transient
@@ -237,12 +242,12 @@ extension HTTPError {
         /// The response.
         public var response: HTTPResponse
 
-        /// The decoded body, with the type ``HTTPRequest/ServerError``; `nil` if the body was not decoded.
+        /// The decoded body, of the type ``HTTPRequest/ServerError``; `nil` if the body was not decoded.
         ///
         /// The failure's text includes the `errorDescription` of a server error that is a `LocalizedError`.
         public var serverError: (any Sendable)?
 
-        /// The error of decoding ``serverError``, such as for an HTML page of a gateway.
+        /// The error of decoding ``serverError``, for example because the body is an HTML page of a gateway.
         public var decodingError: (any Error)?
 
         /// Makes a failure.
@@ -255,7 +260,7 @@ extension HTTPError {
         /// The status.
         public var status: HTTPStatus { self.response.status }
 
-        /// The decoded body of the failure; `nil` if the type differs.
+        /// The decoded body; `nil` if the body was not decoded, or is of another type.
         public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
             self.serverError as? ServerError
         }
@@ -275,7 +280,7 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
 }
 
 extension HTTPError {
-    /// The reason of an exchange without a complete response.
+    /// The reason why an exchange ended without a complete response.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
@@ -301,7 +306,7 @@ extension HTTPError {
         /// Any other error of a transport; see ``HTTPTransport``.
         case unreachable(any Error)
 
-        /// The server was silent for this time.
+        /// The server was silent for this time, without any activity on the connection.
         case timedOut(after: Duration)
 
         /// The response was incomplete after this time.
@@ -324,7 +329,7 @@ extension HTTPError {
         /// The body exceeds the transport's limit in bytes.
         case bodyTooLarge(limit: Int)
 
-        /// The time of the server's `Retry-After` has not passed, and this time remains; nothing was sent.
+        /// The server has asked for a pause with `Retry-After`, of which this time remains; nothing was sent.
         case serverBusy(retryAfter: Duration)
 
         /// The client does not follow the server's redirection.
@@ -333,10 +338,11 @@ extension HTTPError {
 }
 
 extension HTTPError.TransportFailure: ConnectivityError {
-    /// Whether the server was not reached, did not respond in time, or closed the connection early.
+    /// Whether the server was not reached, did not respond in time, closed the connection early, or is busy.
     ///
-    /// For ``unreachable(_:)``, the outermost of the underlying and wrapped errors with a decision decides: a
-    /// `ConnectivityError` by its value, and any other error by whether it is transient.
+    /// For ``unreachable(_:)``, the underlying error and its wrapped errors are examined, from the outermost
+    /// inwards. The first `ConnectivityError` decides by its value, or the first error with retry advice by
+    /// whether the error is transient. Without such an error, the value is `true`.
     public var isConnectivityFailure: Bool {
         switch self {
         case .notResolved, .notConnected, .closedWithoutResponse, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
@@ -391,7 +397,7 @@ extension RedactedDescription {
 }
 
 extension HTTPError {
-    /// The reason to refuse a redirection.
+    /// The reason for the refusal of a redirection.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif

@@ -24,8 +24,8 @@ package enum HTTPGrammar {
         text.utf8.allSatisfy { $0 == 9 || ($0 >= 32 && $0 != 127) }
     }
 
-    /// The number in `text`; `nil` if `text` contains other characters than digits, or the number exceeds 63
-    /// bits.
+    /// The number in `text`; `nil` if `text` is empty or contains a character that is not a digit, or if the
+    /// number exceeds 63 bits.
     package static func number(_ text: some StringProtocol) -> Int64? {
         guard !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int64(text)
@@ -42,7 +42,7 @@ package enum HTTPGrammar {
         return quoted + "\""
     }
 
-    /// Removes blanks and tabs at both ends of `text`.
+    /// Removes spaces and tabs at both ends of `text`.
     package static func trimmed(_ text: some StringProtocol) -> String {
         let isBlank = { (scalar: Unicode.Scalar) in scalar == " " || scalar == "\t" }
         var scalars = Substring(text).unicodeScalars.drop(while: isBlank)
@@ -66,7 +66,8 @@ package enum Base64URL {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Decodes a text; `nil` if `text` has padding or a character outside the alphabet.
+    /// Decodes a text; `nil` if `text` has padding, a character outside the alphabet, or an impossible
+    /// length.
     package static func decode(_ text: some StringProtocol) -> Data? {
         var bytes: [UInt8] = []
         for byte in text.utf8 {

@@ -26,7 +26,7 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// The fields in order; a name may occur several times.
     public private(set) var fields: [Field] = []
 
-    /// Makes an empty value.
+    /// Makes an empty list of fields.
     public init() {}
 
     /// Makes the fields of a dictionary, ordered by name; names that are not tokens are skipped.
@@ -36,7 +36,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         }
     }
 
-    /// Whether the value has no fields.
+    /// Whether there are no fields.
     public var isEmpty: Bool { self.fields.isEmpty }
 
     /// The value of a field; several lines with the name are joined (RFC 9110, section 5.3).
@@ -68,7 +68,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         self.fields.append(Field(name: name, value: value))
     }
 
-    /// Appends text to the value of the last line.
+    /// Appends text to the value of the last line, for a value on several lines (RFC 9112, section 5.2).
     mutating func continueLast(with value: String) {
         guard let last = self.fields.indices.last, !value.isEmpty else { return }
         self.fields[last].value += self.fields[last].value.isEmpty ? value : " \(value)"
@@ -187,7 +187,7 @@ extension HTTPHeaders.Name {
     public static let contentLanguage: Self = "Content-Language"
     /// The length of the content in bytes: RFC 9110, section 8.6.
     public static let contentLength: Self = "Content-Length"
-    /// The URL of this content: RFC 9110, section 8.7.
+    /// The URL of the content in the message: RFC 9110, section 8.7.
     public static let contentLocation: Self = "Content-Location"
     /// The range of a partial response: RFC 9110, section 14.4.
     public static let contentRange: Self = "Content-Range"
@@ -211,7 +211,8 @@ extension HTTPHeaders.Name {
     public static let ifModifiedSince: Self = "If-Modified-Since"
     /// A condition: the representation has no listed version (RFC 9110, section 13.1.2).
     public static let ifNoneMatch: Self = "If-None-Match"
-    /// A condition for a range; otherwise the whole representation is requested: RFC 9110, section 13.1.5.
+    /// The condition for the requested range; if false, the server sends the complete representation: RFC
+    /// 9110, section 13.1.5.
     public static let ifRange: Self = "If-Range"
     /// A condition: the representation was not modified after the date (RFC 9110, section 13.1.4).
     public static let ifUnmodifiedSince: Self = "If-Unmodified-Since"

@@ -9,9 +9,9 @@ import Foundation
 /// }
 /// ```
 ///
-/// The building of a URL validates the host; see ``HTTPError/PreparationFailure``. Names in other scripts
-/// must be in Punycode. IPv6 addresses must be in brackets, with `%25` before a zone, as in
-/// `[fe80::1%25eth0]` (RFC 6874).
+/// ``HTTPEndpoint/url(path:query:)`` validates the host; see ``HTTPError/PreparationFailure``. Names with
+/// non-ASCII characters must be in Punycode. IPv6 addresses must be in brackets, with `%25` before a zone, as
+/// in `[fe80::1%25eth0]` (RFC 6874).
 public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, RedactedDescription {
     /// The host as written.
     private let text: String
@@ -37,7 +37,10 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
         self = url.port.map { HTTPHost(bracketed, port: $0) } ?? HTTPHost(bracketed)
     }
 
-    /// The authority for a URL (RFC 3986, section 3.2.2), with a name according to RFC 1123, section 2.1.
+    /// The validated host and port, for the authority of a URL: RFC 3986, section 3.2.2.
+    ///
+    /// The name consists of labels with the lengths of RFC 1123, section 2.1. Hyphens and underscores are
+    /// allowed at any position of a label.
     package func authority() throws(HTTPError.PreparationFailure) -> String {
         let bytes = Array(self.text.utf8)
         guard !bytes.contains(UInt8(ascii: "@")) else { throw .userInfo }
@@ -102,7 +105,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
             }
     }
 
-    /// The host as written if valid, otherwise a placeholder text.
+    /// The host as written if valid, otherwise "invalid host".
     public var description: String { (try? self.authority()) ?? "invalid host" }
 }
 

@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Decodes the output of a success, and the server error of a failure.
+/// Decodes the output of a successful response, and the server error of a failure response.
 ///
 /// ```swift
 /// var mapper: HTTPMapper<User> { .json(errors: Problem.self, dates: .millisecondsSince1970) }
@@ -13,7 +13,7 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - output: Decodes the output of a successful response.
-    ///   - serverError: Decodes the body of a failure; returns `nil` to ignore the body.
+    ///   - serverError: Decodes the body of a failure response; returns `nil` to ignore the body.
     public init(
         output: @escaping @Sendable (HTTPResponse) throws -> Output,
         serverError: @escaping @Sendable (HTTPResponse) throws -> (any Sendable)? = { _ in nil }
@@ -42,10 +42,10 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
         }
     }
 
-    /// Transforms the output.
+    /// Returns a mapper that transforms the output of this mapper.
     ///
-    /// - Parameter transform: Makes the new output from the old output; an error of `transform` is a decoding
-    ///   error.
+    /// - Parameter transform: Makes the new output from the output of this mapper. A thrown error becomes
+    ///   ``HTTPError/decoding(_:)``.
     /// - Returns: The mapper.
     public func map<Other: Sendable>(_ transform: @escaping @Sendable (Output) throws -> Other) -> HTTPMapper<Other> {
         HTTPMapper<Other>(output: { try transform(try self.makeOutput($0)) }, serverError: self.makeServerError)
@@ -67,7 +67,7 @@ extension HTTPMapper where Output: Decodable {
     /// An empty body is `nil` if the output is an optional.
     ///
     /// - Parameters:
-    ///   - errors: The type of a failure's body; `Never` ignores the body.
+    ///   - errors: The type of the body of a failure response; with `Never`, the body is ignored.
     ///   - dates: The format of dates; by default any form of ISO 8601.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
@@ -86,7 +86,7 @@ extension HTTPMapper where Output: Decodable {
     /// An empty body is `nil` if the output is an optional.
     ///
     /// - Parameters:
-    ///   - errors: The type of a failure's body; `Never` ignores the body.
+    ///   - errors: The type of the body of a failure response; with `Never`, the body is ignored.
     ///   - decoder: Makes a decoder for each response.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
@@ -112,7 +112,8 @@ extension HTTPMapper where Output: Decodable {
 extension HTTPMapper where Output == Data {
     /// Returns the body unchanged.
     ///
-    /// - Parameter errors: The type of a failure's body in JSON; `Never` ignores the body.
+    /// - Parameter errors: The type of the JSON body of a failure response; with `Never`, the body is
+    ///   ignored.
     /// - Returns: The mapper.
     public static func data<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { $0.body }, serverError: self.errors(errors) { .tolerant })
@@ -122,7 +123,8 @@ extension HTTPMapper where Output == Data {
 extension HTTPMapper where Output == Void {
     /// Ignores the body.
     ///
-    /// - Parameter errors: The type of a failure's body in JSON; `Never` ignores the body.
+    /// - Parameter errors: The type of the JSON body of a failure response; with `Never`, the body is
+    ///   ignored.
     /// - Returns: The mapper.
     public static func ignoringBody<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self
@@ -134,7 +136,8 @@ extension HTTPMapper where Output == Void {
 extension HTTPMapper where Output == String {
     /// Decodes the body as UTF-8 text.
     ///
-    /// - Parameter errors: The type of a failure's body in JSON; `Never` ignores the body.
+    /// - Parameter errors: The type of the JSON body of a failure response; with `Never`, the body is
+    ///   ignored.
     /// - Returns: The mapper.
     public static func text<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { String(decoding: $0.body, as: UTF8.self) }, serverError: self.errors(errors) { .tolerant })

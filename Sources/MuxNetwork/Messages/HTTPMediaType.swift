@@ -46,7 +46,7 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
         }
     }
 
-    /// Adds or replaces a parameter; no change if `name` is not a token.
+    /// Returns the media type with an added or replaced parameter; unchanged if `name` is not a token.
     public func with(_ name: String, _ value: String) -> HTTPMediaType {
         guard HTTPGrammar.isToken(name) else { return self }
         var copy = self
@@ -61,13 +61,13 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
 extension HTTPMediaType {
     /// JSON: RFC 8259.
     public static let json = Self(known: "application", "json")
-    /// A problem in JSON: RFC 9457.
+    /// The details of an error in JSON ("problem details"): RFC 9457.
     public static let problemJSON = Self(known: "application", "problem+json")
     /// A JSON merge patch: RFC 7396.
     public static let mergePatchJSON = Self(known: "application", "merge-patch+json")
     /// XML: RFC 7303.
     public static let xml = Self(known: "application", "xml")
-    /// The fields of a form in one line: URL standard.
+    /// The URL-encoded fields of a form: WHATWG URL standard.
     public static let formURLEncoded = Self(known: "application", "x-www-form-urlencoded")
     /// The fields and files of a form: RFC 7578.
     public static let multipartFormData = Self(known: "multipart", "form-data")
@@ -120,7 +120,8 @@ package struct HTTPParameters: Sendable, Hashable {
     /// The values of the parameters by their names in lower case.
     package let parameters: [String: String]
 
-    /// Parses `text`; `nil` if a parameter has no name, an unclosed value or a duplicate.
+    /// Parses `text`; `nil` if a parameter has no name, no value or an unclosed quoted value, or occurs
+    /// twice.
     package init?(_ text: String) {
         var rest = text.utf8[...]
         self.head = HTTPGrammar.trimmed(Substring(Self.take(&rest) { $0 != UInt8(ascii: ";") }))
@@ -178,8 +179,8 @@ package struct HTTPParameters: Sendable, Hashable {
 extension HTTPMediaType {
     /// A content coding, such as a compression (RFC 9110, section 8.4.1).
     ///
-    /// The set is open; names are in lower case. The encoding of a form is a media type:
-    /// ``HTTPMediaType/formURLEncoded`` and ``HTTPMediaType/multipartFormData``.
+    /// The set is open; names are in lower case. The encoding of a form is not a content coding but a media
+    /// type: ``HTTPMediaType/formURLEncoded`` and ``HTTPMediaType/multipartFormData``.
     public struct ContentCoding: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
         /// The coding's name in lower case.
         public let rawValue: String
@@ -196,7 +197,7 @@ extension HTTPMediaType {
         public static let gzip = Self(known: "gzip")
         /// The zlib format around deflate: RFC 1950.
         public static let deflate = Self(known: "deflate")
-        /// The Unix program compress.
+        /// The format of the Unix program `compress`.
         public static let compress = Self(known: "compress")
         /// Brotli: RFC 7932.
         public static let brotli = Self(known: "br")

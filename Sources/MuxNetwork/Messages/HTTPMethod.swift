@@ -21,13 +21,13 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
     public static let post = Self(known: "POST")
     /// Replaces the resource with the body.
     public static let put = Self(known: "PUT")
-    /// Changes the resource as described: RFC 5789.
+    /// Changes the resource as described by the body: RFC 5789.
     public static let patch = Self(known: "PATCH")
     /// Removes the resource.
     public static let delete = Self(known: "DELETE")
-    /// Requests the methods of the resource.
+    /// Requests the communication options of the resource, such as the supported methods.
     public static let options = Self(known: "OPTIONS")
-    /// Returns the request as it arrived.
+    /// Requests a copy of the request as received by the server.
     public static let trace = Self(known: "TRACE")
     /// Requests a tunnel from a proxy.
     public static let connect = Self(known: "CONNECT")
@@ -43,7 +43,7 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
     /// `false` for an unknown method.
     public var isIdempotent: Bool { self.isSafe || self == .put || self == .delete }
 
-    /// Whether the client sends a body with this method; `false` for GET, HEAD, TRACE and CONNECT.
+    /// Whether an ``HTTPRequest`` with this method may have a body; `false` for GET, HEAD, TRACE and CONNECT.
     public var allowsBody: Bool { !Self.bodiless.contains(self) }
 
     /// The method's name.

@@ -11,8 +11,8 @@ import MuxKit
 /// var body: HTTPBody? { .multipart(form) }
 /// ```
 ///
-/// Fields precede files, each in order. As in browsers, quotation marks, line breaks and other control
-/// characters in names are percent-encoded, so a name cannot inject a header field.
+/// Fields precede files, each in order. Quotation marks and line breaks in names are percent-encoded as in
+/// browsers. Other control characters are percent-encoded, too, so a name cannot inject a header field.
 public struct HTTPMultipart: Sendable, Hashable {
     /// A file of a form.
     public struct File: Sendable, Hashable {
@@ -43,7 +43,8 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// The files in order; a name may occur several times.
     public var files: [File]
 
-    /// The separator of the parts; `nil` for a boundary derived from the content and absent from the content.
+    /// The separator of the parts; `nil` for a boundary that is derived from the content and does not occur
+    /// in the content.
     public var boundary: String?
 
     /// Makes a form.
@@ -51,8 +52,8 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// - Parameters:
     ///   - fields: The fields.
     ///   - files: The files.
-    ///   - boundary: The separator of the parts; `nil` for a boundary derived from the content, equal for
-    ///     equal content.
+    ///   - boundary: The separator of the parts; `nil` for a boundary that is derived from the content, so
+    ///     that equal content has an equal boundary.
     public init(fields: HTTPQuery = [], files: [File] = [], boundary: String? = nil) {
         self.fields = fields
         self.files = files
@@ -105,7 +106,8 @@ public struct HTTPMultipart: Sendable, Hashable {
         )
     }
 
-    /// A media type for a header line, without the line breaks that parameters may contain.
+    /// The media type `text` for a header line; `application/octet-stream` if a parameter of `text` contains
+    /// a control character, such as a line break.
     private static func line(_ text: String) -> String {
         HTTPGrammar.isFieldValue(text) ? text : "application/octet-stream"
     }
@@ -151,7 +153,7 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// Whether `data` contains `bytes` (Horspool, "Practical fast searching in strings", 1980).
     private static func contains(_ bytes: [UInt8], in data: Data) -> Bool {
         guard let last = bytes.last, bytes.count <= data.count else { return bytes.isEmpty }
-        // The shift for each byte at the position of the end of `bytes`.
+        // The shift for each value of the data byte at the last position of `bytes`.
         var steps = Array(repeating: bytes.count, count: 256)
         for (index, byte) in bytes.dropLast().enumerated() { steps[Int(byte)] = bytes.count - 1 - index }
         return data.withUnsafeBytes { data in

@@ -1,4 +1,4 @@
-/// The path of an end point, percent-encoded segment by segment.
+/// The path of an endpoint, percent-encoded segment by segment.
 ///
 /// ```swift
 /// let template: HTTPPath = "/users/{id}/photos"       // a placeholder, filled by the request: `pathValues`
@@ -7,8 +7,8 @@
 ///
 /// A value is a segment or a part of a segment: only slashes of the literal separate segments, and only
 /// braces of the literal are placeholders. For example, the id `a/b` becomes `/users/a%2Fb/photos`, and the
-/// id `{name}` is not a placeholder. A value that would change the path (`..`, or empty) causes an error when
-/// the URL is built.
+/// id `{name}` is not a placeholder. A value that makes a segment empty, `.` or `..` causes an error when the
+/// URL is built.
 public struct HTTPPath: Sendable, Hashable {
     fileprivate enum Part: Sendable, Hashable {
         /// Written by the developer: slashes separate segments, and braces are placeholders.
@@ -74,7 +74,8 @@ public struct HTTPPath: Sendable, Hashable {
         return HTTPPath(parts: parts + (hasSlash ? [] : [.literal("/")]) + path.parts)
     }
 
-    /// The ``debugDescription`` for error texts; `nil` if the path has no word written by the developer.
+    /// The ``debugDescription`` for error texts; `nil` if the path contains values or the path of a URL, but
+    /// no literal text except slashes.
     package var template: String? {
         let isKnown = self.parts.contains { part in
             guard case .literal(let text) = part else { return false }
@@ -108,7 +109,8 @@ public struct HTTPPath: Sendable, Hashable {
         for (index, segment) in segments.enumerated().dropFirst() {
             // RFC 3986, section 5.2.4: readers of the URL may remove dot segments, encoded or not.
             guard segment.raw != ".", segment.raw != ".." else { throw .dotPathSegment }
-            // A literal may end with a slash; any other empty segment is an empty value.
+            // A path may end with a slash. Any other empty segment is a fault: an empty value, or two
+            // adjacent slashes.
             let mayBeEmpty = segment.mayBeEmpty || (index == segments.count - 1 && !segment.hasValue)
             guard !segment.raw.isEmpty || mayBeEmpty else {
                 throw .emptyPathSegment

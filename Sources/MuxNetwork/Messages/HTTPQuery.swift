@@ -43,7 +43,7 @@ public struct HTTPQuery: Sendable, Hashable {
 
     /// Parses a query or a form, without the question mark.
     ///
-    /// Invalid escapes are kept as text. `+` is a blank, as in forms.
+    /// Invalid escapes are kept as text. `+` is decoded as a space, as in forms.
     public init(parsing text: String) {
         self.items = text.utf8.split(separator: UInt8(ascii: "&")).map { pair in
             let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
@@ -65,7 +65,8 @@ public struct HTTPQuery: Sendable, Hashable {
     /// Whether the query has no parameters.
     public var isEmpty: Bool { self.items.isEmpty }
 
-    /// The value of the first parameter with the name; `nil` without a parameter, or without a value.
+    /// The value of the first parameter with the name; `nil` if there is no such parameter, or if it has no
+    /// value.
     public subscript(name: String) -> String? { self.items.first { $0.name == name }?.value }
 
     /// Appends a parameter; no effect if `value` is `nil`.

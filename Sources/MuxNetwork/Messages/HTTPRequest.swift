@@ -13,19 +13,19 @@ public import Foundation
 /// let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
 /// ```
 ///
-/// The other members have defaults. A request does not depend on the client; every sending sends the same
-/// bytes.
+/// The other members have defaults. A request has no reference to a client, and may be sent several times.
 public protocol HTTPRequest<Output>: Sendable {
-    /// The type of the output: a `Decodable` type, or `Data` (the default); an optional type for a body that
-    /// may be absent (204).
+    /// The type of the output: a `Decodable` type, or `Data` (the default). Use an optional type if the body
+    /// may be absent (status 204).
     ///
-    /// For requests without an output, conform to ``HTTPCommand``. Any other type needs a custom ``mapper``.
+    /// A type that is not `Decodable` needs a custom ``mapper``. For requests without an output, conform to
+    /// ``HTTPCommand``.
     associatedtype Output: Sendable = Data
 
-    /// The type of a failure's body; `Never` (the default) ignores the body.
+    /// The type of the body of a failure response; with `Never`, the default, the body is ignored.
     associatedtype ServerError: Decodable & Sendable = Never
 
-    /// The end point.
+    /// The endpoint.
     var endpoint: HTTPEndpoint { get }
 
     /// The method.
@@ -34,7 +34,7 @@ public protocol HTTPRequest<Output>: Sendable {
     /// The values of the path's placeholders; empty by default.
     var pathValues: [String: String] { get }
 
-    /// The query parameters after the parameters of the end point; empty by default.
+    /// The query parameters, which follow the parameters of the endpoint; empty by default.
     var queryItems: HTTPQuery { get }
 
     /// The header fields; empty by default.
@@ -43,19 +43,20 @@ public protocol HTTPRequest<Output>: Sendable {
     /// ``body``, this property, the token.
     var headers: HTTPHeaders { get }
 
-    /// Whether the client adds neither its own fields nor a token to ``headers``; `false` by default.
+    /// Whether the client adds neither its configured fields nor a token to ``headers``; `false` by default.
     var usesPrivateHeaders: Bool { get }
 
     /// The body; `nil` by default.
     var body: HTTPBody? { get }
 
-    /// The maximum silence of the server; `nil`, the default, for the client's time-out.
+    /// The maximum silence of the server, without any activity on the connection; `nil`, the default, for the
+    /// client's time-out.
     var timeout: Duration? { get }
 
     /// The statuses of a success; 200 to 299 by default.
     var successStatuses: ClosedRange<HTTPStatus> { get }
 
-    /// Decodes the output; by default selected by the type of the output.
+    /// Decodes the output; the default depends on the type of the output.
     var mapper: HTTPMapper<Output> { get }
 }
 

@@ -4,7 +4,7 @@ public import Foundation
 ///
 /// The description contains neither header values nor the body, and is safe to log.
 public struct HTTPResponse: Sendable, Hashable {
-    /// The request, without the header fields of an authenticator's token.
+    /// The request, without the header fields of the authenticator's token.
     public var request: HTTPCall
 
     /// The status.
@@ -54,8 +54,9 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The English phrase of the status; `nil` for an unregistered status.
     public var message: String? { self.status.phrase }
 
-    /// The URL of a link in the response, such as in `Location` or in `next` of the body (RFC 3986, section
-    /// 5).
+    /// The absolute URL of a link in the response: RFC 3986, section 5.
+    ///
+    /// A link is, for example, the value of `Location`, or of a field `next` in the body.
     ///
     /// - Parameter link: The link from the server, absolute or relative. Illegal characters in the link are
     ///   percent-encoded, and valid escapes stay unchanged; `URL(string:)` would encode the escapes again.
@@ -76,7 +77,8 @@ extension HTTPResponse: RedactedDescription {
 extension HTTPResponse {
     /// The duration of `Retry-After` (RFC 9110, section 10.2.3).
     ///
-    /// A date is relative to the response's `Date`, or to this device's clock without `Date`.
+    /// A date is relative to the response's `Date`. Without a valid `Date`, a date is relative to this
+    /// device's clock.
     public var retryAfter: Duration? {
         HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: Date())
     }

@@ -2,9 +2,9 @@ import Foundation
 
 /// A URL or a relative reference from a server, in `Location` or in a link (RFC 3986, sections 4.1 and 5.2).
 ///
-/// Servers send illegal bytes beside valid escapes. Each illegal byte, and each `%` that does not begin an
-/// escape, is percent-encoded; valid escapes stay unchanged. `URL(string:)` would encode every `%` of such a
-/// text, which changes the resource.
+/// Some servers send illegal bytes together with valid escapes. Each illegal byte, and each `%` that does not
+/// begin an escape, is percent-encoded; valid escapes stay unchanged. `URL(string:)` would encode every `%`
+/// of such a text, and the URL would then identify another resource.
 struct URLReference: Sendable {
     private var scheme: String?
     private var authority: String?
@@ -15,10 +15,11 @@ struct URLReference: Sendable {
     /// Resolves a reference.
     ///
     /// - Parameters:
-    ///   - text: The reference; blanks at both ends are ignored.
+    ///   - text: The reference; spaces and tabs at both ends are ignored.
     ///   - base: The URL of the document that contains the reference; `nil` to accept only absolute
     ///     references.
-    /// - Returns: An absolute URL; `nil` for an empty reference, and for a host with illegal characters.
+    /// - Returns: An absolute URL; `nil` for an empty reference, a relative reference without an absolute
+    ///   base, and a host with illegal characters.
     static func url(_ text: String, relativeTo base: URL?) -> URL? {
         let text = HTTPGrammar.trimmed(text)
         guard !text.isEmpty, var target = URLReference(text) else { return nil }
@@ -61,7 +62,9 @@ struct URLReference: Sendable {
         self.path = PercentEncoding.encodeIllegal(rest, allowing: Self.isPathByte)
     }
 
-    /// Cuts `rest` before the first `mark`, and returns the part after `mark`.
+    /// Removes the first `mark` and the part after `mark` from `rest`.
+    ///
+    /// - Returns: The part after `mark`; `nil` without `mark`.
     private static func cut(_ rest: inout Substring.UTF8View, at mark: Unicode.Scalar) -> Substring.UTF8View? {
         guard let place = rest.firstIndex(of: UInt8(ascii: mark)) else { return nil }
         defer { rest = rest[..<place] }
@@ -82,7 +85,7 @@ struct URLReference: Sendable {
     /// name.
     private static func authority(_ text: String) -> String? {
         var legal = text
-        // Names in other scripts are converted to Punycode if Foundation supports the conversion.
+        // Names with non-ASCII characters are converted to Punycode if Foundation supports the conversion.
         if !text.utf8.allSatisfy({ $0 < 128 }), let url = URL(string: "http://\(text)/") {
             guard url.user() == nil, let host = url.host(percentEncoded: true) else { return nil }
             legal = host + (url.port.map { ":\($0)" } ?? "")
