@@ -3,19 +3,20 @@ import MuxKit
 
 /// The folder of bodies that are too long for memory, with a size limit in bytes.
 ///
-/// Members block, and are called on threads for blocking work. Above the limit, the least recently used files
-/// are removed, even if a stored response names such a file. A response without its file is a miss.
+/// Methods with file access block, and are called on threads for blocking work. Above the limit, the least
+/// recently used files are removed, even if a stored response names such a file. A response without its file
+/// is a miss.
 ///
-/// **On disk.** One folder per session, named `bodies-` and the session's epoch. The start of a session
-/// removes the folders of earlier sessions. A folder with a digest as its name also has a file `owner` with
-/// the full name.
+/// **On disk.** Each session has a subfolder, named `bodies-` and the session's epoch. The first use in a
+/// session removes the subfolders of other sessions. If the name of the folder is a digest, the folder also
+/// has a file `owner` with the full name.
 final class BodyFolder: Sendable {
     /// The file is of another session, missing, or unreadable.
     struct Gone: Error {}
 
     private struct Use: Sendable {
         var size: Int64
-        /// The number of the last use.
+        /// The sequence number of the last use.
         var place: UInt64
     }
 
@@ -47,7 +48,7 @@ final class BodyFolder: Sendable {
     private let folder: StoreFolder
     private let fileSystem: CheckedFileSystem
     private let state = Locked(State())
-    /// The highest epoch that was opened; held while folders are created and removed.
+    /// The highest epoch that was opened; the lock is held while folders are created and removed.
     private let lastEpoch = Locked(UInt64(0))
 
     /// Whether `text` can be the name of a file of this folder.
@@ -140,7 +141,7 @@ final class BodyFolder: Sendable {
         fileprivate(set) var count: Int64 = 0
     }
 
-    /// Begins a file; requires an earlier call of ``open(epoch:)`` for the session.
+    /// Creates the file of a body; requires an earlier call of ``open(epoch:)`` for the session.
     func begin() throws -> Growing {
         guard let folder = self.state.withLock({ $0.path }) else { throw Gone() }
         let name = Hex.text(of: .random(in: .min ... .max))
@@ -201,8 +202,8 @@ final class BodyFolder: Sendable {
 
     /// Counts the complete file as used, and removes the least recently used files above the limit.
     ///
-    /// - Returns: The name of the file; `nil` if the session has ended or the file cannot be kept, and is
-    ///   removed.
+    /// - Returns: The name of the file; `nil` if the file was removed, because the session has ended or the
+    ///   file cannot be kept.
     func finish(_ growing: Growing) -> String? {
         do {
             if try !self.isPresent(growing) { try self.restore(growing) }
@@ -234,7 +235,7 @@ final class BodyFolder: Sendable {
         try? self.fileSystem.removeFile(FilePath.join(growing.folder, growing.name))
     }
 
-    /// Removes a file without a stored response.
+    /// Removes a file that no stored response uses.
     func remove(_ name: String) {
         let path = self.state.withLock { state -> String? in
             state.forget(name)
@@ -243,7 +244,7 @@ final class BodyFolder: Sendable {
         if let path, Self.isName(name) { try? self.fileSystem.removeFile(FilePath.join(path, name)) }
     }
 
-    /// Opens a file for reading, and reads its first piece at `places`.
+    /// Opens a file for reading, and reads the first piece of the bytes at `places`.
     ///
     /// The file may be removed afterwards: an open file remains readable.
     ///
@@ -261,7 +262,7 @@ final class BodyFolder: Sendable {
         }
     }
 
-    /// The next bytes of an open file at `places`; an unreadable file is removed.
+    /// Reads the first bytes at `places` of an open file, at most 256 KiB; an unreadable file is removed.
     func piece(of file: OpenFile, _ name: String, at places: Range<Int>) throws -> Data {
         guard !places.isEmpty else { return Data() }
         let count = min(Self.pieceSize, places.count)

@@ -1,4 +1,4 @@
-/// The use of a stored response for a request.
+/// A stored response for a request, fresh or stale.
 struct CacheHit: Sendable {
     var response: StoredResponse
     /// The current age of the response: RFC 9111, section 4.2.3.
@@ -26,12 +26,12 @@ struct CacheForward: Sendable {
     var toleratesFailure = false
     /// The stored response to compare with the response to HEAD: RFC 9111, section 4.3.5.
     var described: StoredResponse?
-    /// The stored part to complete by the response: RFC 9111, section 3.4.
+    /// The stored part that the response completes: RFC 9111, section 3.4.
     var completed: StoredResponse?
     /// Whether equal requests share the response.
     var isShared = false
 
-    /// Requests the complete response, without a condition.
+    /// Changes the request to a request for the complete response, without a condition.
     mutating func askPlainly() {
         self.validated = nil
         self.completed = nil

@@ -5,7 +5,7 @@ import MuxKit
 /// cache.
 ///
 /// Runs on the caller's task. The exchange always ends its flight: with the stored response, with a failure,
-/// or without a result; then each waiter sends a separate request.
+/// or without a result. Without a result, each waiter tries again, or sends a separate request.
 struct CacheExchange: Sendable {
     private let cache: ResponseCache
     private let request: CacheableRequest
@@ -13,7 +13,8 @@ struct CacheExchange: Sendable {
     private let name: ResponseCache.FlightName
     private let flight: FlightID
     private let limits: HTTPExchange.Limits
-    /// Receives the outcome before the flight ends; called again if the exchange continues after the flight.
+    /// Receives the outcome before the flight ends; called again at the end of the exchange if the exchange
+    /// continues after the flight.
     var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
     init(
@@ -111,7 +112,7 @@ struct CacheExchange: Sendable {
         }
     }
 
-    /// Whether an error concerns only this caller, and not the waiters for the same response.
+    /// Whether an error concerns only this caller, and not the waiters for the response.
     private static func concernsCaller(_ error: any Error) -> Bool {
         switch error as? HTTPError {
         case .transport(.bodyTooLarge, _), .preparation: true
@@ -133,7 +134,7 @@ struct CacheExchange: Sendable {
         return try await self.cache.deliverUnreached(self.forward, error, to: self.request, into: sink)
     }
 
-    /// The request to send: with a condition, or for the missing part.
+    /// The request to send: unchanged, with a condition, or for the missing part.
     private var call: ValidatedCall {
         get throws(HTTPError) {
             var headers = self.request.call.call.headers
@@ -170,8 +171,8 @@ struct CacheExchange: Sendable {
         case rest(of: StoredResponse, StoredResponse)
         /// The server reports an error, and a stale response is permitted.
         case failure(CacheHit)
-        /// The response is not for the version in the condition or range of the request, which is sent again,
-        /// for the complete response and without a condition.
+        /// The response is not for the version in the condition or range of the request: the request is sent
+        /// again without the added condition or range.
         case askAgain
     }
 
@@ -185,7 +186,7 @@ struct CacheExchange: Sendable {
 
     var sending: Sending { Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID()) }
 
-    /// The next number of the cache.
+    /// The next sequence number of the cache.
     var number: UInt64 { self.cache.engine.nextID() }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
@@ -250,7 +251,7 @@ struct CacheExchange: Sendable {
     }
 
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
-    /// Whether the response describes a stored response: a response to HEAD.
+    /// Whether the response is compared with a stored response: a response to HEAD.
     var describes: Bool { self.forward.described != nil }
 
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {

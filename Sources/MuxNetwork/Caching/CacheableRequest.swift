@@ -3,7 +3,7 @@ import MuxKit
 
 /// The properties of a request that a private cache uses.
 struct CacheableRequest: Sendable {
-    /// The content that the request asks for.
+    /// The kind of content that the request asks for.
     enum Kind: Sendable, Equatable {
         case whole
         case range(HTTPByteRange)
@@ -53,8 +53,8 @@ struct CacheableRequest: Sendable {
 
 /// The request fields by which a cache selects a stored response: RFC 9111, section 4.1.
 ///
-/// The token of an authenticator is added after the selection. In place of its value, the authenticator
-/// selects.
+/// The token of an authenticator is added after the selection. Therefore each field that a token may set is
+/// compared by the identity of the authenticator, in addition to the value in the request.
 struct SelectingFields: Sendable {
     private let headers: HTTPHeaders
     private let credentials: CallCredentials?
@@ -80,7 +80,7 @@ extension CacheableRequest {
     ///
     /// - Parameters:
     ///   - stored: The stored responses of the URL, newest first.
-    ///   - now: The time.
+    ///   - now: The current time.
     ///   - staleLimit: The time after the lifetime in which a response may be used without a connection.
     /// - Returns: The decision.
     func decision(
@@ -89,7 +89,7 @@ extension CacheableRequest {
         staleLimit: Duration = .zero
     ) -> CacheDecision {
         guard self.call.method == .get || self.call.method == .head else {
-            // RFC 9111, section 5.2.1.7: no stored response is for another method.
+            // RFC 9111, section 5.2.1.7: the cache has no stored response for another method.
             return self.control.onlyIfCached ? .refuse : .forward(CacheForward(reason: .method))
         }
         let decision = self.unrestrictedDecision(stored, at: now, staleLimit)
@@ -162,7 +162,8 @@ extension CacheableRequest {
             && (response.residentTime(at: now).map { $0 < response.freshness.timeToLive ?? .zero } ?? false)
     }
 
-    /// The use of `response` for the request, fresh or stale; `nil` without the requested content.
+    /// `response` as a response to the request, fresh or stale; `nil` if `response` lacks the requested
+    /// content.
     private func hit(_ response: StoredResponse, at now: StoredResponse.Now) -> CacheHit? {
         guard response.body != .none else { return nil }
         let resident = response.residentTime(at: now)
@@ -227,7 +228,8 @@ extension CacheableRequest {
     ) -> CacheForward {
         var forward = self.forward(reason)
         let response = hit.response
-        // The caller's condition is sent unchanged. So is a range, because a part is not validated.
+        // A condition of the caller is sent unchanged. A range is sent unchanged, too, because a part is not
+        // validated.
         if self.kind == .whole, !self.control.noStore, response.freshness.validator != nil {
             forward.validated = response
         }
@@ -248,7 +250,8 @@ extension CacheableRequest {
     /// Whether `reply` may be stored as the response to GET.
     func isSatisfied(by reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }
-        // RFC 9110, section 9.3.3: with an explicit lifetime, and the same URL in Content-Location.
+        // RFC 9110, section 9.3.3: the response to POST needs an explicit lifetime, and the URL of the
+        // request in `Content-Location`.
         guard self.call.method == .post, (200...299).contains(reply.status) else { return false }
         guard HTTPCacheControl(reply.headers[.cacheControl]).maxAge != nil || reply.headers[.expires] != nil,
             let location = reply.headers[.contentLocation],

@@ -1,20 +1,20 @@
 import Foundation
 import MuxKit
 
-/// Receives the response of the last of several attempts.
+/// Receives the responses of several attempts in succession.
 protocol AttemptSink: HTTPSink {
     /// Records the start of an attempt.
     func attemptBegins()
 }
 
-/// Drops a response with status 401, after which the call is sent once more with another token.
+/// Drops a response with status 401, because the call is sent again with another token.
 final class RefusableSink: AttemptSink {
     /// Ends the exchange: the body is too long to be read only for reuse of the connection.
     private struct Refused: Error {}
 
     private static let worthReading = 64 << 10
     private let sink: CachingSink
-    /// The number of dropped bytes; `nil` unless the status is 401.
+    /// The number of dropped bytes; `nil` if the status is not 401.
     private let dropped = Locked<Int?>(nil)
 
     init(_ sink: CachingSink) { self.sink = sink }
@@ -42,8 +42,8 @@ final class RefusableSink: AttemptSink {
 /// Passes a response to the caller, and stores a copy.
 final class CachingSink: AttemptSink {
     enum End: Sendable {
-        /// The caller has received the response. The values are its head, and the stored response, or `nil`
-        /// if not stored.
+        /// The caller has received the response. The values are the head, and the stored response; `nil` if
+        /// the response is not stored.
         case forwarded(HTTPReply, StoredResponse?)
         /// The caller gets the stored response, which the server has validated.
         case validated(StoredResponse, HTTPCacheStatus)

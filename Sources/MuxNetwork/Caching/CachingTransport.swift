@@ -7,31 +7,33 @@ public import MuxKit
 /// let client = HTTPClient(transport: .caching())
 /// ```
 ///
-/// Complete responses are stored with their header fields:
+/// Responses are stored with their status and header fields:
 ///
 /// - A fresh response is returned without a request.
 /// - A stale response is validated with the server (`ETag`, `Last-Modified`), and returned if unchanged.
 /// - `Vary` separates variants.
-/// - A range is cut from a complete response.
+/// - A range is cut from a stored response.
 /// - A change (POST, PUT, PATCH, DELETE) makes the stored responses of its URL stale.
 /// - RFC 5861 defines the use of a stale response during its revalidation, or in place of an error.
 /// - The directives of a request's own `Cache-Control` are obeyed.
 ///
 /// ``HTTPResponse/cacheStatus`` reports the cache's handling of a request.
 ///
-/// A newer response replaces the stored response even if the newer response is not stored. The newer response
-/// is the response with the later `Date`, otherwise the response to the later request, in any order of
-/// arrival (RFC 9111, section 4).
+/// A newer response replaces the stored response even if the newer response is not stored. Of two responses,
+/// the response with the later `Date` is newer; if the dates are equal or missing, the response to the later
+/// request is newer (RFC 9111, section 4). The order of arrival does not matter.
 ///
 /// For values of one type, `client.multiplexer` is simpler: a multiplexer caches decoded values.
 ///
-/// **Concurrent calls.** Requests for one URL share an exchange. The task of the first request performs the
-/// exchange. Other requests wait for the stored response, no longer than the time-out for a silent server.
+/// **Concurrent calls.** Equal requests for one URL share an exchange. The task of the first request performs
+/// the exchange. The other requests wait for the stored response, no longer than their own time-out and
+/// deadline.
 ///
 /// **A client's steps.** A client whose transport is a cache gets a token only for a request to the server: a
 /// fresh stored response needs neither a token nor a connection. The order is: retry, cache, token,
-/// `Retry-After`, transport. A stale response in place of a failure is used without a retry. If the retry
-/// budget of the client admits no request to the host, a stored response is used as without a connection.
+/// `Retry-After`, transport. If a stale response may replace a failure, the stale response is used without a
+/// retry. If the retry budget of the client admits no request to the host, a stored response is used, as if
+/// there were no connection.
 ///
 /// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
 /// is inside another transport; accounts with separate repositories share no responses.
@@ -45,11 +47,11 @@ public import MuxKit
 ///
 /// **A failing server.** Background revalidations pause after a failure (``Configuration/errorBackoff``).
 /// After a 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the
-/// pause: a stored response is used if a stale response is permitted; otherwise the request fails with
-/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+/// pause. A fresh response, or a permitted stale response, is used; without such a response the request fails
+/// with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 ///
 /// **On disk.** With a ``Configuration/cacheKey``, each save of the repository writes the responses; long
-/// bodies are written to files at once. Without a key, all responses stay in memory. A header field
+/// bodies are written to files while they arrive. Without a key, all responses stay in memory. A header field
 /// `Set-Cookie` always stays in memory.
 ///
 /// **After a failure.** A failure to store a response never fails the request. If the server cannot be
@@ -57,12 +59,12 @@ public import MuxKit
 /// validation before reuse, the response has status 504 (RFC 9111, section 5.2.2.2). Without a usable stored
 /// response, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
-    /// One cache per repository: the stored responses of an account end with its session.
+    /// One cache per repository: the end of an account's session removes its stored responses.
     private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     private let base: any HTTPTransport
     private let repository: MuxRepository?
-    /// The refusal of calls for another repository's session, kept for a single report.
+    /// Refuses calls for the session of another repository; kept, so that the mismatch is reported once.
     private let mismatch = Locked<RepositoryChoice?>(nil)
 
     /// Makes a cache.
@@ -71,11 +73,12 @@ public final class CachingTransport: HTTPTransport {
     ///   - base: The transport for requests that need the server.
     ///   - options: The limits and locations of the stored responses.
     ///   - repository: The repository whose saves write the responses, and whose sign-out removes the
-    ///     responses. `nil`, the default, for the repository of the authenticator of the ``HTTPClient`` or
-    ///     the ``AsyncMedia`` with this cache, even if the cache is inside other transports: the accounts of
-    ///     several repositories share no responses. Without an authenticator, the shared repository. If the
-    ///     cache has a repository or an ``Configuration/directory``, requests for an account in another
-    ///     repository fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///     responses. With `nil`, the default, the cache uses the repository of the authenticator of each
+    ///     ``HTTPClient`` or ``AsyncMedia`` with this cache, even if the cache is inside other transports:
+    ///     the accounts of several repositories share no responses. Without an authenticator, the cache uses
+    ///     the shared repository. If the cache has a repository or a ``Configuration/directory``, requests
+    ///     for an account in another repository fail with `MuxError.repositoryMismatch`: the sign-out of the
+    ///     account would not remove the responses.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Configuration = .init(),
@@ -100,11 +103,12 @@ public final class CachingTransport: HTTPTransport {
 
     /// The cache for the session of `account`, or for requests without an account.
     ///
-    /// No two caches use the same folder, so a cache may have another repository than `account`.
+    /// No two caches use the same folder, so the result may be a cache of another repository than `account`.
     func cache(in account: MuxRepository?) -> ResponseCache {
         let repository = self.repository ?? account ?? .shared
         if let cache = self.caches.withLock({ $0.first { $0.repository === repository } }) { return cache }
-        // Outside the lock, because the initialiser calls observers. Of two simultaneous caches, one is used.
+        // Outside the lock, because the initialiser calls observers. If two calls make a cache at the same
+        // time, one of the caches is used.
         let cache = self.makeCache(repository)
         return self.caches.withLock { caches in
             let known = caches.first { $0.repository === repository || $0.hasFolder(of: cache) }
@@ -113,7 +117,7 @@ public final class CachingTransport: HTTPTransport {
         }
     }
 
-    /// All caches; the cache for requests without an account if no request has made another.
+    /// All caches; if no request has made a cache, the cache for requests without an account.
     private var all: [ResponseCache] {
         let made = self.caches.withLock(\.self)
         return made.isEmpty ? [self.cache(in: nil)] : made
@@ -125,7 +129,7 @@ public final class CachingTransport: HTTPTransport {
         self.all.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }
 
-    /// Removes all variants of the stored response of a URL.
+    /// Removes all stored responses of a URL.
     ///
     /// Running requests get their responses, which are not stored.
     ///
@@ -139,8 +143,8 @@ public final class CachingTransport: HTTPTransport {
     ///
     /// Running requests get their responses, which are not stored.
     ///
-    /// - Returns: The failures. The remaining files are no longer used; the next save, or the next long body
-    ///   to be stored, removes the files.
+    /// - Returns: The failures. Files that could not be removed are no longer used; the next save, or the
+    ///   next long body to be stored, removes the files.
     @discardableResult
     public func clear() async -> MuxRepository.ClearReport {
         var report = MuxRepository.ClearReport()
@@ -170,7 +174,7 @@ public final class CachingTransport: HTTPTransport {
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.all.reduce((0, 0, 0)) { sum, cache in
             let occupancy = cache.engine.occupancy
-            // A flight may land before its exchange ends.
+            // A flight may end before its exchange.
             let tasks = max(occupancy.tasks, cache.commits.withLock(\.count))
             return (sum.0 + occupancy.waiters, sum.1 + tasks, sum.2 + occupancy.keys)
         }
@@ -210,9 +214,9 @@ public final class CachingTransport: HTTPTransport {
         return (self.base as? any ValidatedTransport)?.options.credentialHeaders ?? []
     }
 
-    /// Whether `transport` is the system transport, perhaps inside visible caches.
+    /// Whether `transport` is the system transport, directly or below caches.
     ///
-    /// Otherwise a hidden cache inside `transport` may need the session of a call.
+    /// Any other transport may contain a cache that needs the session of a call.
     static func isKnown(_ transport: any HTTPTransport) -> Bool {
         switch transport {
         case is SystemTransport: true
@@ -240,7 +244,7 @@ extension CachingTransport {
 
         /// The maximum length of a body in memory, in bytes.
         ///
-        /// Longer bodies are stored in files with a ``cacheKey``, and not stored otherwise.
+        /// Longer bodies are stored in files if there is a ``cacheKey``; otherwise they are not stored.
         public var memoryBodyLimit: Int
 
         /// The maximum size of all files of long bodies, in bytes.
@@ -251,12 +255,12 @@ extension CachingTransport {
 
         /// The folder of long bodies, which no other cache may use.
         ///
-        /// `nil` for a folder in the app's caches folder, separate for each folder of a repository. A folder
-        /// belongs to one repository, the repository of the first client: name the repository if clients with
-        /// and without an authenticator share the cache.
+        /// `nil` for a folder in the app's caches folder, separate for each ``cacheKey`` and each folder of a
+        /// repository. A directory given here belongs to one repository, the repository of the first request:
+        /// pass the repository to the cache if clients with and without an authenticator share the cache.
         public var directory: URL?
 
-        /// The maximum heuristic lifetime, derived from `Last-Modified` alone.
+        /// The maximum heuristic lifetime, which is used if the server sent `Last-Modified` but no lifetime.
         ///
         /// The heuristic lifetime is a tenth of the time since the last change (RFC 9111, section 4.2.2).
         public var heuristicLimit: Duration
@@ -268,13 +272,13 @@ extension CachingTransport {
         /// validator is not stored.
         public var staleLimit: Duration
 
-        /// The pause between a failed background revalidation and the next revalidation; 1 second.
+        /// The pause between a failed background revalidation and the next revalidation; by default 1 second.
         ///
         /// During the pause the stale response is used. The pause doubles with each further failure of the
         /// same response, up to a minute. A longer `Retry-After` of the server is obeyed, up to an hour.
         public var errorBackoff: Duration
 
-        /// The parameters have the names of the properties.
+        /// Makes a configuration; each parameter sets the property with its name.
         public init(
             cacheKey: String? = nil,
             memoryLimit: Int = 16 << 20,

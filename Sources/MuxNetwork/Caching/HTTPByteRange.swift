@@ -19,8 +19,8 @@ enum HTTPByteRange: Sendable, Equatable {
         }
     }
 
-    /// The byte positions in a content of length `total`; `nil` if no byte is in the range, or the positions
-    /// are unknown.
+    /// The byte positions in a content of length `total`; `nil` if no byte is in the range, or if the
+    /// positions depend on an unknown length.
     func places(in total: Int?) -> Range<Int>? {
         switch self {
         case .from(let first):
@@ -61,7 +61,8 @@ struct HTTPContentRange: Sendable, Equatable {
 }
 
 extension HTTPGrammar {
-    /// The number in `text`; `nil` unless `text` is digits only, and the number is an `Int`.
+    /// The number in `text`; `nil` if `text` is empty or contains a character that is not a digit, or if the
+    /// number exceeds an `Int`.
     fileprivate static func place(_ text: some StringProtocol) -> Int? {
         self.number(text).flatMap { Int(exactly: $0) }
     }

@@ -10,11 +10,12 @@ package struct HTTPCacheControl: Sendable, Equatable {
     package var noCache = false
     /// A stale response requires validation before reuse (5.2.2.2).
     package var mustRevalidate = false
-    /// Only caches that know the status may cache the response, even with `no-store` (5.2.2.3).
+    /// The response may be cached, even with `no-store`, if the cache knows the status; otherwise the
+    /// response may not be cached (5.2.2.3).
     package var mustUnderstand = false
     /// The response does not change during its lifetime (RFC 8246).
     package var isImmutable = false
-    /// The response may be cached explicitly (5.2.2.7, 5.2.2.9).
+    /// The response may be cached even if its status is not cacheable by default (5.2.2.7, 5.2.2.9).
     package var isPublicOrPrivate = false
     /// The lifetime in seconds (5.2.2.1); zero for an invalid value (4.2.1).
     package var maxAge: Int64?
@@ -74,7 +75,7 @@ struct HTTPRequestCacheControl: Sendable, Equatable {
             let seconds = HTTPDeltaSeconds.parse(directive.argument).map { Duration.seconds($0) }
             switch directive.name {
             case "max-age":
-                // Different values: only a response of the server is certain to be accepted.
+                // With different values, only a response of the server is certain to be accepted.
                 if let maxAge, maxAge != seconds ?? .zero { self.noCache = true }
                 self.maxAge = min(self.maxAge ?? .longest, seconds ?? .zero)
             case "min-fresh": self.minFresh = max(self.minFresh ?? .zero, seconds ?? .longest)
@@ -93,7 +94,7 @@ struct HTTPRequestCacheControl: Sendable, Equatable {
 }
 
 extension Duration {
-    /// Longer than any duration in a header field.
+    /// The maximum duration of a header field: ``HTTPDeltaSeconds/greatest``.
     static let longest = Duration.seconds(HTTPDeltaSeconds.greatest)
 }
 
@@ -121,7 +122,7 @@ struct HTTPDirective: Sendable, Equatable {
         return elements ?? self.list(text, separator, hasQuotes: false) ?? []
     }
 
-    /// - Returns: The elements; `nil` if a quotation mark is missing.
+    /// - Returns: The elements; `nil` if a closing quotation mark is missing.
     private static func list(_ text: String, _ separator: UInt8, hasQuotes: Bool) -> [HTTPDirective]? {
         var directives: [HTTPDirective] = []
         var name: [UInt8] = []

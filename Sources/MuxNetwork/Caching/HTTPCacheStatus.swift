@@ -6,7 +6,7 @@
 public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// The reason for forwarding a request to the server: RFC 9211, section 2.2.
     ///
-    /// An open set.
+    /// The set is open.
     public struct Forward: RawRepresentable, Sendable, Hashable {
         /// The reason as in the field.
         public let rawValue: String
@@ -42,7 +42,7 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// The status of the server's response, such as 304, if different from the status of this response.
     public var forwardStatus: Int?
 
-    /// Whether the server's response is stored, provided the body arrives completely and is not too long.
+    /// Whether the server's response is stored, if the body arrives completely and is not too long.
     public var isStored = false
 
     /// Whether the response came from a concurrent exchange of another request.
@@ -67,7 +67,8 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     ///
     /// Unknown parameters, and parameters with invalid values, are ignored.
     public init?(_ text: String) {
-        // As an argument, because the parser reads quoted text only in arguments.
+        // The name of the cache is parsed as an argument, because the parser reads quoted text only in
+        // arguments.
         let parts = HTTPDirective.list("name=\(text)", separatedBy: ";")
         guard let name = parts.first?.argument, !name.isEmpty else { return nil }
         self.cache = name

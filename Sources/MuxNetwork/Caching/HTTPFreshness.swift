@@ -24,10 +24,10 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// Makes a freshness without information from the server.
     package init() {}
 
-    /// Converts a stale limit that counts from the arrival to a limit that counts from the end of the
-    /// lifetime.
+    /// Extends a stale limit by the time since the end of the lifetime at the arrival (``overdue``).
     ///
-    /// `nil` without a limit, or for zero.
+    /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` for no
+    /// limit or for zero.
     func granted(_ limit: Duration?) -> Duration? {
         limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
     }
@@ -74,7 +74,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// - Parameters:
     ///   - response: A complete response to an unconditional request, or a 304, which may lack unchanged
     ///     fields.
-    ///   - heuristicLimit: The maximum heuristic lifetime, derived from `Last-Modified` alone.
+    ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified` if the
+    ///     server sent no lifetime.
     /// - Returns: The freshness.
     package static func of(_ response: Response, heuristicLimit: Duration) -> HTTPFreshness {
         let control = HTTPCacheControl(response.headers[.cacheControl])
@@ -92,7 +93,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         }
         let lifetime = self.lifetime(response, control, heuristicLimit)
         freshness.timeToLive = lifetime.map { max($0 - freshness.age, .zero) }
-        // For a response that arrives stale, a part of the stale limits is already over.
+        // For a response that arrives stale, a part of the stale limits has already passed.
         let overdue = max(freshness.age - (lifetime ?? .zero), .zero)
         freshness.overdue = overdue
         func granted(_ seconds: Int64?) -> Duration? { seconds.map { max(.seconds($0) - overdue, .zero) } }
@@ -122,7 +123,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
 
     // MARK: - Freshness
 
-    /// The lifetime: RFC 9111, section 4.2.1; `nil` without a lifetime and `Last-Modified`.
+    /// The lifetime: RFC 9111, section 4.2.1; `nil` if the response has neither a lifetime nor a valid
+    /// `Last-Modified`.
     private static func lifetime(_ response: Response, _ control: HTTPCacheControl, _ limit: Duration) -> Duration? {
         if let maxAge = control.maxAge { return .seconds(maxAge) }
         let date = self.date(response)

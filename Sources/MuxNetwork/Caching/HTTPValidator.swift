@@ -7,7 +7,7 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     /// The unchanged text of `Last-Modified`.
     case lastModified(String)
 
-    /// The validator of a response: the entity tag, otherwise `Last-Modified`; `nil` without both.
+    /// The validator of a response: the entity tag, otherwise `Last-Modified`; `nil` if neither is valid.
     package init?(_ headers: HTTPHeaders, receivedAt: Date) {
         if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) || Self.isBareTag(tag) {
             self = .entityTag(tag)
@@ -48,9 +48,9 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
 
     /// Whether a 304 with `headers` is for this version: RFC 9111, section 4.3.4.
     ///
-    /// A 304 without a validator is for this version. Entity tags are compared weakly, as for
-    /// `If-None-Match`. Times are compared byte for byte, because a server that has returned to an older
-    /// version also sends a 304.
+    /// A 304 without the field of this validator is for this version. Entity tags are compared weakly, as for
+    /// `If-None-Match`. Times are compared byte for byte, because a server that has restored an older version
+    /// also responds with a 304 to `If-Modified-Since`.
     package func isMet(by headers: HTTPHeaders) -> Bool {
         switch self {
         case .entityTag(let own):
@@ -64,7 +64,8 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
 
     /// Whether a 304 with `headers` may update a stored response of this version: RFC 9111, section 4.3.4.
     ///
-    /// A 304 with a strong tag updates only responses with the same strong tag.
+    /// A 304 with a strong tag updates only responses with the same strong tag. The caller has checked
+    /// ``isMet(by:)``: here only the strength is compared.
     package func isUpdated(by headers: HTTPHeaders) -> Bool {
         guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
             return true
@@ -83,10 +84,11 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     /// Whether `text` is a strong entity tag: RFC 9110, section 8.8.1.
     package static func isStrongTag(_ text: String) -> Bool { !text.hasPrefix("W/") && self.isEntityTag(text) }
 
-    /// Whether `text` is a tag without quotation marks, as from some servers: invalid, but accepted by these
-    /// servers if sent back unchanged.
+    /// Whether `text` is a tag without quotation marks.
     ///
-    /// Not a strong tag: range requests do not use the tag.
+    /// Some servers send such invalid tags, and accept the tags if sent back unchanged.
+    ///
+    /// Such a tag does not count as strong: range requests do not use the tag.
     private static func isBareTag(_ text: String) -> Bool {
         !text.isEmpty && text != "*" && text != "W/"
             && text.utf8.allSatisfy { $0 != 0x22 && $0 != 0x2c && ((0x21...0x7e).contains($0) || $0 >= 0x80) }

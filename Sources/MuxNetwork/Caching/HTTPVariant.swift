@@ -1,9 +1,11 @@
 import Foundation
 import MuxKit
 
-/// The `Vary` fields and the validator of a cached value, encoded as a string: RFC 9111, section 4.1.
+/// The `Vary` fields and the validator of a cached value, which can be encoded as a string: RFC 9111, section
+/// 4.1.
 ///
-/// The string contains the names of the request fields in `Vary`, and a digest of their values.
+/// The string contains the validator, the names of the request fields in `Vary`, and a digest of their
+/// values.
 struct HTTPVariant: Sendable, Equatable {
     let validator: HTTPValidator?
     /// The fields in `Vary`, without `Accept-Encoding` unless the request sets the field.
@@ -18,7 +20,8 @@ struct HTTPVariant: Sendable, Equatable {
     ///   - fields: The fields of the request, without the fields of a token: the session separates accounts.
     init(_ validator: HTTPValidator?, varying names: [HTTPHeaders.Name], in fields: HTTPHeaders) {
         self.validator = validator
-        // Otherwise the transport sets the same `Accept-Encoding` for all requests, and decodes the body.
+        // If a request has no `Accept-Encoding`, the transport sets the same value for all requests, and
+        // decodes the body.
         self.names = names.filter { $0 != .acceptEncoding || fields[$0] != nil }
         self.digest = Self.digest(self.names, in: fields)
     }
@@ -31,7 +34,7 @@ struct HTTPVariant: Sendable, Equatable {
         self.digest = parts.count < 3 ? "" : String(parts[2])
     }
 
-    /// The variant as a string for storage; `nil` without a validator and `Vary`.
+    /// The variant as a string for storage; `nil` if the variant has neither a validator nor names.
     var text: String? {
         guard !self.names.isEmpty else { return self.validator?.text }
         let names = self.names.map(\.canonical).joined(separator: ",")
@@ -47,7 +50,8 @@ struct HTTPVariant: Sendable, Equatable {
     /// A byte that neither a validator nor a field name contains.
     private static let separator: Character = "\u{1f}"
 
-    /// Whether the variant depends on credentials in `fields`, which may not be stored, not even as a digest.
+    /// Whether the variant depends on credentials in `fields`; not even a digest of credentials may be
+    /// stored.
     func dependsOnCredentials(in fields: HTTPHeaders) -> Bool {
         let credentials = HTTPTransportConfiguration().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
         return self.names.contains { credentials.contains($0) && fields[$0] != nil }

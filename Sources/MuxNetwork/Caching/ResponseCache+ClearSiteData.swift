@@ -1,12 +1,12 @@
 import Foundation
 import MuxKit
 
-/// The times of removals of all stored responses of an origin: W3C Clear Site Data.
+/// The time of the last removal of all stored responses, for each origin: W3C Clear Site Data.
 ///
 /// Responses in memory are removed at once. A response that is only on disk can only be found by its URL.
 /// Therefore the time of the removal is kept, and an older response is removed at the next use of its URL.
 final class ClearedOrigins: Sendable {
-    /// By origin; `distantPast` without a time on disk.
+    /// The times by origin; `distantPast` for an origin without a removal.
     private let times = Locked<[String: Date]>([:])
     /// The times on disk; `nil` if the cache stores no responses on disk.
     private let saved: MultiplexerMap<String, Date>?
@@ -66,7 +66,7 @@ extension ResponseCache {
     ///
     /// - Parameters:
     ///   - resource: A URL of the origin.
-    ///   - own: The flight of the response with `Clear-Site-Data`, which may itself be stored.
+    ///   - own: The flight of the response with `Clear-Site-Data`; this response may be stored.
     ///   - limits: The limits of the call.
     nonisolated(nonsending) func clearOrigin(
         of resource: String,

@@ -3,9 +3,11 @@ import MuxKit
 
 /// The requests of a cache to its server.
 extension ResponseCache {
-    /// Performs one exchange with the server, with the token of the call.
+    /// Performs one exchange with the server: runs the call's steps, which add a token, and sends the
+    /// request.
     ///
-    /// - Throws: The error of ``ValidatedCall/admit`` before any step.
+    /// - Throws: The error of ``ValidatedCall/admit``, before any step; the error of a step, of the transport
+    ///   or of the sink.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
@@ -78,7 +80,7 @@ extension ResponseCache {
     }
 }
 
-/// Discards a response without a waiting caller.
+/// Discards the response of a background revalidation.
 struct DroppingSink: HTTPSink {
     func receive(head: HTTPReply) {}
     func receive(_ bytes: Data) {}

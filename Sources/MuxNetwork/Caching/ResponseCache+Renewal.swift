@@ -53,7 +53,7 @@ extension ResponseCache {
         _ = try? await exchange.run(into: DroppingSink())
     }
 
-    /// Handles the end of a renewal, before the end of its flight: a failure delays the next renewal.
+    /// Handles the outcome of a renewal, before the end of its flight: a failure delays the next renewal.
     private func renewed(_ name: FlightName, _ result: Result<HTTPReply, any Error>) {
         let retryAfter: Duration?
         switch result {
@@ -72,6 +72,6 @@ extension ResponseCache {
         }
     }
 
-    /// The number of pauses above which finished pauses are removed.
+    /// The number of pauses at which the next failure removes finished pauses.
     private static let maximumPauses = 1_000
 }

@@ -11,13 +11,14 @@ extension ResponseCache {
         await self.cleared.load(ClearedOrigins.origin(of: resource))
         guard let entry = await self.responses.loadCachedEntry(key: resource) else { return [] }
         guard entry.timeToLive <= .zero else { return entry.value.responses }
-        // The origin was cleared after the response was stored.
+        // The origin was cleared after the responses were stored.
         await self.responses.clear(key: resource)
         await self.removeFiles(of: entry.value.responses)
         return []
     }
 
-    /// A spool for the body of a response; `nil` if the body cannot be kept.
+    /// A spool that collects the body of a response; `nil` if the body is too long, or its file cannot be
+    /// created.
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         var folder = self.folder
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
@@ -36,7 +37,8 @@ extension ResponseCache {
         try await BlockingWork.run { Result { try folder.open(epoch: epoch) } }.get()
     }
 
-    /// Stores a response, unless a fence has invalidated its exchange, or the session of its call has ended.
+    /// Stores a response, unless its exchange was fenced, the session of its call has ended, or a newer
+    /// response has arrived.
     ///
     /// - Parameters:
     ///   - response: The response.
@@ -119,7 +121,7 @@ extension ResponseCache {
                 await self.save(request.name)
             }
         } else if self.session == limits.session, self.responses.cachedValue(key: request.name) == nil {
-            // The stored responses are on disk, without room in memory.
+            // The stored responses are only on disk, because memory has no room.
             var stored = StoredResponses(known)
             guard stored.remove(supersededBy: response, at: now).isChanged else { return }
             await self.responses.clear(key: request.name)
@@ -146,8 +148,8 @@ extension ResponseCache {
                 self.responses.store(stored, key: resource)
                 return result
             }
-            // The store fails if the entry was cleared in the meantime: the cleared responses must not
-            // return. The loop tries again.
+            // The store fails if the entry has changed or was cleared since the read: cleared responses must
+            // not return. The loop tries again.
             if self.responses.store(stored, key: resource, ifUnchangedSince: entry) { return result }
         }
     }
@@ -158,7 +160,7 @@ extension ResponseCache {
         if !names.isEmpty { await BlockingWork.run { for name in names { folder.remove(name) } } }
     }
 
-    /// Removes a stored response whose body is gone, or whose storage is no longer permitted.
+    /// Removes a stored response whose body is gone.
     func forget(_ response: StoredResponse, of resource: String) {
         self.commits.withLock { _ in
             _ = self.change(resource) { stored -> Void? in
@@ -171,9 +173,11 @@ extension ResponseCache {
 
     /// Makes the stored responses of a URL stale, even within their lifetime: RFC 9111, section 4.4.
     ///
+    /// Running exchanges of the URL cannot store their responses.
+    ///
     /// - Parameters:
     ///   - resource: The URL.
-    ///   - own: The flight of the request that changed the resource; no fence for this flight.
+    ///   - own: The flight of the request that changed the resource; this flight is not fenced.
     nonisolated(nonsending) func invalidate(_ resource: String, by own: FlightName? = nil) async {
         self.commits.withLock { _ in self.fence(resource, except: own) }
         let known = await self.stored(resource)
@@ -186,7 +190,7 @@ extension ResponseCache {
             }
             return change != nil
         }
-        // Without room in memory, the stored responses are on disk, or cannot be read now.
+        // The stored responses are not in memory: they are only on disk, or cannot be read now.
         guard !isMarked, self.settings.cacheKey != nil else { return }
         await self.responses.clear(key: resource)
         await self.removeFiles(of: known)

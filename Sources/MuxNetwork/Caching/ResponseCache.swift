@@ -2,14 +2,15 @@ import Foundation
 import MuxKit
 import Synchronization
 
-/// A cache in one repository: stored responses, flights, and exchanges with the server.
+/// An HTTP cache in one repository: stored responses, exchanges with the server, and shared exchanges
+/// (flights).
 final class ResponseCache: SessionCounter {
     typealias Engine = FlightEngine<FlightName, Landed, State>
     typealias Now = StoredResponse.Now
 
     /// The name of a flight: requests with equal names share an exchange.
     struct FlightName: Hashable, Sendable {
-        /// The URL.
+        /// The URL, as ``HTTPResourceName/text``.
         let resource: String
         /// The values of the request fields that the stored responses depend on.
         let variant: String
@@ -21,7 +22,7 @@ final class ResponseCache: SessionCounter {
 
     /// The result of an exchange for its waiters.
     enum Landed: Sendable {
-        /// The response, which is stored.
+        /// The stored response.
         case stored(StoredResponse)
         /// The exchange failed without a response.
         case unavailable(any Error)
@@ -33,7 +34,7 @@ final class ResponseCache: SessionCounter {
         case again
     }
 
-    /// A stored response to revalidate during its use.
+    /// A background revalidation of a stored response, before its start.
     struct Renewal: Sendable {
         let request: CacheableRequest
         let stale: StoredResponse
@@ -48,27 +49,30 @@ final class ResponseCache: SessionCounter {
         var pauses: [FlightName: FailurePause] = [:]
     }
 
-    /// The options of the wrapped transport.
+    /// The configuration of the wrapped transport.
     let options: HTTPTransportConfiguration
     let time: TimeSource
     let heuristicLimit: Duration
     /// Whether the observer receives hits.
     private let tellsHits: Bool
     let engine: Engine
-    /// Changes under the lock of ``engine``.
+    /// The number of ended sessions, which changes only under the lock of ``engine``.
     private let sessionCount = Atomic(0)
     let base: any HTTPTransport
     let retryAfter: RetryAfterInterceptor
     let settings: CachingTransport.Configuration
     let repository: MuxRepository
-    /// The repositories of this cache and of a cache directly below.
+    /// Refuses calls of an account if a cache directly below belongs to another repository.
     private let choice: RepositoryChoice
     let responses: MultiplexerMap<String, StoredResponses>
     /// The path of the folder of long bodies; `nil` without files.
     private let location: String?
     let folder: BodyFolder?
     let cleared: ClearedOrigins
-    /// Held during the storing of a response, so that no response is stored after a fence of its exchange.
+    /// The running exchanges.
+    ///
+    /// The lock is held while a response is stored, and while exchanges are fenced: a fenced exchange cannot
+    /// store its response.
     let commits = Locked(RunningExchanges())
 
     init(
@@ -173,7 +177,7 @@ final class ResponseCache: SessionCounter {
         if let session, !session.isCurrent { limits.session = .max }
         var waits = 0
         var hasFiles = true
-        // Each request counts once, even if the loop repeats.
+        // The statistics count each request once, even if the loop repeats.
         var isCounted = request.kind == .other
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.name)
@@ -198,7 +202,8 @@ final class ResponseCache: SessionCounter {
                     throw error
                 }
             case .forward(var forward):
-                // Parts are combined in memory.
+                // Parts are combined in memory. A content that is too long for memory is requested
+                // completely.
                 let total = forward.completed?.part?.total ?? .max
                 if total > self.settings.memoryBodyLimit { forward.completed = nil }
                 let isShared = forward.isShared && forward.completed == nil && waits < 3
@@ -212,7 +217,7 @@ final class ResponseCache: SessionCounter {
                 isCounted = true
                 switch landing {
                 case .lead(let flight):
-                    // Removes the files of earlier sessions.
+                    // The opening of the folder removes the files of earlier sessions.
                     if let folder { try? await self.open(folder) }
                     let exchange = CacheExchange(self, request, forward, name, flight, limits)
                     return try await exchange.run(into: sink)
@@ -230,7 +235,8 @@ final class ResponseCache: SessionCounter {
         }
     }
 
-    /// Waits for the flight `name`, no longer than the limits of the call, or leads the flight.
+    /// Waits for the flight `name`, no longer than the limits of the call, or starts the flight as its
+    /// leader.
     private nonisolated(nonsending) func enter(
         _ name: FlightName,
         _ limits: HTTPExchange.Limits,
@@ -310,8 +316,8 @@ final class ResponseCache: SessionCounter {
 
     /// Passes a stored response to `sink`.
     ///
-    /// - Throws: ``BodyFolder/Gone`` if the file of the body is missing, before any call of `sink`; the error
-    ///   of the sink.
+    /// - Throws: ``BodyFolder/Gone``, before any call of `sink`, if the file of the body is missing; an
+    ///   ``HTTPError`` if the file becomes unreadable later; the error of the sink.
     nonisolated(nonsending) func deliver(
         _ hit: CacheHit,
         _ status: HTTPCacheStatus,
@@ -352,14 +358,16 @@ final class ResponseCache: SessionCounter {
 
     /// Whether the server could not be reached.
     static func isUnreached(_ error: any Error) -> Bool {
-        // A custom transport may throw custom errors.
+        // A custom transport may throw other errors, which become an ``HTTPError``.
         (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure ?? false
     }
 
-    /// Responds without the server, which could not be reached: RFC 9111, sections 4.2.4 and 5.2.2.2.
+    /// Responds to a request whose exchange failed: RFC 9111, sections 4.2.4 and 5.2.2.2.
     ///
-    /// - Throws: `error`, unless a stored response is usable, or requires validation before reuse (status
-    ///   504); the error of the sink.
+    /// If the server could not be reached, a permitted stale response is delivered, or status 504 if the
+    /// stored response requires validation before reuse.
+    ///
+    /// - Throws: `error` if no response is delivered; the error of the sink.
     nonisolated(nonsending) func deliverUnreached(
         _ forward: CacheForward,
         _ error: any Error,
@@ -407,7 +415,7 @@ final class ResponseCache: SessionCounter {
 
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
-    /// Reports a response without a wait for the server.
+    /// Counts and reports a response without a wait for the server.
     private func recordUse(of hit: CacheHit) {
         self.tell(.hit)
         self.toldIfStale(hit)

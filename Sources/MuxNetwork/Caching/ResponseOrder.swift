@@ -2,8 +2,8 @@ package import Foundation
 
 /// The order of a response among the responses to one request: RFC 9111, section 4.
 ///
-/// The response with the later `Date` is newer. If the dates are equal, or one date is missing or impossible,
-/// the response to the later request is newer.
+/// The response with the later `Date` is newer. If the dates are equal, or if one date is missing or more
+/// than an hour in the future, the response to the later request is newer.
 package struct ResponseOrder: Sendable, Equatable {
     /// The relation of a response to a stored response.
     package enum Relation: Sendable {
@@ -18,23 +18,23 @@ package struct ResponseOrder: Sendable, Equatable {
 
     /// The field `Date`; `nil` without a valid field.
     package var date: Date?
-    /// The number of the request, in the order of sending; 0 if another process sent the request.
+    /// The sequence number of the request, in the order of sending; 0 if another process sent the request.
     package var sent: UInt64
-    /// The number of the cache when the response was complete; 0 if another process received the response.
+    /// The sequence number of the completion of the response; 0 if another process received the response.
     package var completed: UInt64
 
     package init(date: Date?, sent: UInt64, completed: UInt64) {
         (self.date, self.sent, self.completed) = (date, sent, completed)
     }
 
-    /// The maximum time by which a possible `Date` is ahead of this machine's clock: an hour.
+    /// The maximum time by which a valid `Date` may be ahead of this machine's clock: an hour.
     private static let tolerance: TimeInterval = 60 * 60
 
-    /// The relation of this response to the stored response of `other`.
+    /// The relation of the response with this order to the stored response with the order `other`.
     ///
     /// - Parameters:
     ///   - other: The order of the stored response.
-    ///   - now: The time of day.
+    ///   - now: The current wall-clock time.
     /// - Returns: The relation.
     package func relation(to other: ResponseOrder, at now: Date) -> Relation {
         if let date, let otherDate = other.date, date != otherDate {
@@ -55,7 +55,9 @@ struct SupersedingResponse: Sendable {
     let selecting: [HTTPHeaders.Name: String?]?
     /// The fields of the request.
     let fields: SelectingFields
-    /// Whether the response is stored; then later responses are also compared with the response in memory.
+    /// Whether the response is stored.
+    ///
+    /// If so, a later response is also compared with the stored response in memory.
     let isStored: Bool
     private let reply: HTTPReply?
     private let validator: HTTPValidator?
@@ -166,7 +168,7 @@ struct RunningExchanges: Sendable {
     /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in
     /// memory.
     ///
-    /// For a response that is not stored, a disputed order counts as newer.
+    /// If the order is disputed, an arrived response that is not stored counts as newer.
     func supersede(_ response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date) -> Bool {
         self.superseding[resource]?.contains { newer in
             guard newer.isSelected(by: fields) else { return false }

@@ -1,7 +1,7 @@
 import MuxKit
 import Synchronization
 
-/// Counts the ended sessions of the repository of a client or media.
+/// Counts the ended sessions of the repository of an ``HTTPClient`` or ``AsyncMedia``.
 final class SessionWatch: SessionCounter {
     private let repository: MuxRepository
     private let isOfAccount: Bool
@@ -19,7 +19,8 @@ final class SessionWatch: SessionCounter {
 
     /// The session of a call that begins now.
     ///
-    /// Read before the call has a token, which belongs to the session.
+    /// To be read before the call gets its token. Otherwise the session could end in between, and the
+    /// response to a token of the ended session would count as a response of the next session.
     var current: CallSession { CallSession(self.repository, isOfAccount: self.isOfAccount, self) }
 }
 
@@ -29,6 +30,7 @@ extension SessionWatch: SessionParticipant {
         return {}
     }
 
-    /// A call that began during the end of the session may have credentials of the ended session.
+    /// Counts again: a call that began during the end of the session may have credentials of the ended
+    /// session.
     func signOutCompleted() { self.ended.wrappingAdd(1, ordering: .releasing) }
 }

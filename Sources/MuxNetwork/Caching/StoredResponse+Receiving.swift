@@ -22,7 +22,7 @@ extension StoredResponse {
     ///   - request: The request.
     ///   - arrival: The time of the response's arrival.
     ///   - delay: The time from the request to the response.
-    ///   - heuristicLimit: The maximum heuristic lifetime, derived from `Last-Modified`.
+    ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified`.
     init?(
         _ reply: HTTPReply,
         to request: CacheableRequest,
@@ -137,7 +137,7 @@ extension StoredResponse {
         }
     }
 
-    /// The header fields of a response from the cache: RFC 9111, section 5.1.
+    /// The header fields of a response from the cache, with the current `Age`: RFC 9111, section 5.1.
     func headers(age: Duration) -> HTTPHeaders {
         var headers = self.headers
         headers[.age] = String(max(0, age.components.seconds))
@@ -146,10 +146,12 @@ extension StoredResponse {
 
     /// Combines this part and `other` to one response: RFC 9111, section 3.4.
     ///
-    /// If both have a field, the combined response has the field of `other`, which is the newer part.
+    /// `other` is the newer part: its fields replace the fields of this part, except fields that describe the
+    /// content.
     ///
-    /// - Returns: The response; `nil` if the parts cannot be combined: another strong tag or total length, a
-    ///   gap, a content coding, a body in a file, or more than `limit` bytes.
+    /// - Returns: The response; `nil` if the parts have no common strong tag, different or unknown total
+    ///   lengths, a gap between the parts, a content coding, a body in a file, or together more than `limit`
+    ///   bytes.
     func combined(with other: StoredResponse, limit: Int) -> StoredResponse? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
             tag == other.strongTag, !self.isEncoded, !other.isEncoded,

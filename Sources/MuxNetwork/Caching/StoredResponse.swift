@@ -8,7 +8,7 @@ struct StoredResponse: Sendable, Equatable {
         case memory(Data)
         /// In a file of ``BodyFolder``.
         case file(String)
-        /// Not stored: the entry only records that each use needs a request to the server.
+        /// No body is stored: the entry only records that each use needs a request to the server.
         case none
     }
 
@@ -30,19 +30,20 @@ struct StoredResponse: Sendable, Equatable {
     var selecting: [HTTPHeaders.Name: String?]
     /// Whether the response depends on credentials of the request.
     ///
-    /// Neither the credentials nor the response are written to disk.
+    /// If `true`, neither the credentials nor the response are written to disk.
     var isTransient: Bool
     var freshness: HTTPFreshness
     /// The wall-clock time of the arrival, or of the last validation.
     var receivedAt: Date
-    /// The same time by the clock of the process; `nil` if another process received the response.
+    /// The time of ``receivedAt`` by the clock of the process; `nil` if another process received the
+    /// response.
     var received: Moment?
-    /// The number of the request, or of the last validation; 0 if another process sent the request.
+    /// The sequence number of the request, or of the last validation; 0 if another process sent the request.
     var sent: UInt64 = 0
-    /// The number of the cache when the response was complete; 0 if another process received the response.
+    /// The sequence number of the completion of the response; 0 if another process received the response.
     var completed: UInt64 = 0
-    /// Whether the resource has changed in the meantime, so the response requires validation: RFC 9111,
-    /// section 4.4.
+    /// Whether the response requires validation, because the resource has changed, or a newer response may
+    /// exist: RFC 9111, sections 4 and 4.4.
     var isInvalidated: Bool
     /// The stored range; `nil` for the complete content.
     var part: Part?
@@ -244,17 +245,18 @@ struct StoredResponses: Sendable {
     /// newer.
     ///
     /// A part is combined with an adjacent or overlapping stored part of the same version. A part does not
-    /// replace a complete response of the same version. If the order of two responses is disputed, the stored
-    /// response is marked for validation instead.
+    /// replace a complete response of the same version. If the order of `response` and a stored response is
+    /// disputed (``ResponseOrder/Relation/disputed``), `response` is not stored, and the stored response is
+    /// marked for validation; a stored response with the mark is replaced.
     ///
     /// - Parameters:
     ///   - response: The response.
     ///   - former: The stored response that a validation has updated to `response`; `nil` for a new response.
     ///   - fields: The fields of the request.
     ///   - partLimit: The maximum length of combined parts, in bytes.
-    ///   - now: The time of day.
-    /// - Returns: The responses that are not stored afterwards, and whether `response` is stored. Without
-    ///   storage, `response` is among the former.
+    ///   - now: The current wall-clock time.
+    /// - Returns: The responses that are no longer stored, and whether `response` is stored. If not, `gone`
+    ///   contains only `response`.
     mutating func insert(
         _ response: StoredResponse,
         replacing former: StoredResponse? = nil,
@@ -300,7 +302,7 @@ struct StoredResponses: Sendable {
     ///
     /// - Parameters:
     ///   - response: The newer response, which is not stored.
-    ///   - now: The time of day.
+    ///   - now: The current wall-clock time.
     /// - Returns: The removed responses, and whether any response was removed or marked for validation.
     mutating func remove(
         supersededBy response: SupersedingResponse,
