@@ -31,7 +31,7 @@ struct CacheForward: Sendable {
     /// Whether equal requests share the response.
     var isShared = false
 
-    /// Changes the request to a request for the complete response, without a condition.
+    /// Removes the condition and the range that the cache adds to the request.
     mutating func askPlainly() {
         self.validated = nil
         self.completed = nil

@@ -207,7 +207,7 @@ extension StoredResponse: Codable {
     }
 
     private static func damaged(_ decoder: any Decoder) -> any Error {
-        DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "no stored response"))
+        DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "invalid response"))
     }
 
     /// Writes the response without `Set-Cookie`, a possible credential, which stays in memory.

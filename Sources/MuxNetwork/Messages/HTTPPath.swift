@@ -6,12 +6,12 @@
 /// ```
 ///
 /// A value is a segment or a part of a segment: only slashes of the literal separate segments, and only
-/// braces of the literal are placeholders. For example, the id `a/b` becomes `/users/a%2Fb/photos`, and the
-/// id `{name}` is not a placeholder. A value that makes a segment empty, `.` or `..` causes an error when the
-/// URL is built.
+/// braces of the literal enclose placeholders. For example, the id `a/b` becomes `/users/a%2Fb/photos`, and
+/// the id `{name}` is not a placeholder. A value that makes a segment empty, `.` or `..` causes an error when
+/// the URL is built.
 public struct HTTPPath: Sendable, Hashable {
     fileprivate enum Part: Sendable, Hashable {
-        /// Written by the developer: slashes separate segments, and braces are placeholders.
+        /// Written by the developer: slashes separate segments, and braces enclose placeholders.
         case literal(String)
         /// A part of one segment, with any characters.
         case value(String)

@@ -31,10 +31,10 @@ public struct OAuthAuthorization: Sendable {
     /// The server expected in `iss` of the redirection (RFC 9207); `nil` for a server without `iss`.
     public let issuer: String?
 
-    /// Makes a request; `nil` if an address is not safe.
+    /// Makes a request; `nil` if the endpoint or the redirection URI is not safe.
     ///
     /// Safe endpoints are `https` URLs, and `http` URLs on this machine, without a fragment. A redirection
-    /// may also have a private scheme of the app, but no scheme with a meaning to browsers, such as
+    /// URI may also have a private scheme of the app, but no scheme with a meaning to browsers, such as
     /// `javascript`.
     ///
     /// - Parameters:
@@ -42,8 +42,8 @@ public struct OAuthAuthorization: Sendable {
     ///     same names.
     ///   - issuer: The server's identifier, exactly as in its metadata (`issuer`, RFC 8414). Every
     ///     redirection must contain this identifier: the code of one server must never reach the token
-    ///     endpoint of another (RFC 9207, section 2.4; RFC 9700, section 4.4). Required with more than one
-    ///     server; `nil`, the default, for a server without `iss`.
+    ///     endpoint of another (RFC 9207, section 2.4; RFC 9700, section 4.4). Required for an app with more
+    ///     than one authorization server; `nil`, the default, for a server without `iss`.
     ///   - client: The app.
     ///   - redirectURI: A registered redirection URI of the app.
     ///   - scopes: The requested scopes; an empty array for the server's default.
@@ -87,7 +87,7 @@ public struct OAuthAuthorization: Sendable {
 
     /// Returns the code in a redirection: RFC 6749, section 4.1.2.
     ///
-    /// - Parameter callback: The whole URL of the redirection.
+    /// - Parameter callback: The complete URL of the redirection.
     /// - Returns: The code, valid for one use.
     /// - Throws: ``OAuthError/refused(_:)`` if the user or the server refused;
     ///   ``OAuthError/foreignRedirect(_:)`` if the redirection does not belong to this authorization, does
@@ -104,8 +104,7 @@ public struct OAuthAuthorization: Sendable {
         guard fields["state"] == self.state else {
             throw .foreignRedirect(fields["state"] == nil ? .missingState : .otherState)
         }
-        // RFC 9207, section 2.4: compare byte for byte, before reading any other parameter, including
-        // `error`.
+        // RFC 9207, section 2.4: `iss` is compared byte for byte, before `error` or `code` is read.
         if let issuer {
             guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else {
                 throw .foreignRedirect(fields["iss"] == nil ? .missingIssuer : .otherIssuer)
@@ -135,8 +134,8 @@ extension OAuthTokenEndpoint {
     /// Exchanges the code in a redirection for tokens.
     ///
     /// - Parameters:
-    ///   - callback: The whole URL of the redirection.
-    ///   - authorization: The request.
+    ///   - callback: The complete URL of the redirection.
+    ///   - authorization: The authorization request of the redirection.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func redeem(_ callback: URL, of authorization: OAuthAuthorization) async throws -> OAuthTokens {
@@ -154,7 +153,8 @@ extension OAuthAuthorization: RedactedDescription {
 enum OAuthAddress {
     /// Whether an endpoint is safe for codes and tokens: RFC 6749, sections 3.1 and 3.2.
     ///
-    /// An absolute `https` URL without a fragment, or an `http` URL on this machine (RFC 8252, section 7.3).
+    /// Safe endpoints are absolute `https` URLs, and `http` URLs on this machine (RFC 8252, section 7.3),
+    /// without a fragment.
     static func isSafeEndpoint(_ url: URL) -> Bool {
         guard let origin = HTTPOrigin(url), url.fragment() == nil else { return false }
         return origin.isSecure || origin.isLoopback
@@ -162,8 +162,8 @@ enum OAuthAddress {
 
     /// Whether a redirection is safe for a code: RFC 6749, section 3.1.2, and RFC 9700, section 2.6.
     ///
-    /// A safe endpoint, or an address with a private scheme of the app (RFC 8252, section 7.1), but without a
-    /// scheme known to browsers.
+    /// Safe redirections are safe endpoints, and URLs with a private scheme of the app (RFC 8252, section
+    /// 7.1) and without a fragment. A scheme with a meaning to browsers is not private.
     static func isSafeRedirection(_ text: String) -> Bool {
         guard let url = URLReference.url(text, relativeTo: nil), let scheme = url.scheme?.lowercased() else {
             return false
@@ -189,7 +189,7 @@ enum OAuthAddress {
     }
 }
 
-/// A secret to bind a code to the requesting app: RFC 7636, with the method `S256`.
+/// A secret that binds a code to the requesting app: RFC 7636, with the method `S256`.
 ///
 /// Make a new secret for each authorization. The description does not contain the verifier.
 public struct PKCE: Sendable, Hashable {

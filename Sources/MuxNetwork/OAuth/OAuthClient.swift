@@ -8,9 +8,9 @@ public struct OAuthClient: Sendable, Hashable {
     public enum Authentication: Sendable, Hashable {
         /// No authentication, for an app on a user's device, which cannot keep a secret. Use ``PKCE``.
         case none
-        /// With this secret in the `Authorization` field.
+        /// Authentication with this secret in the `Authorization` field.
         case header(secret: String)
-        /// With this secret in the body, for servers without the header.
+        /// Authentication with this secret in the body, for servers that do not support the header field.
         case body(secret: String)
     }
 
@@ -35,7 +35,9 @@ public struct OAuthClient: Sendable, Hashable {
         }
     }
 
-    /// The credentials in the `Authorization` field; both parts are form-encoded first.
+    /// The credentials in the `Authorization` field; `nil` without this field.
+    ///
+    /// The identifier and the secret are percent-encoded first: RFC 6749, section 2.3.1.
     var credentials: HTTPCredentials? {
         guard case .header(let secret) = self.authentication else { return nil }
         return .basic(user: PercentEncoding.encode(self.id), password: PercentEncoding.encode(secret))
@@ -58,16 +60,16 @@ extension OAuthClient: RedactedDescription {
     public var description: String { "OAuthClient(\(self.id))" }
 }
 
-/// The tokens of a response of a token endpoint: RFC 6749, section 5.1.
+/// The tokens in a response of a token endpoint: RFC 6749, section 5.1.
 ///
 /// The description contains no token.
 public struct OAuthTokens: Sendable, Hashable {
     /// The access token.
     public var access: OAuthTokens.AccessToken
 
-    /// The new refresh token; `nil` if the server sent no or an empty token.
+    /// The new refresh token; `nil` if the server sent no refresh token, or an empty text.
     ///
-    /// After a refresh, `nil` means: keep the previous refresh token.
+    /// After a refresh, `nil` means that the previous refresh token stays in use.
     public var refresh: String?
 
     /// The other fields of the response: ``AccessToken/fields`` of ``access``.
@@ -98,7 +100,8 @@ extension OAuthTokens {
         /// The token.
         public var value: String
 
-        /// The expiry by this device's clock; `nil` if the server sent no lifetime, or no positive number.
+        /// The expiry by this device's clock; `nil` if the server sent no lifetime, or a lifetime that is not
+        /// a positive number.
         public var expiresAt: Date?
 
         /// The scopes; `nil` if the server sent no scopes, which means the requested scopes (RFC 6749,
@@ -107,10 +110,9 @@ extension OAuthTokens {
 
         /// The fields of the response with the token, such as `id_token` and `instance_url`.
         ///
-        /// - Without the access token and the refresh token.
-        /// - Stored with the token, and restored after a relaunch.
-        /// - Replaced at a refresh by the fields of the new response.
-        /// - Ignored by comparisons of tokens.
+        /// The access token and the refresh token are not included. The fields are stored with the token, and
+        /// restored after a relaunch. A refresh replaces the fields with the fields of the new response.
+        /// Comparisons of tokens ignore the fields.
         public var fields: [String: JSONValue] {
             get { self.reply.value }
             set { self.reply.value = newValue }

@@ -5,9 +5,10 @@ public import MuxKit
 ///
 /// - Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token
 ///   (`BadDependencyError`) and ends the session.
-/// - Of all sent and received text, descriptions and mirrors contain only the error code and the server's
-///   explanation, and neither if quoting sent values.
-/// - A cancellation is always `CancellationError`.
+/// - Of the values in requests and responses, descriptions and mirrors contain only the error code and the
+///   explanation of the server. An explanation that quotes a sent secret is omitted. A code that quotes a
+///   sent secret is replaced with a standard code.
+/// - A cancelled call throws `CancellationError` instead of an ``OAuthError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
@@ -20,13 +21,13 @@ public enum OAuthError: Error, Sendable {
     /// Thrown for:
     /// - status 408, 425, 429 or 5xx;
     /// - a code such as `temporarily_unavailable`, `server_error` or `slow_down`, with any status;
-    /// - status 4xx, or an error code with status 2xx, with `Retry-After`, unless the code is a standard code
-    ///   or refuses the grant.
+    /// - a response with `Retry-After`, and with status 4xx or with an error code and status 2xx, unless the
+    ///   code is a standard code or refuses the grant.
     ///
     /// The error is transient; `retryAfter`, if known, delays a retry.
     case unavailable(HTTPStatus, retryAfter: Duration?)
 
-    /// The response contains neither tokens nor a standard error.
+    /// The response contains neither usable tokens nor a recognised error.
     case malformed(HTTPStatus, Fault)
 
     /// The server was not reached, or the exchange was interrupted.
@@ -138,7 +139,7 @@ extension OAuthError {
         /// token endpoint: see the article "Sign-in".
         public var refusesGrant: Bool
 
-        /// Whether the explanation quotes sent values; descriptions then omit the explanation.
+        /// Whether the explanation quotes a sent secret; descriptions then omit the explanation.
         package var isExplanationPrivate: Bool {
             get { self.privacy.value }
             set { self.privacy.value = newValue }
@@ -246,7 +247,7 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
 }
 
 extension OAuthError {
-    /// The error code of an authorization server: RFC 6749, sections 4.1.2.1 and 5.2.
+    /// An error code of an authorization server: RFC 6749, sections 4.1.2.1 and 5.2.
     ///
     /// An open set: `OAuthError.Code(rawValue: "interaction_required")` is also a code.
     public struct Code: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
@@ -268,9 +269,9 @@ extension OAuthError {
         public static let invalidClient = Self(known: "invalid_client")
         /// The code or the refresh token is no longer valid; the session ends.
         public static let invalidGrant = Self(known: "invalid_grant")
-        /// The client is not permitted to use the type of the grant.
+        /// The client is not permitted to use the grant type.
         public static let unauthorizedClient = Self(known: "unauthorized_client")
-        /// The server does not support the type of the grant.
+        /// The server does not support the grant type.
         public static let unsupportedGrantType = Self(known: "unsupported_grant_type")
         /// The scope is unknown, or exceeds the granted scope.
         public static let invalidScope = Self(known: "invalid_scope")

@@ -16,14 +16,15 @@ package enum OAuthReply {
     ///
     /// - Parameters:
     ///   - reply: The complete response.
-    ///   - sentAt: The time of the request. The lifetime is counted from this time, and never overestimated.
+    ///   - sentAt: The time of the request. The lifetime is counted from this time, so the expiry is never
+    ///     too late.
     ///   - now: The arrival time of the response.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
         let retryAfter = reply.retryAfter(now: now)
-        // By the status alone: the error page of a proxy must not end a session.
+        // For these statuses the body is ignored: the error page of a proxy must not end a session.
         if [408, 425, 429].contains(reply.status) || (500...599).contains(reply.status) {
             throw .unavailable(status, retryAfter: retryAfter)
         }
@@ -78,7 +79,7 @@ package enum OAuthReply {
         return !["mac", "dpop", "pop", "hok", "n_a"].contains(HTTPGrammar.trimmed(type).lowercased())
     }
 
-    /// The new refresh token; `nil` to keep the previous one.
+    /// The new refresh token; `nil` to keep the previous refresh token.
     private static func refreshToken(_ field: JSONValue?, _ status: HTTPStatus) throws(OAuthError) -> String? {
         switch field {
         case nil, .null?, .bool(false)?: return nil
@@ -88,7 +89,7 @@ package enum OAuthReply {
         }
     }
 
-    /// The lifetime in seconds; `nil` for unknown: missing, not positive, or not a number.
+    /// The lifetime in seconds; `nil` if the field is missing, not positive, or not a number.
     private static func lifetime(_ field: JSONValue?) -> TimeInterval? {
         let seconds: Double? =
             switch field {
@@ -101,7 +102,8 @@ package enum OAuthReply {
         return min(seconds, TimeInterval(HTTPDeltaSeconds.greatest))
     }
 
-    /// The decimal number in `text`; `nil` for the names and hexadecimal numbers accepted by `Double`.
+    /// The decimal number in `text`; `nil` for any other text, even if `Double` accepts the text: `inf` or
+    /// `0x10`.
     private static func number(_ text: String) -> Double? {
         text.utf8.allSatisfy { (48...57).contains($0) || [43, 45, 46, 69, 101].contains($0) } ? Double(text) : nil
     }
@@ -120,7 +122,8 @@ package enum OAuthReply {
 
     // MARK: - JSON
 
-    /// A field; the value is `nil` if not representable, such as a too large number.
+    /// A field; the value is `nil` if ``JSONValue`` cannot represent the value, such as a number that is too
+    /// large.
     private struct Field: Decodable {
         let value: JSONValue?
 
@@ -158,9 +161,9 @@ package enum OAuthReply {
 
 /// The error in a response without tokens: RFC 6749, section 5.2, and the formats of large providers.
 ///
-/// - An error code can be a text, an object or an array, can be in a field such as `status` or `errorType`,
-///   can be a sentence, and can have status 200.
-/// - The grant is refused if a code means a refusal, or if a sentence calls the refresh token invalid,
+/// - Some providers send the error code in an object or an array, in another field such as `status` or
+///   `errorType`, as a sentence, or with status 200.
+/// - The grant is refused if an error code means a refusal, or if a sentence calls the refresh token invalid,
 ///   expired or similar.
 /// - A code about the client or the scope is a mistake of the app, regardless of the sentence.
 /// - A request limit is not a refusal.
@@ -177,9 +180,9 @@ struct OAuthFailure: Sendable {
 
     /// The value of `error`, if a text.
     private var error: String?
-    /// All texts from fields for a code.
+    /// All texts from fields that can contain an error code.
     private var codes: [String] = []
-    /// All texts from fields for a sentence.
+    /// All texts from fields that can contain a sentence about the error.
     private var texts: [String] = []
     private var uri: String?
 
@@ -189,7 +192,9 @@ struct OAuthFailure: Sendable {
     ///
     /// - Parameters:
     ///   - fields: The fields.
-    ///   - isSuccess: Whether the status is 2xx; a text such as `status` is then not an error.
+    ///   - isSuccess: Whether the status is 2xx. A text in a field such as `status` is then an error code
+    ///     only if the body has the field `error` or `errors`, or if the text means a refusal or an
+    ///     unavailable server.
     init(_ fields: [String: JSONValue], isSuccess: Bool) {
         if case .string(let text)? = fields["error"] { self.error = HTTPGrammar.trimmed(text) }
         if case .string(let text)? = fields["error_uri"] { self.uri = text }
@@ -241,7 +246,8 @@ struct OAuthFailure: Sendable {
             if code == .invalidGrant { return .refused }
             if code != .invalidRequest { return .other }
         }
-        // A mistake of the app, even if its sentence mentions the refresh token.
+        // A code about the client or the scope is a mistake of the app, even if a sentence mentions the
+        // refresh token.
         let subject = self.words(error ?? codes.first ?? "")
         guard self.subjectsOfApps.isDisjoint(with: subject) else { return .other }
         if !names.isDisjoint(with: self.refusedNames) { return .refused }
@@ -250,7 +256,7 @@ struct OAuthFailure: Sendable {
         return sentences.contains { self.saysRefreshTokenIsBad($0) } ? .refused : .other
     }
 
-    /// The failure as an error; `nil` if the response contains no error code.
+    /// The failure as an error; `nil` if the response contains no error code and does not refuse the grant.
     func refusal(_ status: HTTPStatus) -> OAuthError.Refusal? {
         let isRefused = self.verdict == .refused
         let code = self.codes.lazy.compactMap { OAuthError.Code(rawValue: $0) }.first
@@ -281,7 +287,7 @@ struct OAuthFailure: Sendable {
         return String(name.map { $0 == " " || $0 == "-" ? "_" : $0 })
     }
 
-    /// Words of error codes about the client.
+    /// Words of error codes about the client or its request.
     private static let subjectsOfApps: Set = ["client", "secret", "scope", "scopes", "type", "redirect"]
 
     private static let transientNames: Set = [
@@ -293,7 +299,9 @@ struct OAuthFailure: Sendable {
 
     // MARK: - Sentences
 
-    /// The words of a text, in lower case; a capital within a word begins another word.
+    /// The words of a text, in lower case; a capital letter after a small letter begins another word.
+    ///
+    /// Only the first 1,000 characters are examined.
     private static func words(_ text: some StringProtocol) -> [String] {
         var words: [String] = []
         var word = ""
@@ -381,14 +389,15 @@ struct OAuthFailure: Sendable {
     private static let linkWords: Set = [
         "or", "and", "missing", "the", "a", "oauth", "oauth2", "access",
     ]
-    /// Words before `refresh token` with `refresh` as a verb: `failed to refresh token`.
+    /// Words before `refresh token` that make `refresh` a verb: `failed to refresh token`.
     private static let verbContexts: Set = [
         "to", "not", "cannot", "cant", "couldnt", "didnt", "wont", "while", "when",
     ]
     private static let otherNouns: Set = otherSubjects.union([
         "error", "errors", "secret", "credentials", "certificate", "response", "user",
     ])
-    /// Words after `refresh token` for a sentence about another subject.
+    /// Words after `refresh token` that make another noun the subject, as in
+    /// `refresh token grant is invalid`.
     private static let otherSubjects: Set = [
         "grant", "grants", "type", "flow", "scope", "scopes", "client", "clients", "required", "requires", "missing",
         "must", "rate", "limit", "request", "requests", "parameter", "endpoint", "rotation",

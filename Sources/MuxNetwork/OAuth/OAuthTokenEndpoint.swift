@@ -11,8 +11,8 @@ public import MuxKit
 ///
 /// An `OAuthDependentRunner` with an endpoint calls ``refresh(_:scopes:)`` automatically.
 ///
-/// The endpoint understands responses according to RFC 6749, and the deviations of large providers. For a
-/// server with other error formats for a refused refresh token, pass a closure:
+/// The endpoint understands responses according to RFC 6749, and the deviations of large providers. If a
+/// server reports a refused refresh token in another format, pass a closure:
 ///
 /// ```swift
 /// let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app")) { reply in
@@ -47,10 +47,10 @@ public struct OAuthTokenEndpoint: Sendable {
     ///     throws ``OAuthError/insecureEndpoint`` and sends no request.
     ///   - client: The app.
     ///   - transport: Sends the requests.
-    ///   - interpretReply: Interprets responses in the server's format, before the endpoint. Not called for a
-    ///     body of more than 1 MiB. Returns the tokens, or `nil` to pass the response to the endpoint. Throws
-    ///     ``OAuthError/refused(_:)`` with ``OAuthError/Code/invalidGrant`` for a refused refresh token;
-    ///     other errors are thrown to the caller unchanged.
+    ///   - interpretReply: Interprets responses in the server's format, before the endpoint interprets the
+    ///     response. Not called for a body of more than 1 MiB. Returns the tokens, or `nil` to pass the
+    ///     response to the endpoint. Throws ``OAuthError/refused(_:)`` with ``OAuthError/Code/invalidGrant``
+    ///     for a refused refresh token; other errors are thrown to the caller unchanged.
     public init(
         url: URL,
         client: OAuthClient,
@@ -102,7 +102,8 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
-    ///   - scopes: The scopes of the access token, not more than before; an empty array for the same scopes.
+    ///   - scopes: The scopes of the access token, without additional scopes; an empty array for the same
+    ///     scopes.
     /// - Returns: The tokens. A new refresh token replaces the previous refresh token.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {
@@ -160,7 +161,9 @@ public struct OAuthTokenEndpoint: Sendable {
         }
     }
 
-    /// Whether a server's text quotes sent values; such a text must not be shown.
+    /// Whether a server's text quotes a sent value that may be secret; such a text must not be shown.
+    ///
+    /// The client's identifier, the scope, and values of fewer than 4 bytes are not secret.
     private func quotes(_ text: String?, _ sent: [(name: String, value: String)]) -> Bool {
         guard let text else { return false }
         let all = sent + self.client.parameters.map { (name: $0.0, value: $0.1) }
@@ -205,19 +208,20 @@ extension OAuthTokenEndpoint: RedactedDescription {
 }
 
 extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, RefreshToken == String {
-    /// Makes a runner with renewal of access tokens at a token endpoint.
+    /// Makes a runner that renews access tokens at a token endpoint.
     ///
-    /// Only the server's refusal of the refresh token (``OAuthError/Refusal/refusesGrant``) leads to a
-    /// sign-in. Without a network, or while the server is unavailable, callers get the error. A later call
-    /// tries again, after a pause in case of continued failures.
+    /// During a session, only the server's refusal of the refresh token (``OAuthError/Refusal/refusesGrant``)
+    /// leads to a new sign-in. Without a network, or while the server is unavailable, callers get the error.
+    /// A later call tries again, after a pause in case of continued failures.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.
     ///   - store: Stores the tokens between launches.
     ///   - repository: The repository of the tokens' session.
-    ///   - policy: Bounds the work for one call.
-    ///   - signIn: Asks the user, and returns the tokens of a new session, including a refresh token.
-    ///     `signIn` receives the reason.
+    ///   - policy: The limits for renewals of the access token, and for sign-ins; by default one of each per
+    ///     call.
+    ///   - signIn: Asks the user to sign in, and returns the tokens of a new session, including a refresh
+    ///     token. `signIn` receives the reason for the sign-in.
     public init(
         endpoint: OAuthTokenEndpoint,
         store: any TokenStore = .inMemory,
@@ -249,14 +253,16 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
         )
     }
 
-    /// Makes a runner with renewal of access tokens at a token endpoint, and a sign-in without a reason.
+    /// Makes a runner that renews access tokens at a token endpoint; the sign-in gets no reason.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.
     ///   - store: Stores the tokens between launches.
     ///   - repository: The repository of the tokens' session.
-    ///   - policy: Bounds the work for one call.
-    ///   - signIn: Asks the user, and returns the tokens of a new session, including a refresh token.
+    ///   - policy: The limits for renewals of the access token, and for sign-ins; by default one of each per
+    ///     call.
+    ///   - signIn: Asks the user to sign in, and returns the tokens of a new session, including a refresh
+    ///     token.
     public init(
         endpoint: OAuthTokenEndpoint,
         store: any TokenStore = .inMemory,
