@@ -13,12 +13,13 @@ package import MuxKit
 /// ```
 ///
 /// The transport performs the tasks that all clients share: validation of calls, redirections
-/// (``HTTPRedirects``), removal of interim responses, and limits of time and size. A slow sink suspends the
-/// closure, and the closure slows down the server.
+/// (``HTTPRedirects``), removal of interim responses, and limits of time and size. While the sink is slow,
+/// the closure's calls of the sink are suspended: the closure reads no further, and the server slows down.
 ///
-/// **Silence** is the time in which the closure waits for the next piece of the response. A wait for a piece
-/// of a streamed request body does not count as silence of the server. The sending of a body in memory and
-/// the wait for a connection do count, unless the closure passes on an interim response.
+/// **Silence**, which ``HTTPTransportConfiguration/timeout`` limits, is the time in which the caller's sink
+/// is idle and the closure passes on no part of the response. A wait for a piece of a streamed request body
+/// does not count as silence of the server. The sending of a body in memory and the wait for a connection do
+/// count; each interim response that the closure passes to the sink restarts the measurement.
 ///
 /// **Tasks of the closure.** The closure sends the request unchanged, once, and passes the response to the
 /// sink while the response arrives. Redirections, cookies, cached responses and retries of the client must be
@@ -28,12 +29,14 @@ package import MuxKit
 /// **Errors.** An error of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as described at
 /// ``HTTPTransport``, unless the closure throws an ``HTTPError/TransportFailure``. For a connection that
 /// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutResponse(_:)``, before or after
-/// the head of the response. After the head, the transport reports
-/// ``HTTPError/TransportFailure/truncated(expected:received:)``, or success if the announced length has
-/// arrived. A body shorter than announced is truncated even if the closure returns.
+/// the head of the response. After the head, the transport throws
+/// ``HTTPError/TransportFailure/truncated(expected:received:)`` instead, or returns the response if the
+/// announced length has arrived. A body shorter than announced is an error even if the closure returns
+/// without an error.
 ///
-/// **Cancellation.** The caller resumes at once after a cancellation or an exceeded limit. Then the closure's
-/// task is cancelled, and the closure's next call of the sink throws `CancellationError`.
+/// **Cancellation.** After a cancellation or an exceeded limit, the caller resumes at once, or as soon as a
+/// running call of its sink returns. Then the closure's task is cancelled, and the closure's next call of the
+/// sink throws `CancellationError`.
 public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
     /// Performs one exchange: sends the call, passes the response to the sink, and returns the trailer
     /// fields.
@@ -151,10 +154,9 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
         }
     }
 
-    /// Returns the call with an observed body.
+    /// Returns the call; a streamed body is wrapped in a ``WatchedBody``.
     ///
-    /// The body reports whose turn it is; its failure ends the exchange, even if the client ignores the
-    /// failure.
+    /// An error of the body ends the exchange, even if the client ignores the error.
     private static func watched(_ call: HTTPCall, _ exchange: HTTPExchange) -> HTTPCall {
         guard case .stream(let stream)? = call.body else { return call }
         var call = call
@@ -164,7 +166,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
     }
 }
 
-/// The body of a request during its reading by a client: the production of a piece does not count as silence.
+/// A streamed request body; while a client waits for a piece of the body, silence is not measured.
 private struct WatchedBody: AsyncSequence, Sendable {
     let base: HTTPCall.BodyStream
     let exchange: HTTPExchange
@@ -181,7 +183,7 @@ private struct WatchedBody: AsyncSequence, Sendable {
             do {
                 return try await self.base.next(isolation: actor)
             } catch {
-                // A client that needs no further piece cancels its reader.
+                // A client that needs no further piece may cancel the task that reads the body: no failure.
                 if !Task.isCancelled {
                     let isCancelled = error is CancellationError
                     self.exchange.abandon(isCancelled ? error : HTTPError.preparation(.encoding(error)))

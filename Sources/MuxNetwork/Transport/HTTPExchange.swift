@@ -7,8 +7,8 @@ package struct HTTPExchangeStateMachine: Sendable {
     /// The maximum size of the body in bytes; `nil` for no limit.
     private let sizeLimit: Int?
     private var reply: HTTPReply?
-    /// The announced length of the body; `nil` without an announcement, with a decoded body, or without a
-    /// body.
+    /// The announced length of the body; `nil` without a `Content-Length`, with a content coding or a
+    /// transfer coding, or without a body.
     private var expected: Int?
     /// The number of received bytes of the body.
     private var received = 0
@@ -31,11 +31,12 @@ package struct HTTPExchangeStateMachine: Sendable {
     ///
     /// - Returns: The reason to abort; otherwise `nil`. Reasons are:
     ///
-    ///   - an invalid `Content-Length`, or several different lengths (RFC 9112, section 6.3), without
-    ///     `chunked`;
+    ///   - an invalid `Content-Length`, or several different lengths (RFC 9112, section 6.3), without a
+    ///     transfer coding;
     ///   - an announced length above the limit;
-    ///   - a known transfer coding other than `chunked`, or any second coding in addition to `chunked`;
-    ///   - status 101, because no request asks for another protocol.
+    ///   - a known transfer coding other than `chunked`, or any other coding in addition to `chunked`;
+    ///   - status 101, because no request asks for another protocol;
+    ///   - a second head.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
         guard self.reply == nil, reply.status != 101 else { return .notHTTP }
         self.reply = reply
@@ -58,7 +59,7 @@ package struct HTTPExchangeStateMachine: Sendable {
         return .bodyTooLarge(limit: sizeLimit)
     }
 
-    /// Whether the whole body has arrived, or the response has no body; `false` without an announced length.
+    /// Whether the whole body has arrived, or the response has no body; `false` for a body of unknown length.
     package var isComplete: Bool {
         guard let reply else { return false }
         return self.expected.map { self.received >= $0 } ?? (self.method == .head || [204, 304].contains(reply.status))
@@ -108,13 +109,14 @@ package final class HTTPExchange: Sendable {
         let silence: Duration
         /// The maximum total duration of the call.
         let deadline: Duration?
-        /// The time of the deadline without ``excluded``.
+        /// The time of the deadline before ``excluded`` is added.
         private let earliestEnd: Moment
-        /// The excluded time of a call, in all of its exchanges; `nil` without a deadline.
+        /// The time that does not count towards the deadline, in all exchanges of a call; `nil` without a
+        /// deadline.
         private let excluded: Locked<Duration>?
         /// The maximum size of the body in bytes; `nil` for no limit.
         let body: Int?
-        /// The number of the session at the start of the call.
+        /// The number of the session at the start of the call; see ``ValidatedTransport/session``.
         var session: UInt64
 
         package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment, session: UInt64 = 0) {
@@ -154,7 +156,7 @@ package final class HTTPExchange: Sendable {
         var isPaused = false
         /// Whether further data of the producer is ignored.
         var hasEnded = false
-        /// The reason of an abort by the caller, before or after the end of the producer.
+        /// The error of the first ``HTTPExchange/abandon(_:)``, even if the exchange had already ended.
         var leaving: (any Error)?
         /// Whether the client waits for the server, and not for a free connection or for the body of the
         /// request.
@@ -192,7 +194,7 @@ package final class HTTPExchange: Sendable {
     /// Whether the head of the response has arrived.
     package var isHeadReceived: Bool { self.state.withLock { $0.machine.isHeadReceived } }
 
-    /// Records activity of the connection, which ends a silence.
+    /// Records activity of the connection: the measurement of silence restarts.
     package func showedLife() {
         let now = self.time.now
         self.state.withLock { $0.lastSign = now }
@@ -227,7 +229,8 @@ package final class HTTPExchange: Sendable {
     /// The buffer's reply to a piece of the body.
     package enum Verdict: Sendable {
         case taken
-        /// The buffer is full; after ``HTTPProducer/resume()`` the producer delivers the piece again.
+        /// The buffer is full: the producer waits for ``HTTPProducer/resume()``, and then delivers the piece
+        /// again if the piece was not taken.
         case paused
         case ended
     }
@@ -237,7 +240,7 @@ package final class HTTPExchange: Sendable {
     /// - Parameters:
     ///   - bytes: The piece.
     ///   - canKeep: Whether the producer can keep the piece. If `false`, a full buffer takes the piece as
-    ///     well, and returns `paused` once.
+    ///     well; the first such call of a pause returns `paused`, further calls return `taken`.
     /// - Returns: The next step of the producer.
     package func received(_ bytes: Data, canKeep: Bool = true) -> Verdict {
         let now = self.time.now
@@ -255,7 +258,7 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Ends the exchange, with or without a failure.
+    /// Ends the exchange, with or without a failure; no effect after the end.
     package func ended(_ failure: HTTPExchangeStateMachine.Failure?, trailers: HTTPHeaders = [:]) {
         self.state.withLock { state in
             state.hasProducerEnded = true
@@ -281,7 +284,7 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
-    /// Resumes the consumer if data or the outcome is available.
+    /// Resumes a waiting consumer if data or the outcome is available.
     package func flush() {
         let resumption = self.state.withLock { state -> (CheckedContinuation<News, Never>, News)? in
             guard !state.news.isEmpty, let consumer = state.consumer else { return nil }
@@ -293,7 +296,7 @@ package final class HTTPExchange: Sendable {
 
     // MARK: - For the consumer
 
-    /// Passes the data of a producer to a sink.
+    /// Starts a producer and passes its data to a sink.
     ///
     /// - Parameters:
     ///   - sink: Receives the response.
@@ -322,7 +325,7 @@ package final class HTTPExchange: Sendable {
                 }
                 if let outcome = news.outcome {
                     let reply = try outcome.get()
-                    // The timer may fire late.
+                    // The timer may be late: an exceeded deadline is detected here, too.
                     if let deadline = self.limits.deadline, self.limits.end <= self.time.now {
                         throw HTTPError.transport(.deadlineExceeded(after: deadline))
                     }
@@ -335,7 +338,8 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Ends the exchange at once, for a reason outside the producer, such as a cancellation.
+    /// Ends the exchange at once, for a reason outside the producer, such as a cancellation; buffered data is
+    /// dropped.
     package func abandon(_ error: any Error) {
         self.state.withLock { state in
             if state.leaving == nil { state.leaving = error }
@@ -346,7 +350,7 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
-    /// Throws the reason of an abort by the caller, if present; called between two pieces.
+    /// Throws the error of the first ``abandon(_:)``, if any; called between two pieces.
     package func check() throws {
         if let error = self.state.withLock({ $0.leaving }) { throw error }
     }
@@ -357,7 +361,7 @@ package final class HTTPExchange: Sendable {
             let news = self.state.withLock { state -> News? in
                 guard state.news.isEmpty else { return Self.take(&state) }
                 state.consumer = continuation
-                // Silence begins here: the client waits for the server only from now on.
+                // Silence starts here: before, the consumer was busy and did not wait for the server.
                 state.lastSign = max(state.lastSign, now)
                 return nil
             }
@@ -402,8 +406,9 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// The time until the next limit if no data arrives; `nil`, after an abort of the exchange, if a limit
-    /// has passed.
+    /// Aborts the exchange if a limit has passed.
+    ///
+    /// - Returns: The time until the next limit, if no data arrives; `nil` after an abort.
     private func timeLeft() -> Duration? {
         let now = self.time.now
         let (lastSign, isWaiting) = self.state.withLock { ($0.lastSign, $0.consumer != nil && $0.isServersTurn) }
@@ -426,6 +431,6 @@ package protocol HTTPProducer: Sendable {
     /// Continues after a pause: the buffer has room.
     func resume()
 
-    /// Ends the exchange, unless it has ended; the connection closes shortly afterwards.
+    /// Aborts the exchange, unless the exchange has ended; the connection closes shortly afterwards.
     func stop()
 }

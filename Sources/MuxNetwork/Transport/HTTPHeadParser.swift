@@ -3,12 +3,13 @@ package import Foundation
 /// Parses the lines of a response's head and trailers (RFC 9112, sections 4, 5 and 7.1.2), as libcurl
 /// delivers them.
 package struct HTTPHeadParser: Sendable {
-    /// The result of a line.
+    /// The result of parsing one line.
     package enum Step: Sendable, Equatable {
         case goOn
         /// The head is complete.
         case head(HTTPReply)
-        /// The line is not HTTP, or switches the protocol.
+        /// The line is not valid HTTP at this place, or completes a head with status 101 (Switching
+        /// Protocols).
         case invalid
         case tooLarge
     }
@@ -80,9 +81,9 @@ package struct HTTPHeadParser: Sendable {
         }
     }
 
-    /// The status of a line with the version `HTTP/` and one or two digits.
+    /// Parses a status line, such as `HTTP/1.1 200 OK` or `HTTP/2 200`; `nil` if the line is malformed.
     ///
-    /// For other lines libcurl makes up a status.
+    /// For a malformed line, libcurl itself makes up a status.
     private static func status(_ line: [UInt8]) -> Int? {
         let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count >= 2, parts[0].starts(with: "HTTP/".utf8), parts[1].count == 3,
@@ -100,8 +101,8 @@ package struct HTTPHeadParser: Sendable {
 
     /// Appends a field.
     ///
-    /// A line that begins with a blank continues the previous field (RFC 9112, section 5.2); an invalid field
-    /// is skipped.
+    /// A line that begins with a space or a tab continues the previous field (RFC 9112, section 5.2); an
+    /// invalid field is skipped.
     private static func append(_ line: [UInt8], to headers: inout HTTPHeaders) {
         if let first = line.first, first == 32 || first == 9 {
             guard !line.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
@@ -117,7 +118,7 @@ package struct HTTPHeadParser: Sendable {
         headers.append(isReference ? self.reference(value) : self.text(value), for: name)
     }
 
-    /// Decodes bytes outside ASCII as UTF-8 if valid, otherwise as ISO 8859-1 (RFC 9110, section 5.5).
+    /// Decodes bytes as UTF-8 if they are valid UTF-8, otherwise as ISO 8859-1 (RFC 9110, section 5.5).
     private static func text(_ bytes: ArraySlice<UInt8>) -> String {
         let text =
             String(validating: bytes, as: UTF8.self)
@@ -125,7 +126,8 @@ package struct HTTPHeadParser: Sendable {
         return HTTPGrammar.trimmed(text)
     }
 
-    /// Decodes a URL reference; bytes of invalid UTF-8 are percent-encoded.
+    /// Decodes a URL reference; if the bytes are not valid UTF-8, all bytes outside ASCII are
+    /// percent-encoded.
     ///
     /// A conversion from ISO 8859-1 would change the target of the reference.
     private static func reference(_ bytes: ArraySlice<UInt8>) -> String {

@@ -12,12 +12,11 @@ import MuxKit
 /// while let next = try redirects.next(after: reply) { reply = try await self.exchange(next) }
 /// ```
 ///
-/// `Location` may contain illegal characters beside valid escapes: illegal characters are percent-encoded,
-/// valid escapes stay.
+/// Illegal characters in `Location` are percent-encoded; valid escapes are kept.
 ///
-/// A redirection from `https` to `http` is refused, as is a redirection with a body to another scheme, host
-/// or port. A redirection to another scheme, host or port removes credentials; a later redirection back does
-/// not restore them.
+/// A redirection from `https` to `http` is refused, as is a redirection that would send the body to another
+/// scheme, host or port. A redirection to another scheme, host or port removes credentials; a later
+/// redirection back does not restore them.
 public struct HTTPRedirects: Sendable {
     private var call: HTTPCall
     private let limit: Int
@@ -43,8 +42,8 @@ public struct HTTPRedirects: Sendable {
     /// drops the body and the fields that describe the body.
     ///
     /// - Parameter reply: The response to the previous request.
-    /// - Returns: The next request; `nil` if the response is final. A redirection without a valid `Location`,
-    ///   such as with illegal characters in the host, is final as well.
+    /// - Returns: The next request; `nil` if the response is final. A redirection is final, too, if
+    ///   `Location` is absent, ambiguous or invalid, for example with illegal characters in the host.
     /// - Throws: ``HTTPError/TransportFailure/redirectRefused(_:)``.
     public mutating func next(after reply: HTTPReply) throws(HTTPError) -> HTTPCall? {
         let locations = reply.headers.values(of: .location)
@@ -96,7 +95,7 @@ public struct HTTPRedirects: Sendable {
 
 /// Checks the head of each response for a redirection; redirections do not reach the base sink.
 final class RedirectingSink: HTTPSink {
-    /// Ends the exchange: the redirection's body is too long to be read only for reuse of the connection.
+    /// Ends the exchange: the redirection's body is too long to be read only to reuse the connection.
     struct Following: Error {}
 
     private struct State: Sendable {

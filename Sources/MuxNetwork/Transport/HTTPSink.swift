@@ -1,10 +1,10 @@
 public import Foundation
 import MuxKit
 
-/// Receives a response while it arrives, so memory holds only a piece of the body.
+/// Receives a response piece by piece while the response arrives, so memory never holds the entire body.
 ///
 /// The caller's task calls the sink on the concurrent pool, one call at a time and in order. During a call,
-/// the transport reads no further than a bounded buffer. Blocking work, such as writing to a file, belongs on
+/// the transport reads until a bounded buffer is full. Blocking work, such as writing to a file, belongs on
 /// another thread.
 ///
 /// **After a failure.** An error of the sink ends the exchange; the transport throws that error to its
@@ -21,7 +21,7 @@ public protocol HTTPSink: Sendable {
     /// Bytes that arrive while the sink is busy may be joined to one piece for the next call.
     ///
     /// - Parameter bytes: The piece, decoded if the transport supports the content coding and the request
-    ///   asked for the coding.
+    ///   accepts the coding.
     /// - Throws: Any error, to end the exchange.
     func receive(_ bytes: Data) async throws
 }

@@ -4,21 +4,21 @@ package import MuxKit
 /// Sends a request and returns the server's response, with any status.
 ///
 /// ``SystemTransport`` is the default, and ``ExchangeTransport`` adapts another HTTP client. A custom
-/// transport, such as a test's, must implement only ``send(_:)``.
+/// transport, such as a transport for tests, must implement only ``send(_:)``.
 ///
 /// **Errors.** A transport may throw its own error types; callers receive them as
-/// ``HTTPError/TransportFailure/unreachable(_:)``. The error's conformance to `ConnectivityError` selects the
-/// handling:
+/// ``HTTPError/TransportFailure/unreachable(_:)``. The error's `ConnectivityError.isConnectivityFailure`
+/// selects the handling:
 ///
-/// - The server was not reached: the request is retried (``HTTPClient/Configuration/retry``), a stale value
-///   is served (`MuxPolicy.staleIfError`), and a download resumes.
-/// - Otherwise, such as for an untrusted certificate: the error is thrown at once.
-/// - An error without the conformance counts as a lost connection, except a cancellation, an encoding error
-///   and a decoding error. A `RetryableError` decides about its retries itself.
+/// - `true`, if the server was not reached: the request is retried (``HTTPClient/Configuration/retry``), a
+///   stale value is served (`MuxPolicy.staleIfError`), and a download resumes.
+/// - `false`, such as for an untrusted certificate: the error is thrown at once.
+/// - An error without the conformance counts as a connectivity failure, except a cancellation, an encoding
+///   error and a decoding error. A `RetryableError` decides about its retries itself.
 public protocol HTTPTransport: Sendable {
     /// Sends a request and returns the complete response.
     ///
-    /// - Throws: ``HTTPError``, or the transport's own error, without a complete response;
+    /// - Throws: ``HTTPError``, or the transport's own error, if no complete response arrives;
     ///   `CancellationError`, at once, if the task is cancelled.
     func send(_ call: HTTPCall) async throws -> HTTPReply
 
@@ -29,13 +29,14 @@ public protocol HTTPTransport: Sendable {
     ///   - sink: Receives the head, then the body piece by piece.
     /// - Returns: The head of the response, with the trailers, after the end of the body; the returned body
     ///   is empty.
-    /// - Throws: ``HTTPError``, or the transport's own error, without a complete response; the error of the
-    ///   sink; `CancellationError` if the task is cancelled, as soon as the sink returns.
+    /// - Throws: ``HTTPError``, or the transport's own error, if no complete response arrives; the error of
+    ///   the sink; `CancellationError` if the task is cancelled, as soon as a running call of the sink
+    ///   returns.
     func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply
 }
 
 extension HTTPTransport {
-    /// Sends a request with ``send(_:)`` and passes the whole response to `sink`.
+    /// Sends a request with ``send(_:)`` and passes the complete response to `sink`.
     ///
     /// - Parameters:
     ///   - call: The request.
@@ -55,15 +56,20 @@ extension HTTPTransport {
 /// The limits and the connection parameters of a transport.
 public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// The maximum silence of the server, for requests without an ``HTTPCall/timeout``.
+    ///
+    /// Silence is the time in which the client waits for the server, and the server sends nothing.
     public var timeout: Duration
 
-    /// The maximum total duration of a request, including redirections; `nil` for no limit.
+    /// The maximum total duration of a request without an ``HTTPCall/deadline``, including redirections;
+    /// `nil` for no limit.
     ///
     /// ``HTTPTransport/stream(_:into:)`` ignores this value: only the ``HTTPCall/deadline`` of the request
-    /// limits a stream.
+    /// limits the duration of a stream.
     public var deadline: Duration?
 
     /// The maximum size of a response body in bytes, counted after decoding.
+    ///
+    /// ``HTTPTransport/stream(_:into:)`` ignores this value.
     public var maximumBodySize: Int
 
     /// The maximum size of a response head in bytes.
@@ -89,16 +95,18 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// A file of trusted certificates (PEM) that replaces the system's certificates; `nil` for the system's
     /// certificates.
     ///
-    /// Requires libcurl: any other transport throws
-    /// ``HTTPError/PreparationFailure/unsupportedOption(name:)``. libcurl throws the same error for a URL
-    /// without a usable file path.
+    /// Requires libcurl: the other transports of this library throw
+    /// ``HTTPError/PreparationFailure/unsupportedOption(name:)``. With libcurl, a URL without a usable file
+    /// path causes the same error.
     public var certificateAuthorities: URL?
 
     /// The certificate that authenticates this client to servers; `nil` without a certificate.
     ///
-    /// The transport sends the certificate to any server that requests a certificate, so a client with a
-    /// certificate needs a separate transport. If the server refuses the certificate, or the certificate
-    /// cannot be read, requests throw ``HTTPError/TransportFailure/insecureConnection(_:)``.
+    /// The transport sends the certificate to any server that requests a certificate, so use a separate
+    /// transport for the servers that need the certificate. A transport without support for the kind of
+    /// certificate throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``. If the server refuses
+    /// the certificate, or the certificate cannot be read, requests throw
+    /// ``HTTPError/TransportFailure/insecureConnection(_:)``.
     public var clientCertificate: ClientCertificate?
 
     /// Makes a configuration; each parameter has the name of a property.
@@ -130,7 +138,7 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
 extension HTTPTransportConfiguration {
     /// A client's certificate with its key, for TLS client authentication (RFC 8446, section 4.4.2).
     ///
-    /// Its description contains neither the key nor the password.
+    /// The description contains neither the key nor the password.
     public struct ClientCertificate: Sendable, Hashable, RedactedDescription {
         package enum Source: Sendable, Hashable {
             case files(chain: URL, key: URL)
@@ -152,7 +160,7 @@ extension HTTPTransportConfiguration {
             ClientCertificate(source: .files(chain: chain, key: key), password: password)
         }
 
-        /// A certificate in PEM data; requires libcurl 7.71.
+        /// A certificate in PEM data; requires libcurl 7.71 or later.
         ///
         /// - Parameters:
         ///   - chain: The certificate, then the certificates of its authorities.
@@ -165,7 +173,7 @@ extension HTTPTransportConfiguration {
 
         /// A certificate in a PKCS #12 archive (RFC 7292).
         ///
-        /// Supported by `URLSession` on Apple platforms as well; requires libcurl 7.71 on Linux.
+        /// Supported by `URLSession` on Apple platforms, and by libcurl 7.71 or later on Linux.
         ///
         /// - Parameters:
         ///   - data: The archive.
@@ -185,7 +193,7 @@ extension HTTPTransportConfiguration {
         }
     }
 
-    /// Rejects certificates, for transports without support for certificates.
+    /// Throws if the configuration contains certificates that the transport does not support.
     ///
     /// - Parameter readsArchives: Whether the transport supports a client certificate in a PKCS #12 archive.
     /// - Throws: ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
@@ -203,7 +211,8 @@ extension HTTPTransportConfiguration {
 
 /// A transport of this module, which receives validated calls.
 ///
-/// Conforming types differ in the implementation of one exchange.
+/// A conforming type implements one exchange (``perform(_:_:into:)``); an extension implements validation,
+/// redirections and limits.
 package protocol ValidatedTransport: HTTPTransport {
     var options: HTTPTransportConfiguration { get }
 
@@ -228,10 +237,12 @@ package protocol ValidatedTransport: HTTPTransport {
         into sink: any HTTPSink
     ) async throws -> HTTPReply
 
-    /// The number of the session for a call that begins now; constant for a transport without storage.
+    /// The number of the session for a call that starts now; constant for a transport without a cache.
+    ///
+    /// A sign-out ends a session: a cache does not store responses to calls of an ended session.
     var session: UInt64 { get }
 
-    /// The stored response to a call that needs no exchange; otherwise `nil`.
+    /// The stored response to `call`, if the response is usable without an exchange; otherwise `nil`.
     func stored(for call: ValidatedCall) -> HTTPReply?
 }
 
@@ -240,7 +251,8 @@ extension ValidatedTransport {
     package var session: UInt64 { 0 }
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
-    /// The stored response to a call that needs no exchange, within the limits of ``options``.
+    /// The stored response to `call`, if the response is usable without an exchange and is within the limits
+    /// of ``options``.
     func reply(for call: ValidatedCall) -> HTTPReply? {
         self.stored(for: call).flatMap { $0.body.count <= self.options.maximumBodySize ? $0 : nil }
     }
@@ -261,7 +273,7 @@ extension ValidatedTransport {
     ///
     /// - Parameter call: The request.
     /// - Returns: The response.
-    /// - Throws: ``HTTPError`` without a complete response; `CancellationError`, at once, if the task is
+    /// - Throws: ``HTTPError`` if no complete response arrives; `CancellationError`, at once, if the task is
     ///   cancelled.
     public func send(_ call: HTTPCall) async throws -> HTTPReply {
         do {
@@ -280,8 +292,8 @@ extension ValidatedTransport {
     ///   - call: The request.
     ///   - sink: Receives the head, then the body piece by piece.
     /// - Returns: The head of the response, after the end of the body.
-    /// - Throws: ``HTTPError`` without a complete response; the error of the sink; `CancellationError` if the
-    ///   task is cancelled, as soon as the sink returns.
+    /// - Throws: ``HTTPError`` if no complete response arrives; the error of the sink; `CancellationError` if
+    ///   the task is cancelled, as soon as a running call of the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         do {
             return try await self.follow(
@@ -325,7 +337,8 @@ extension ValidatedTransport {
                 outcome = .failure(error)
             }
             guard let next = redirecting.next else { return try outcome.get() }
-            // A failure in the body of a redirection is ignored; the limits of the call still apply.
+            // A failure in the body of a redirection is ignored, except a cancellation or an exceeded time
+            // limit.
             if case .failure(let error) = outcome, error.isAbort { throw error }
             redirects = redirecting.redirects
             call = try call.redirected(to: next)

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// Limits the number of simultaneous calls to each host, in the order of arrival.
+/// Limits the number of simultaneous calls to each host; further calls start in the order of arrival.
 ///
 /// A waiting call does not delay calls to other hosts. libcurl has such a limit as well, but when a
 /// connection becomes free, libcurl (7.88) checks a single waiting call of all hosts. If that call is for
@@ -25,7 +25,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     /// Makes empty queues; a limit below 1 counts as 1.
     package init(limit: Int) { self.limit = max(1, limit) }
 
-    /// The numbers of hosts, of calls, and of places in queues.
+    /// The numbers of hosts, of calls, and of places in the queues, including vacated places.
     package var counts: (hosts: Int, calls: Int, places: Int) {
         (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.placeCount })
     }
@@ -46,7 +46,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
 
     /// Removes a call that has ended or was cancelled; an unknown identifier has no effect.
     ///
-    /// - Returns: The waiting call that may start instead.
+    /// - Returns: The waiting call that may start instead; `nil` without such a call.
     /// - Complexity: O(1), amortised.
     package mutating func ended(_ id: Int) -> Call? {
         switch self.places.removeValue(forKey: id) {

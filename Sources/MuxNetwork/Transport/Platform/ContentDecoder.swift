@@ -3,7 +3,7 @@ import CMuxDecoder
 import Foundation
 import MuxKit
 
-/// A content coding with a decoder in this process (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
+/// A content coding that an installed library may decode (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
 enum DecodableCoding: CInt, Sendable, CaseIterable {
     case gzip = 1
     case deflate
@@ -60,9 +60,9 @@ enum DecodableCoding: CInt, Sendable, CaseIterable {
 /// libcurl can decode as well, but treats truncated content as complete.
 private final class ContentDecoder {
     let coding: DecodableCoding
-    /// Encoded bytes before decoding.
+    /// Encoded bytes that are not decoded yet.
     var input = Data()
-    /// Whether the content is complete; only another member may follow.
+    /// Whether the content is complete; only another gzip member or Zstandard frame may follow.
     private(set) var isComplete = false
     /// Whether the output was full, so further output may exist without further input.
     private var isFull = false
@@ -111,10 +111,10 @@ private final class ContentDecoder {
         return nil
     }
 
-    /// Prepares the decoder for another member of gzip (RFC 1952, section 2.2) or Zstandard (RFC 8878,
-    /// section 3) content.
+    /// Prepares the decoder for another member of gzip content (RFC 1952, section 2.2) or another frame of
+    /// Zstandard content (RFC 8878, section 3).
     ///
-    /// After the end of any other content, the remaining input is dropped.
+    /// Any other input after the end of the content is dropped.
     private func beginAnotherMember() throws(HTTPError) {
         switch self.coding {
         case .zstandard: return
@@ -131,8 +131,8 @@ private final class ContentDecoder {
 
 /// Decodes the content codings of a response, on the caller's task.
 ///
-/// A response with an unknown or unrequested coding, or with partial content (206), is passed on without
-/// decoding.
+/// A response with an unknown or unrequested coding, with more than two codings, or with partial content
+/// (206), is passed on without decoding.
 final class DecodingSink: HTTPSink {
     private struct State {
         /// The decoders in the order of decoding.
@@ -155,7 +155,7 @@ final class DecodingSink: HTTPSink {
     /// - Parameters:
     ///   - base: Receives the decoded content.
     ///   - call: The request.
-    ///   - check: Throws if the caller has aborted; called between pieces, because small content can decode
+    ///   - check: Throws if the exchange was aborted; called between pieces, because small content can decode
     ///     to very large content.
     init(_ base: any HTTPSink, _ call: ValidatedCall, check: @escaping @Sendable () throws -> Void) {
         self.base = base
@@ -193,7 +193,7 @@ final class DecodingSink: HTTPSink {
         }
     }
 
-    /// Checks the content at its end.
+    /// Checks, after the last piece, whether the content is complete.
     ///
     /// - Throws: ``HTTPError/TransportFailure/truncated(expected:received:)`` if the content is incomplete.
     func finish() throws(HTTPError) {

@@ -5,7 +5,7 @@ import MuxKit
 
 /// The functions of libcurl, which is opened at run time.
 ///
-/// libcurl is present wherever Foundation's networking is present.
+/// Foundation's networking on Linux needs libcurl, too, unless it is linked statically.
 ///
 /// `@unchecked`: the table of functions is constant after the initialisation, and is never freed.
 package struct CurlLibrary: @unchecked Sendable {
@@ -14,7 +14,7 @@ package struct CurlLibrary: @unchecked Sendable {
     /// The system's library; `nil` without a library, or with a version before 7.68.
     package static let system = CurlLibrary(named: "libcurl.so.4") ?? CurlLibrary(named: "libcurl-gnutls.so.4")
 
-    /// Opens the library with the name `name`; `nil` if absent.
+    /// Opens the library with the name `name`; `nil` if absent, too old, or without memory.
     package init?(named name: String) {
         guard let table = mux_curl_open(name) else { return nil }
         self.table = table
@@ -85,7 +85,7 @@ struct CurlError: Error, LocalizedError, CustomNSError {
     }
 }
 
-/// The proxy refused the name or the password from the environment.
+/// The proxy refused the user name or the password from the environment.
 struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
     var isConnectivityFailure: Bool { false }
     var errorDescription: String? { "The proxy refused the user name or the password." }
@@ -102,7 +102,7 @@ extension HTTPExchangeStateMachine.Failure {
     ///   - detail: libcurl's text for this failure, which names a TLS alert.
     ///   - isUnsent: Whether the connection ended before any byte of the request was sent.
     ///   - connectStatus: The status of the proxy's response to CONNECT; 0 without a response.
-    ///   - headLimit: The limit of the head, if a part of the head has arrived.
+    ///   - headLimit: The limit of the head, if only a part of the head has arrived; otherwise `nil`.
     package init(
         _ result: CInt,
         _ library: CurlLibrary,
@@ -120,7 +120,7 @@ extension HTTPExchangeStateMachine.Failure {
         // 28: the time-out for the connection; no other time-out of libcurl is set.
         case 7, 28, 97: self = .other(.transport(.notConnected(error)))
         // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
-        // certificate the value is a failure.
+        // certificate, the value is a failure, too.
         case 35 where !Self.isVerdict(detail): self = .other(.transport(.notConnected(error)))
         // In TLS 1.3 the server verifies the client's certificate after the handshake.
         case 55 where Self.isVerdict(detail), 56 where Self.isVerdict(detail):
@@ -128,10 +128,10 @@ extension HTTPExchangeStateMachine.Failure {
         // TLS errors: handshake, engine, certificates of either side, ciphers, certificate revocation lists.
         case 35, 51, 53, 54, 58, 59, 60, 66, 77, 80, 82, 83, 90, 91, 98:
             self = .other(.transport(.insecureConnection(error)))
-        // Truncated body, HTTP/2 stream or connection; no response; failure to send, receive or rewind.
+        // A truncated body; a failure of HTTP/2 or HTTP/3; no response; a failure to send, receive or rewind.
         case 16, 18, 52, 55, 56, 65, 92, 95:
             self = isUnsent ? .other(.transport(.notConnected(error))) : .closed(error)
-        // 43: the first field begins with a blank.
+        // 43: the first header field begins with a space or a tab.
         case 1, 8, 43: self = .other(.notHTTP)
         // libcurl has a separate limit for the length of one line.
         case 27, 100:

@@ -3,7 +3,7 @@ import CMuxCurl
 import Foundation
 import MuxKit
 
-/// The transport's thread, which alone uses libcurl's handles.
+/// The loop of the transport's thread; only this thread uses libcurl's handles.
 ///
 /// The thread sleeps in `curl_multi_poll` until a connection is ready, a timer of libcurl fires, or a message
 /// arrives.
@@ -57,8 +57,8 @@ final class CurlLoop {
         }
     }
 
-    /// Starts the transfer of an order that has a connection; after a failure, starts the next waiting
-    /// orders.
+    /// Starts the transfer of an order that may use a connection; if the start fails, starts a waiting order
+    /// instead.
     private func start(_ order: CurlOrder) { if !self.begin(order) { self.startNext(after: order.id) } }
 
     private func startNext(after id: Int) {
@@ -116,7 +116,7 @@ final class CurlLoop {
     }
 }
 
-/// Deferred work, which must not run in a callback of libcurl, for the time after the callback.
+/// Work that must not run in a callback of libcurl, and is deferred until after the callback.
 final class CurlAgenda {
     private var exchanges: [HTTPExchange] = []
     private var paused: [CurlTransfer] = []
@@ -132,11 +132,11 @@ final class CurlAgenda {
 
     /// Schedules the end of a transfer.
     ///
-    /// The response was complete before the whole request was sent; libcurl would wait for the rest of the
-    /// request.
+    /// Needed if the response is complete before the whole request was sent: libcurl would wait until the
+    /// rest of the request is sent.
     func complete(_ transfer: CurlTransfer) { self.complete.append(transfer) }
 
-    /// Resumes callers.
+    /// Resumes the scheduled callers, and clears the agenda.
     ///
     /// - Returns: The transfers to resume, and the transfers to end.
     func flush() -> (paused: [CurlTransfer], complete: [CurlTransfer]) {

@@ -12,7 +12,7 @@ final class CurlTransfer {
     private let sockets: OpaquePointer
     private var fields: UnsafeMutableRawPointer?
     private var head: HTTPHeadParser
-    /// The failure that a callback of libcurl used to end the transfer.
+    /// A failure found by this class, not by libcurl; takes precedence over libcurl's result.
     private var failure: HTTPExchangeStateMachine.Failure?
     /// Whether all options were set.
     private var isPrepared = true
@@ -20,7 +20,7 @@ final class CurlTransfer {
     /// Whether the last sending of the request used a new connection.
     private var isOnNewConnection = false
     private let streams = UnsafeMutablePointer<mux_streams>.allocate(capacity: 1)
-    /// Whether libcurl calls back before each sending (7.80).
+    /// Whether libcurl calls back before each sending (since libcurl 7.80).
     private var countsSendings = false
     /// libcurl's text for a failure.
     private let errorText: UnsafeMutablePointer<CChar>
@@ -47,7 +47,7 @@ final class CurlTransfer {
         self.head = HTTPHeadParser(url: order.call.call.url, limit: order.options.maximumHeadSize)
     }
 
-    /// Sets the options of the handle.
+    /// Sets the options of the handle, and the callbacks.
     ///
     /// - Returns: Whether all options were set.
     func prepare() -> Bool {
@@ -57,8 +57,8 @@ final class CurlTransfer {
         return self.setFields() && self.isPrepared
     }
 
-    /// Whether the server has not processed the request, and the request can be sent again on a new
-    /// connection.
+    /// Whether to send the request again on a new connection, because the server has not processed the
+    /// request; at most five times.
     ///
     /// libcurl 7.88 does not repeat a request on a stream above the last stream of a GOAWAY if the server
     /// then closes the connection.
@@ -71,7 +71,7 @@ final class CurlTransfer {
     /// Prepares the handle, which has been removed from the multi handle, for sending the request on a new
     /// connection.
     ///
-    /// - Returns: Whether the request can be sent from its beginning.
+    /// - Returns: Whether the request can be sent again from its start.
     func prepareRestart() -> Bool {
         self.isConnectionUnusable = false
         self.restarts += 1
@@ -84,7 +84,7 @@ final class CurlTransfer {
         return self.isPrepared
     }
 
-    /// Frees the fields of the request, after the handle was freed.
+    /// Frees libcurl's list of the request's fields; called after the handle was freed.
     func free() {
         if let fields { mux_list_free(self.library.table, fields) }
         self.fields = nil
@@ -125,7 +125,7 @@ final class CurlTransfer {
 
     // MARK: - Options
 
-    /// Sets an optional option: the transfer works without the option, too.
+    /// Sets an option that older versions of libcurl may lack; a failure has no effect.
     private func offer(_ option: CInt, _ value: Int) {
         _ = mux_easy_set_long(self.library.table, self.easy, option, CLong(value))
     }
@@ -152,7 +152,7 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_PROTOCOLS), Int(MUX_CURLPROTO_HTTP_AND_HTTPS))
         self.set(CInt(MUX_CURLOPT_PATH_AS_IS), 1)
         self.set(CInt(MUX_CURLOPT_NOSIGNAL), 1)
-        // The removal of a handle does not wait for a running name resolution (libcurl 7.87).
+        // The removal of a handle does not wait for a running name resolution (since libcurl 7.87).
         self.offer(CInt(MUX_CURLOPT_QUICK_EXIT), 1)
         self.offer(CInt(MUX_CURLOPT_HTTP09_ALLOWED), 0)
         self.offer(CInt(MUX_CURLOPT_HTTP_VERSION), Int(MUX_CURL_HTTP_VERSION_2TLS))
@@ -163,8 +163,8 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_HTTP_CONTENT_DECODING), 0)
         self.set(CInt(MUX_CURLOPT_SUPPRESS_CONNECT_HEADERS), 1)
         self.set(CInt(MUX_CURLOPT_BUFFERSIZE), 64 << 10)
-        // The exchange measures the server's silence after the connection. libcurl divides the time for the
-        // connection among the addresses of a host.
+        // libcurl limits the time to connect, and divides this time among the addresses of a host. After the
+        // connection is established, the exchange measures the server's silence.
         let silence = call.timeout ?? self.order.options.timeout
         self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
         if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
@@ -298,8 +298,8 @@ final class CurlTransfer {
             self.order.exchange.setServersTurn(false)
         } else {
             self.order.exchange.setServersTurn(true)
-            // libcurl before 7.80 cannot check a kept connection, and sends twice unless the connection is
-            // new.
+            // Before 7.80, libcurl does not call back before a sending: a kept connection cannot be checked,
+            // and libcurl might send the request twice. Therefore each request uses a new connection.
             self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
         }
         _ = mux_easy_set_seek(table, self.easy, seek)
@@ -320,8 +320,8 @@ final class CurlTransfer {
             return line.count
         case .head(let reply):
             self.agenda.flush(self.order.exchange)
-            // If the response came before the whole request was sent, libcurl completes the response only
-            // while the sending is not paused.
+            // If the response arrives before the whole request was sent, libcurl completes the response only
+            // while the sending is not paused. Therefore the sending resumes.
             if self.order.upload != nil { self.agenda.resume(self) }
             guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
             self.endIfComplete()
@@ -398,7 +398,7 @@ final class CurlTransfer {
         self.agenda.complete(self)
     }
 
-    /// Copies the next bytes of the request body to libcurl.
+    /// Copies the next bytes of the request body to libcurl's buffer.
     private func send(into room: UnsafeMutableRawBufferPointer) -> Int {
         guard let upload = self.order.upload else { return 0 }
         switch upload.read(limit: room.count) {

@@ -5,7 +5,7 @@ package import MuxKit
 
 /// Sends requests with libcurl, on a separate thread.
 ///
-/// All calls of one transport share its connections and its thread. The thread begins with the first call and
+/// All calls of one transport share its connections and its thread. The thread starts with the first call and
 /// ends after the transport's deallocation.
 package final class CurlTransport: ValidatedTransport {
     package let options: HTTPTransportConfiguration
@@ -13,7 +13,7 @@ package final class CurlTransport: ValidatedTransport {
     private let library: CurlLibrary
     private let mailbox: CurlMailbox
 
-    /// Makes a transport; `nil` without a library, or without memory.
+    /// Makes a transport; `nil` without a library, without memory, or without a file descriptor.
     init?(_ options: HTTPTransportConfiguration, clock: any Clock<Duration>, library: CurlLibrary?) {
         guard let library, let multi = CurlMulti(library) else { return nil }
         self.options = options
@@ -91,7 +91,7 @@ extension CurlTransport: Inspectable {
     }
 }
 
-/// One exchange, in the form for the transport's thread.
+/// One exchange, with all data that the transport's thread needs.
 final class CurlOrder: Sendable {
     let id: Int
     let call: ValidatedCall
@@ -134,7 +134,7 @@ final class CurlMailbox: Sendable {
 
     var pendingCount: Int { self.state.withLock { $0.pendingCount } }
 
-    /// Returns a new identifier, and whether the identifier is the first, which starts the thread.
+    /// Returns a new identifier, and whether the identifier is the first: then the caller starts the thread.
     func newID() -> (id: Int, isFirst: Bool) {
         self.state.withLock { state in
             state.lastID += 1
@@ -152,7 +152,8 @@ final class CurlMailbox: Sendable {
         }
     }
 
-    /// Closes the mailbox at the transport's deallocation: no message follows.
+    /// Closes the mailbox at the transport's deallocation: the thread ends, or the handle is freed without a
+    /// thread.
     func close() {
         let frees = self.state.withLock { state -> Bool in
             state.isClosed = true

@@ -63,9 +63,10 @@ final class CurlUpload: Sendable {
         return reading
     }
 
-    /// Returns to the beginning, because libcurl sends the body on another connection.
+    /// Returns to the start of the body, because libcurl sends the request again on another connection.
     ///
-    /// A request that is not idempotent is not sent twice: the server may have processed the first request.
+    /// A request that is not idempotent is not sent twice, unless the server refused the first request: the
+    /// server may have processed the first request. A streamed body cannot be sent twice.
     ///
     /// - Parameter isRefused: Whether the server has certainly not processed the request.
     /// - Returns: Whether the next read begins at the start of the body.
@@ -83,7 +84,8 @@ final class CurlUpload: Sendable {
     ///
     /// - Parameters:
     ///   - failed: Receives the error of the stream.
-    ///   - more: Called if libcurl waits for the next piece, or for the end.
+    ///   - more: Called when the next piece or the end is available and libcurl waits, and after an error of
+    ///     the stream.
     /// - Returns: The task.
     func feed(
         failed: @escaping @Sendable (any Error) -> Void,
@@ -105,7 +107,7 @@ final class CurlUpload: Sendable {
         }
     }
 
-    /// Waits until libcurl has taken the piece, or the task is cancelled.
+    /// Offers a piece to libcurl; returns when libcurl has taken the piece, or the task is cancelled.
     private func offer(_ piece: Data, _ more: () -> Void) async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { feeder in

@@ -8,16 +8,17 @@ package import MuxKit
 ///
 /// **On Linux** the calls of a transport share a thread, which sleeps while no call is active. The first
 /// transport opens libcurl (`libcurl.so.4`, 7.68 or later). Without libcurl, as in a static executable, the
-/// transport is a ``URLSessionTransport``; the log contains one message about this. Before libcurl 7.87 a
-/// cancelled call delays other calls during the name resolution of its host.
+/// transport uses a ``URLSessionTransport``, and the process logs one message. Before libcurl 7.87, a call
+/// that is cancelled during the name resolution of its host delays other calls until the name resolution
+/// ends.
 ///
-/// **Kept connections.** Before sending a request on a kept connection, the transport checks for bytes that
-/// have arrived since the last response. If the server has closed the connection or has sent bytes, the
-/// transport closes the connection and sends the request, with any method, on a new connection. HTTP/2 frames
-/// do not count as such bytes if libcurl uses OpenSSL. Bytes that arrive in the microseconds between the
-/// check and the sending cannot be distinguished from the response; a request that is not idempotent fails if
-/// the server closes the connection in that time. libcurl before 7.80 has no callback for the check, so each
-/// request uses a new connection.
+/// **Kept connections.** Before sending a request on a connection that was kept open after an earlier
+/// request, the transport checks for bytes that have arrived since the last response. If the server has
+/// closed the connection or has sent bytes, the transport closes the connection and sends the request, with
+/// any method, on a new connection. HTTP/2 frames do not count as such bytes if libcurl uses OpenSSL. Bytes
+/// that arrive in the microseconds between the check and the sending cannot be distinguished from the
+/// response; a request that is not idempotent fails if the server closes the connection in that time. libcurl
+/// before 7.80 has no callback for the check, so each request uses a new connection.
 ///
 /// **Content codings.** A body is decoded if the request accepts the coding; otherwise the body is returned
 /// as sent by the server. A request without `Accept-Encoding` accepts all codings of the transport; a request
@@ -65,7 +66,7 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
 
     private init(_ base: any ValidatedTransport) { self.base = base }
 
-    /// Writes the log message, once in a process.
+    /// Writes the log message about the missing library, once in a process.
     private static let missingLibraryIsLogged: Void = SystemLog(subsystem: "MuxKit", category: "network").write(
         "libcurl.so.4 cannot be used. Requests use URLSession, which can crash on malformed responses.",
         isTrouble: true

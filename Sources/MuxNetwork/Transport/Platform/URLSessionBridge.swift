@@ -93,11 +93,11 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         self.pending.withLock { $0 -= 1 }
         producer.room.signal()
         self.control.async {
-            // On this queue: the task exists by now, or is never created.
+            // The block of ``start(_:in:_:)`` ran before on this queue: the task exists, or is never created.
             guard let task = producer.state.withLock({ $0.task }), self.remove(task.taskIdentifier) != nil else {
                 return
             }
-            // After the pending delegate calls.
+            // Cancels the task after the pending delegate calls.
             producer.queue.addOperation(BlockOperation { self.control.async { task.cancel() } })
         }
     }
@@ -153,7 +153,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         task: URLSessionTask,
         needNewBodyStream completionHandler: @escaping @Sendable (InputStream?) -> Void
     ) {
-        // The session does not repeat a body by itself.
+        // The session must not send a body again by itself.
         completionHandler(nil)
     }
 
@@ -179,8 +179,8 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
     ) {
         #if canImport(FoundationNetworking)
-        // swift-corelibs-foundation#5456: before 6.3.2 a 401 with Basic never completes without a
-        // cancellation.
+        // Before Swift 6.3.2, a task with a 401 response for Basic authentication completes only after a
+        // cancellation (swift-corelibs-foundation#5456).
         let goesOn = false
         #else
         let goesOn = true
@@ -226,18 +226,18 @@ private final class URLSessionProducer: HTTPProducer {
         var task: URLSessionTask?
         /// 1 while the task is suspended; -1 if a resumption came before its suspension.
         var pauses = 0
-        /// Whether a challenge was rejected: a later cancellation is the session's own, and the refusal is
-        /// the response.
+        /// Whether the bridge cancelled a challenge: then the session ends the task with the error
+        /// `cancelled`, which is not a failure.
         var isChallenged = false
-        /// The head of the refusal from the challenge, in case the session does not deliver the head
-        /// otherwise.
+        /// The head of the 401 or 407 response, from the challenge; used if the session does not deliver the
+        /// head otherwise.
         var refusal: HTTPReply?
     }
 
     let exchange: HTTPExchange
     /// The session's delegate queue.
     let queue: OperationQueue
-    /// Signalled if the exchange's buffer has room, or the exchange has ended.
+    /// Signalled when the exchange's buffer has room, or the exchange has ended.
     let room = DispatchSemaphore(value: 0)
     let state = Locked(State())
     private let bridge: URLSessionBridge
@@ -259,7 +259,7 @@ private final class URLSessionProducer: HTTPProducer {
         #endif
     }
 
-    /// Suspends the task under the lock, as ``resume()`` does: the caller's resumption may overtake the
+    /// Suspends the task, unless the matching ``resume()`` came first: the consumer's thread may overtake the
     /// delegate's thread.
     func pause() {
         self.state.withLock { state in
@@ -294,8 +294,8 @@ extension HTTPExchangeStateMachine.Failure {
     /// Whether a failed handshake is a rejection of a certificate by either side; otherwise the connection
     /// was lost.
     private static func isVerdict(_ error: any Error) -> Bool {
-        // Numbers of Security/SecureTransport.h: chains and roots, dates, names; alerts about the client's
-        // certificate.
+        // Error codes of Security/SecureTransport.h: chains and roots, dates, names; alerts about the
+        // client's certificate.
         let certificates: Set = [
             -9807, -9808, -9812, -9813, -9814, -9815, -9825, -9826, -9827, -9828, -9829, -9831, -9843,
         ]
@@ -329,10 +329,10 @@ package enum HTTPChallengeDisposition: Sendable, Hashable {
     /// The default handling: the system checks the server's certificate, and sends no client certificate.
     case performDefaultHandling
 
-    /// The system continues without credentials, so the refusal arrives with its body.
+    /// The system continues without credentials, so the 401 or 407 response arrives with its body.
     case rejectProtectionSpace
 
-    /// The system ends the request; the challenge contains the head of the refusal.
+    /// The system ends the request; the challenge contains the head of the 401 or 407 response.
     ///
     /// On Apple platforms this reply would lose the body of a 401.
     case cancelAuthenticationChallenge
@@ -350,8 +350,8 @@ package enum HTTPChallengeDisposition: Sendable, Hashable {
         self = goesOnAfterRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
     }
 
-    /// The authentication methods of servers and proxies with a name and a password, as spelled by both
-    /// Foundations.
+    /// The authentication methods with a user name and a password; both implementations of Foundation use
+    /// these names.
     private static let methodsOfHTTP: Set<String> = [
         "NSURLAuthenticationMethodDefault", "NSURLAuthenticationMethodHTTPBasic", "NSURLAuthenticationMethodHTTPDigest",
         "NSURLAuthenticationMethodHTMLForm", "NSURLAuthenticationMethodNegotiate", "NSURLAuthenticationMethodNTLM",

@@ -10,7 +10,7 @@ import FoundationNetworking
 ///
 /// The transport stores no cookies, credentials or responses between requests. A challenge for a password is
 /// rejected, so a 401 is returned like any other response. Redirections follow the rules of
-/// ``HTTPRedirects``. A streamed request body is first written to a temporary file; on Linux, to memory.
+/// ``HTTPRedirects``. A streamed request body is first collected in a temporary file, on Linux in memory.
 ///
 /// **On Linux** prefer ``SystemTransport``, which uses libcurl there. On Linux this class has these limits:
 ///
@@ -36,7 +36,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     public init(_ options: HTTPTransportConfiguration = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
         self.time = TimeSource(clock)
-        // With a cache, a cancellation crashes on Linux: the cache lookup races with the registry of tasks.
+        // With a cache, a cancellation may crash on Linux: the cache lookup races with the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
         configuration.requestCachePolicy = .reloadIgnoringLocalCacheData
@@ -71,8 +71,8 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         #else
         try self.options.requireSystemCertificates()
         #endif
-        // The exchange measures the time-out. The session's time-out, which a slow delegate could exceed, is
-        // a day longer.
+        // The exchange measures the time-out. The session's time-out also counts the time of a slow delegate,
+        // and therefore is a day longer.
         let timeout = min(max(0, (call.call.timeout ?? self.options.timeout).secondsValue) + 86_400, 1e9)
         var request = URLRequest(url: call.call.url, timeoutInterval: timeout)
         request.httpMethod = call.call.method
@@ -132,7 +132,7 @@ private final class TemporaryFile: Sendable {
     let url: URL
     private let folder: URL
 
-    /// Writes the pieces of a stream to a new file in a folder with access for the current user only.
+    /// Writes the pieces of a stream to a new file in a folder that only the current user can access.
     init(_ stream: HTTPCall.BodyStream) async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "mux-\(UUID().uuidString)")
         let url = folder.appending(component: "body")
@@ -169,16 +169,16 @@ private final class TemporaryFile: Sendable {
 /// The delegate queue of a `URLSession` on Linux, with backpressure.
 ///
 /// A session reads without a limit and queues a delegate call for each piece. With a delegate that writes to
-/// a slow disk, the rest of the body would be in memory (Swift 6.3.1: half a gigabyte, measured). With this
-/// queue, a full queue blocks the session, which slows down the server through the connection. An `Operation`
-/// is not a delegate call and does not block.
+/// a slow disk, the rest of the body would be in memory (Swift 6.3.1: half a gigabyte, measured). A full
+/// queue of this class blocks the session: the session stops reading, and the flow control of the connection
+/// slows down the server. An `Operation` object is not a delegate call: adding an `Operation` does not block.
 ///
 /// `@unchecked` restates the conformance of Foundation's queue; the subclass adds no mutable state.
 package final class BoundedOperationQueue: OperationQueue, @unchecked Sendable {
-    /// The number of queued delegate calls, with at most 16 kilobytes each.
+    /// The free places for queued delegate calls, each with at most 16 kilobytes of the body.
     private let places = DispatchSemaphore(value: 32)
-    /// A queue with a separate thread: all threads of the concurrent pool may wait for the session, which
-    /// waits for the delegate.
+    /// Runs the delegate calls outside the concurrent pool: all threads of the pool may wait for the session,
+    /// which waits for the delegate.
     private let queue = DispatchQueue(label: "mux.http.delegate")
 
     package override init() {
