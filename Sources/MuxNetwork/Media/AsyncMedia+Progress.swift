@@ -3,7 +3,7 @@ import MuxKit
 extension AsyncMedia {
     /// The progress of a download.
     public struct Progress: Sendable, Hashable {
-        /// The number of bytes on disk.
+        /// The number of received bytes on disk.
         public var received: Int64
 
         /// The size of the whole file in bytes; `nil` while unknown.
@@ -19,14 +19,15 @@ extension AsyncMedia {
             self.isComplete = isComplete
         }
 
-        /// The fraction from 0 to 1; `nil` while ``total`` is unknown.
+        /// The received fraction, from 0 to 1; 1 for a complete file; otherwise `nil` while ``total`` is
+        /// unknown or 0.
         public var fraction: Double? {
             if self.isComplete { return 1 }
             guard let total, total > 0 else { return nil }
             return min(1, Double(self.received) / Double(total))
         }
 
-        /// Whether this progress is an increase over `former`.
+        /// Whether this progress is greater than `former`.
         func isBeyond(_ former: AsyncMedia.Progress) -> Bool {
             if former.isComplete { return false }
             if self.isComplete { return true }
@@ -45,12 +46,12 @@ extension AsyncMedia {
     /// ```
     ///
     /// The sequence does not start a download. The progress never decreases: after a restart from zero, the
-    /// next element is the first progress beyond the last element. A slow consumer gets the newest progress
-    /// only.
+    /// next element is the first progress greater than the last element. A slow consumer gets the newest
+    /// progress only.
     ///
-    /// **After a failure.** If the download fails during the iteration, the sequence throws the error. A
-    /// download that stops without callers does not count as a failure: the sequence continues with the next
-    /// download.
+    /// **After a failure.** If the download fails during the iteration, the iterator throws the error. A
+    /// download that stops because all callers are cancelled does not count as a failure: the sequence
+    /// continues with the next download.
     ///
     /// **Cancellation.** The sequence ends if the consumer's task is cancelled.
     ///
@@ -127,7 +128,7 @@ extension AsyncMedia.ProgressSequence.Iterator: Sendable {}
 final class MediaWatchers: Sendable {
     private let steps = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
 
-    /// A stream of the progress from now on; the buffer holds the newest element.
+    /// A stream of the progress after this call; the buffer holds only the newest element.
     func changes(of name: MediaName) -> AsyncThrowingStream<AsyncMedia.Progress, any Error> {
         let (stream, continuation) = AsyncThrowingStream.makeStream(
             of: AsyncMedia.Progress.self,
@@ -152,7 +153,7 @@ final class MediaWatchers: Sendable {
     /// Ends the streams of `name` with an error.
     func fail(_ name: MediaName, _ error: any Error) { self.steps.send(.failure(error), to: name) }
 
-    /// Prepares an error for the existing streams of `names`.
+    /// Prepares the end of the existing streams of `names`.
     ///
     /// - Returns: A closure that ends the streams with `error`.
     func failure(of names: [MediaName], _ error: any Error) -> @Sendable () -> Void {

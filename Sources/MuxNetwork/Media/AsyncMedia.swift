@@ -1,8 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// Downloads large files that do not change, such as images, audio, video and documents, and stores them on
-/// disk.
+/// Downloads large immutable files, such as images, audio, video and documents, and stores the files on disk.
 ///
 /// ```swift
 /// let file = try await AsyncMedia.shared.request(url: photo)
@@ -14,8 +13,8 @@ public import MuxKit
 /// interrupted download resumes, even in another process, if the server supports ranges (RFC 9110, sections
 /// 13.1.5 and 14) and the representation is unchanged; otherwise the download restarts from zero.
 ///
-/// **Concurrent calls.** At most one download runs for each URL without its fragment, and at most
-/// ``AsyncMedia/Limits/parallelDownloads`` downloads run at the same time.
+/// **Concurrent calls.** At most one download runs for each URL (ignoring the fragment) or each key of the
+/// app, and at most ``AsyncMedia/Limits/parallelDownloads`` downloads run at the same time.
 ///
 /// **Cancellation.** A cancelled caller throws `CancellationError` at once. A download without callers stops;
 /// the received part is kept.
@@ -25,13 +24,13 @@ public import MuxKit
 ///
 /// **On disk.** A complete file is named after a hash of the URL, or of a key of the app, with the URL's
 /// extension. The system, or another ``AsyncMedia`` with the same folder, may remove files at any time.
-/// ``withFile(url:_:)`` prevents this object from removing a file in use. The next request recreates a
+/// ``withFile(url:_:)`` prevents this object from evicting a file in use. The next request recreates a
 /// removed folder.
 ///
-/// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all
-/// files, complete or not. An ``AsyncMedia`` with a dependency belongs to the dependency's repository.
+/// **At sign-out.** `MuxRepository/clearAll()` ends waiting requests with `MuxError/sessionEnded` and removes
+/// all files, complete or not. An ``AsyncMedia`` with a dependency belongs to the dependency's repository.
 public final actor AsyncMedia {
-    /// The shared object of an app with one account, with files in the caches folder.
+    /// The shared object for an app with one account; the files are in the caches folder.
     public static let shared = AsyncMedia()
 
     nonisolated let core: MediaCore
@@ -45,7 +44,7 @@ public final actor AsyncMedia {
     /// - Parameters:
     ///   - url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     ///   - sha256: The expected SHA-256 of the file, as 64 hexadecimal digits; `nil` without an expectation.
-    ///     A file on disk with a different SHA-256 is fetched once more.
+    ///     A file on disk with a different SHA-256 is removed and fetched once more.
     /// - Returns: The URL of a complete file.
     /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, `MuxError/repositoryMismatch`, the
     ///   error of the dependency's runner, or `CancellationError`.
@@ -53,18 +52,19 @@ public final actor AsyncMedia {
         try await self.core.request(url, sha256: sha256)
     }
 
-    /// Fetches files before their use, with a lower priority than requests.
+    /// Fetches files in advance, with a lower priority than requests.
     ///
-    /// Returns when all files are fetched or have failed. A request for one of the files joins its download,
-    /// which then precedes the other prefetches. A cancellation of the task stops all prefetches of the call;
-    /// ``cancelPrefetch(_:)`` stops prefetches of single files.
+    /// Returns when all files are fetched or have failed. A request for one of the files joins the download
+    /// of the file, which then takes precedence over other prefetches. A cancellation of the task stops all
+    /// prefetches of the call; ``cancelPrefetch(_:)`` stops prefetches of single files.
     ///
     /// - Parameter urls: The URLs of the files.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
         let core = self.core
         await withDiscardingTaskGroup { group in
             for url in urls {
-                // Registered before the task begins, so that a cancellation in between has an effect.
+                // Registered before the task starts, so that a call of ``cancelPrefetch(_:)`` in between has
+                // an effect.
                 let cancellations = core.cancellations.stream(of: core.name(of: url))
                 group.addTask(priority: .low) {
                     await withTaskGroup(of: Void.self) { race in
@@ -109,15 +109,15 @@ public final actor AsyncMedia {
 
     /// The local copy of the file at `url`, if complete.
     ///
-    /// The result is `nil` until a request, or ``loadCachedValue(url:)``, has opened the folder: before, the
-    /// files may belong to an ended session.
+    /// The result is `nil` until a request, or ``loadCachedValue(url:)``, has opened the folder: until then,
+    /// the files may belong to an ended session.
     ///
     /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
     /// - Complexity: O(1), two calls to the file system.
     public nonisolated func cachedValue(url: URL) -> URL? { self.core.cached(url) }
 
-    /// The local copy of the file at `url`, if complete; never fetches.
+    /// The local copy of the file at `url`, if complete; opens the folder if necessary, and never fetches.
     ///
     /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
@@ -132,7 +132,7 @@ public final actor AsyncMedia {
     /// - Returns: A sequence for any number of iterators.
     public nonisolated func progress(of url: URL) -> AsyncMedia.ProgressSequence { self.core.progress(url) }
 
-    /// The counts since the initialisation; a file found on disk counts as
+    /// The counts since the initialisation; a request for a file on disk counts as
     /// `MuxRepository.Statistics/diskHits`.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.statistics }
 
@@ -140,7 +140,7 @@ public final actor AsyncMedia {
 
     /// Removes the file at `url`, complete or not.
     ///
-    /// A waiting request gets a file that is fetched after the removal.
+    /// A waiting request gets a file that is fetched again after the removal.
     ///
     /// - Parameter url: The URL of the file.
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
@@ -149,16 +149,17 @@ public final actor AsyncMedia {
 
     /// Removes all files, complete or not.
     ///
-    /// Waiting requests get files that are fetched after the removal.
+    /// Waiting requests get files that are fetched again after the removal.
     ///
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
     ///   removal.
     public func clear() async throws { try await self.core.removeAll() }
 
-    /// The numbers of waiting callers, running downloads and known files: all zero without activity.
+    /// The numbers of waiting callers, running flights and files with a flight: all zero without activity.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
-    /// The numbers of queued downloads and of free slots: zero and all without activity.
+    /// The numbers of queued downloads and of free download slots; without activity, no download is queued
+    /// and all slots are free.
     package nonisolated var downloadSlots: (waiting: Int, free: Int) { self.core.downloadSlots }
 }
 

@@ -11,19 +11,21 @@ import MuxKit
 /// let image = try await images.request(url: photo)
 /// ```
 ///
-/// The cache is a `MultiplexerMap` whose fetch decodes. The decoder is generic, so the cache depends on no
-/// format and no view framework.
+/// The cache is a `MultiplexerMap` that fetches a value by decoding a file. A closure decodes, so the cache
+/// depends on no format and no view framework.
 ///
-/// **Concurrent calls.** At most one decoding runs for each URL, on a thread that may block.
+/// **Concurrent calls.** At most one decoding runs for each URL, or for each key of the media's `cacheKey`,
+/// on a thread that may block.
 ///
-/// **Cancellation.** A cancelled caller resumes at once. A decoding without callers completes, and its value
-/// is kept.
+/// **Cancellation.** A cancelled caller resumes at once. A running decoding completes even without callers,
+/// and its value is kept.
 ///
 /// **After a failure.** If a file cannot be decoded, the file is removed and fetched once more; if the second
-/// decoding fails, the caller gets the decoder's error.
+/// decoding fails, the caller gets the decoder's error. A local file (scheme `file`) is neither removed nor
+/// decoded again.
 ///
-/// **On disk.** The cache has no files; its ``AsyncMedia`` stores the files. A sign-out clears the memory as
-/// well.
+/// **On disk.** The cache stores no files; its ``AsyncMedia`` stores the files. A sign-out also removes the
+/// values from memory.
 public final actor DecodedMedia<Value: Sendable> {
     /// Decodes a file and returns the value with its cost in memory, in any unit.
     public typealias Decoder = @Sendable (URL) throws -> (Value, cost: Int)
@@ -36,7 +38,7 @@ public final actor DecodedMedia<Value: Sendable> {
     private nonisolated let map: MultiplexerMap<DecodedMediaKey, Decoded>
     private nonisolated let media: AsyncMedia
 
-    /// Makes a cache of decoded files.
+    /// Makes an empty cache.
     ///
     /// - Parameters:
     ///   - media: Fetches the files.
@@ -103,7 +105,7 @@ public final actor DecodedMedia<Value: Sendable> {
         }
     }
 
-    /// Returns the value of `url`, from memory or from the decoded file, which is fetched if absent.
+    /// Returns the value of `url` from memory; otherwise decodes the file, which is fetched if absent.
     ///
     /// - Parameter url: The URL of the file.
     /// - Returns: The value.
@@ -112,7 +114,7 @@ public final actor DecodedMedia<Value: Sendable> {
         try await self.map.request(key: self.key(of: url)).value
     }
 
-    /// Fetches and decodes files before their use, with a lower priority than requests for files.
+    /// Fetches and decodes files in advance; the fetches have a lower priority than requests.
     ///
     /// Returns when all values are in memory or have failed. A cancellation of the task, or a call of
     /// ``AsyncMedia/cancelPrefetch(_:)`` on the media, stops the prefetch.
@@ -123,7 +125,8 @@ public final actor DecodedMedia<Value: Sendable> {
             for url in urls where self.map.cachedValue(key: self.key(of: url)) == nil {
                 group.addTask(priority: .low) {
                     await self.media.prefetch([url])
-                    // Without a file, the request would fetch with the priority of a request.
+                    // If the prefetch failed, the request would fetch the file with the priority of a
+                    // request.
                     guard self.media.cachedValue(url: url) != nil, !Task.isCancelled else { return }
                     _ = try? await self.request(url: url)
                 }
@@ -140,7 +143,7 @@ public final actor DecodedMedia<Value: Sendable> {
         let cause: any Error
     }
 
-    /// Decodes a file; a file that cannot be decoded is fetched once more.
+    /// Fetches and decodes a file; a remote file that cannot be decoded is removed and fetched once more.
     private static func decoded(_ url: URL, of media: AsyncMedia, _ decode: @escaping Decoder) async throws -> (
         Value, cost: Int
     ) {
@@ -174,10 +177,11 @@ public final actor DecodedMedia<Value: Sendable> {
 /// Its description contains only the host and the path of the URL, because a query may contain credentials.
 private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     let url: URL
-    /// The key from the app's `cacheKey`; `nil` for the URL.
+    /// The key from the app's `cacheKey`; `nil` if the URL is the key.
     let text: String?
 
-    // Compares bytes, as file names do: equal strings may differ in Unicode form.
+    // Compares bytes, because the name of the file depends on the bytes: equal strings may differ in Unicode
+    // form.
     static func == (a: Self, b: Self) -> Bool {
         guard let text = a.text, let other = b.text else { return a.text == b.text && a.url == b.url }
         return text.utf8.elementsEqual(other.utf8)

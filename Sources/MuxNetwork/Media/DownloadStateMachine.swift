@@ -1,8 +1,9 @@
-/// Decides the steps of a download, from the bytes on disk, the request and the response.
+/// Decides the steps of a download, from the bytes on disk and the responses.
 ///
-/// Bytes are appended only to the same representation: with the same strong validator, the same total length,
-/// and an offset at the end of the file (RFC 9110, sections 13.1.5, 14 and 15.3.7). Otherwise the download
-/// restarts from zero, once. If the server's responses are inconsistent again, the download fails.
+/// Bytes are appended only to bytes of the same representation: with the same strong validator, the same
+/// total length, and an offset equal to the number of bytes on disk (RFC 9110, sections 13.1.5, 14 and
+/// 15.3.7). Otherwise the download restarts from zero. If the response to a range request is inconsistent
+/// again, the download fails.
 package struct DownloadStateMachine: Sendable, Equatable {
     /// The part of a file on disk.
     package struct Partial: Sendable, Equatable {
@@ -22,7 +23,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     /// The reason to reject a server's responses.
     package enum Contradiction: Sendable, Equatable {
-        /// The server sent a range other than requested or announced.
+        /// A range does not match the request or the part on disk, or a body arrived that must not be
+        /// appended.
         case wrongRange
         /// The server sent more bytes than announced.
         case tooMuch
@@ -30,20 +32,20 @@ package struct DownloadStateMachine: Sendable, Equatable {
         case tooLarge
     }
 
-    /// The current part on disk.
+    /// The current part of the file on disk.
     package private(set) var partial: Partial
     /// The maximum size of a file in bytes.
     private let limit: Int64
     /// Whether the body of the current response may be appended.
     private var isReceiving = false
-    /// The announced end offset of the current response; `nil` without an announcement.
+    /// The offset at which the current response ends, as announced; `nil` without an announcement.
     private var end: Int64?
     /// Whether the download has restarted from zero.
     private var hasRestarted = false
 
     /// The maximum number of bytes on disk so far.
     private var best: Int64 = 0
-    /// The number of bytes beyond the previous maximum since ``found(_:)``.
+    /// The number of bytes by which the maximum has grown since the last ``found(_:)``.
     package private(set) var gained: Int64 = 0
 
     /// Makes a state machine without a part on disk.
@@ -52,7 +54,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         self.partial = Partial()
     }
 
-    /// Uses a part that was found on disk, before a request.
+    /// Sets the part that was found on disk, before a request; an unusable part is ignored.
     package mutating func found(_ partial: Partial) {
         let isUsable =
             partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max
@@ -71,7 +73,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         case finish
         /// Request the whole file.
         case askForAll
-        /// Request the rest, if the representation is unchanged.
+        /// Request the remaining bytes, on condition that the representation is unchanged (`If-Range`).
         case ask(from: Int64, ifStill: String)
     }
 
@@ -91,11 +93,11 @@ package struct DownloadStateMachine: Sendable, Equatable {
         case append
         /// Truncate the file, write the sidecar, then write the body.
         case restart
-        /// All bytes are on disk already.
+        /// All bytes are already on disk.
         case finish
         /// The part on disk does not match: truncate the file and request the whole file.
         case askAgain
-        /// The server refuses the request with this status.
+        /// The response has an error status, or another status without a part of the file.
         case refuse(status: Int)
         /// The server's responses are inconsistent.
         case fail(Contradiction)
@@ -145,7 +147,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return .finish
     }
 
-    /// Whether a response matches the representation of `validator`; a response without a validator matches.
+    /// Whether a response matches the representation of `validator`; a response without an entity tag
+    /// matches.
     private func isStill(_ validator: String, _ head: DownloadHead) -> Bool {
         head.validator ?? validator == validator && !head.hasWeakTag
     }
@@ -169,7 +172,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return end <= self.end ?? .max ? nil : .tooMuch
     }
 
-    /// Counts `count` appended bytes.
+    /// Adds `count` appended bytes to the part on disk.
     package mutating func appended(count: Int) {
         self.partial.offset += Int64(count)
         self.gained += max(0, self.partial.offset - self.best)
@@ -182,13 +185,15 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package enum EndAction: Sendable, Equatable {
         /// All bytes are on disk.
         case finish
-        /// Request the rest: the server sent a part, as announced.
+        /// Request the remaining bytes: the server sent the announced range completely.
         case goOn
         /// The exchange was interrupted.
         case brokeOff
     }
 
-    /// Processes the end of an exchange, with or without an error.
+    /// Processes the end of an exchange.
+    ///
+    /// - Parameter inOrder: Whether the exchange ended without an error.
     package mutating func ended(inOrder: Bool) -> EndAction {
         guard self.isReceiving else { return .brokeOff }
         self.isReceiving = false
@@ -198,8 +203,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
             return .goOn
         }
         guard inOrder else { return .brokeOff }
-        // Without an announced length, the body is the whole file. After a range without a total length, more
-        // bytes may follow.
+        // The total length is unknown. A body without an announced end is the whole file; after an announced
+        // range, more bytes may follow.
         guard self.end == nil else { return .goOn }
         self.partial.total = self.partial.offset
         return .finish
@@ -209,12 +214,12 @@ package struct DownloadStateMachine: Sendable, Equatable {
 /// The header fields of a response that concern a download.
 package struct DownloadHead: Sendable, Equatable {
     package var status: Int
-    /// The announced length of the body; `nil` without an announcement, or if the body may arrive decoded.
+    /// The value of `Content-Length`; `nil` without a valid value, or if the body may arrive decoded.
     package var length: Int64?
     package var range: ContentRange?
     /// The strong entity tag.
     package var validator: String?
-    /// Whether the response has an entity tag without use for `If-Range`, so the representation is unknown.
+    /// Whether the response has an entity tag that `If-Range` cannot use, such as a weak tag.
     package var hasWeakTag = false
     /// Whether the body may arrive decoded from a content coding, so offsets are meaningless.
     package var isEncoded: Bool

@@ -10,7 +10,7 @@ final class MediaCore: Sendable {
         var statistics = MuxRepository.Statistics()
         /// The progress of running downloads.
         var progress: [MediaName: AsyncMedia.Progress] = [:]
-        /// Files with at least one waiting request that is not a prefetch.
+        /// Files whose flight has had a request that is not a prefetch.
         var urgent: Set<MediaName> = []
         /// The newest URLs of files with a flight, if the app defines cache keys.
         var urls: [MediaName: URL] = [:]
@@ -18,16 +18,16 @@ final class MediaCore: Sendable {
         var digests: [MediaName: Set<String>] = [:]
         /// The digests of verified files, by the name of the file.
         var verified: [String: String] = [:]
-        /// The number of the folder's opening, incremented at the end of a session.
+        /// The number of the folder's opening; incremented at the end of a session.
         var opening: UInt64 = 1
-        /// Whether the folder is open with this number.
+        /// Whether the folder was opened with the number ``opening``.
         var isOpen = false
     }
 
     let engine: Engine
     private let choice: RepositoryChoice
     let folder: MediaFolder
-    /// Returns the key of a URL; `nil` for the URL as the key.
+    /// Returns the key of a URL; `nil` if the URL is the key.
     let cacheKey: (@Sendable (URL) -> String)?
     private let accepts: [HTTPMediaType]?
     let watchers = MediaWatchers()
@@ -96,7 +96,7 @@ final class MediaCore: Sendable {
         throw MediaError.removed
     }
 
-    /// The maximum number of attempts of one request if another program removes the file.
+    /// The maximum number of attempts of one request or flight if another program removes files.
     private static let maximumRemovals = 3
 
     private nonisolated(nonsending) func request(
@@ -132,9 +132,10 @@ final class MediaCore: Sendable {
         text.utf8.count == 64 && text.utf8.allSatisfy { (48...57).contains($0) || (97...102).contains($0) }
     }
 
-    /// Verifies a file if its flight may have begun before this caller's expectation of a digest.
+    /// Verifies the digest of a file, unless the digest is already verified: a caller may join a flight after
+    /// the flight has read the expected digests.
     ///
-    /// - Returns: `false` if the file no longer exists.
+    /// - Returns: `false` if the file does not exist any more.
     /// - Throws: ``MediaError/wrongDigest``, or an error of the disk.
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws -> Bool {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return true }
@@ -152,13 +153,13 @@ final class MediaCore: Sendable {
     // MARK: - Flights
 
     private func fly(_ name: MediaName, _ flight: FlightID) async {
-        // A cancelled flight lands without an outcome.
+        // A cancelled flight may end without an outcome; its entries are removed here.
         defer { self.engine.withState(unlessInFlight: name) { $0.forget(name) } }
         var hasStarted = false
         var removals = 0
         while true {
             do {
-                // After a removal the folder must be recreated.
+                // After another program removed files, the folder must be opened again.
                 try await self.open(anew: removals > 0)
                 let (file, isFetched) = try await self.obtain(name, flight, &hasStarted)
                 guard let size = try self.folder.fileSystem.status(at: file.path)?.size else {
@@ -171,7 +172,7 @@ final class MediaCore: Sendable {
                     return self.failed(MediaError.removed, name, flight, hasStarted)
                 }
             } catch is MediaFolder.Fenced {
-                // Waiting callers get a file that is fetched after the fence.
+                // A removal during the flight: waiting callers get a file that is fetched after the removal.
                 guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight, hasStarted) }
             } catch {
@@ -180,7 +181,7 @@ final class MediaCore: Sendable {
         }
     }
 
-    /// Returns the file on disk, or otherwise fetches the file.
+    /// Returns the file on disk; if absent, fetches the file.
     private func obtain(
         _ name: MediaName,
         _ flight: FlightID,
@@ -195,7 +196,7 @@ final class MediaCore: Sendable {
         defer { self.semaphore.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
-        // The recorded digest belongs to the removed or evicted file.
+        // A recorded digest would belong to a former file, which was removed or evicted.
         self.engine.withState { $0.verified[name.file] = nil }
         // A download that restarts after a fence counts as the same fetch.
         if !hasStarted {
@@ -223,7 +224,8 @@ final class MediaCore: Sendable {
         return (try await download.run(), true)
     }
 
-    /// The complete file, if present and with the expected digest of the waiting callers.
+    /// The complete file; `nil` if absent, or if its digest is not the digest that the waiting callers
+    /// expect.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder
@@ -239,7 +241,8 @@ final class MediaCore: Sendable {
         }.get()
     }
 
-    /// Records the progress of a download, if present; returns whether the flight is still current.
+    /// Records the progress of a download unless `partial` is `nil`; returns whether the flight is still
+    /// current.
     private func noted(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool {
         guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
         let progress = AsyncMedia.Progress(received: partial.offset, total: partial.total)
@@ -304,12 +307,13 @@ final class MediaCore: Sendable {
         observer.tell(MuxEvent(kind, name: "AsyncMedia", reason: error.map { MuxEvent.Reason(of: $0) }))
     }
 
-    /// The numbers of queued downloads and of free slots: zero and all without activity.
+    /// The numbers of queued downloads and of free download slots; without activity, no download is queued
+    /// and all slots are free.
     var downloadSlots: (waiting: Int, free: Int) { self.semaphore.occupancy }
 }
 
 extension MediaCore.State {
-    /// Removes the entries of a flight that has ended.
+    /// Removes the entries of a file whose flight has ended.
     fileprivate mutating func forget(_ name: MediaName) {
         self.progress[name] = nil
         self.urgent.remove(name)
@@ -330,7 +334,7 @@ extension MediaCore {
         return self.engine.withState { $0.isOpen } ? file : nil
     }
 
-    /// The progress of the file of `url`, beginning with the state on disk.
+    /// The progress of the file of `url`: the current progress, then every increase.
     func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
         let name = self.name(of: url)
         return AsyncMedia.ProgressSequence(
@@ -359,7 +363,8 @@ extension MediaCore {
         try await BlockingWork.run { Result { try folder.remove(name) } }.get()
     }
 
-    /// Opens the folder; throws if the session ended in the meantime, because the sign-out removes all files.
+    /// Opens the folder before a removal; throws `MuxError/sessionEnded` if the session ended in the
+    /// meantime: the sign-out removes all files.
     private func openForRemoval() async throws {
         do {
             try await self.open()

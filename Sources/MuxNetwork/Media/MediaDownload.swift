@@ -1,12 +1,12 @@
 import Foundation
 import MuxKit
 
-/// The work of one flight of ``AsyncMedia``: requests for one file until the file is complete.
+/// The download of one flight of ``AsyncMedia``: sends requests for one file until the file is complete.
 struct MediaDownload: Sendable {
-    /// Performs one exchange, with credentials if present.
+    /// Performs one exchange, with credentials if the app provides credentials.
     typealias Exchange = @Sendable @concurrent (HTTPCall, MediaSink) async throws -> Void
 
-    /// The newest URL of the file, because a signed URL expires.
+    /// Returns the newest URL of the file: earlier signed URLs may have expired.
     let url: @Sendable () -> URL
     let name: MediaName
     let folder: MediaFolder
@@ -14,7 +14,7 @@ struct MediaDownload: Sendable {
     let exchange: Exchange
     /// Retries failed attempts.
     let course: RetryLoop
-    /// Receives the progress, if present; returns whether the flight is current.
+    /// Receives the progress, or `nil`; returns whether the flight is current.
     let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
     /// The expected digests of waiting callers.
     let digests: @Sendable () -> Set<String>
@@ -24,7 +24,7 @@ struct MediaDownload: Sendable {
 
     /// The minimum number of new bytes for a resumption without a pause.
     ///
-    /// The minimum limits requests to a server that sends few bytes and closes the connection.
+    /// Without a minimum, a server that sends few bytes and closes each connection would get many requests.
     private static let worthwhile: Int64 = 4096
 
     /// Downloads the file, with retries.
@@ -42,7 +42,7 @@ struct MediaDownload: Sendable {
         throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
     }
 
-    /// The method, the host and the path for error texts.
+    /// The method, the host and the path, for error texts.
     static func request(_ url: URL) -> String { Self.call(url).summary }
 
     /// A request for the file; error texts contain the path, without the query, which may hold a signature.
@@ -52,7 +52,8 @@ struct MediaDownload: Sendable {
         return call
     }
 
-    /// Resumes interrupted attempts at once, as long as each attempt gains enough bytes.
+    /// Performs attempts until the file is complete; after an interruption, the next attempt starts at once
+    /// if the last attempt gained enough bytes.
     private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
         while true {
             do {
@@ -72,7 +73,7 @@ struct MediaDownload: Sendable {
 
     /// Performs one exchange for the file, or for the remaining bytes of the file.
     ///
-    /// - Throws: The reason of an early end; the received part is kept.
+    /// - Throws: The reason of an early end; this method keeps the received part.
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
         if let file = try await self.offPool({ try self.folder.find(self.name) }) { return .complete(file) }
         let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
@@ -82,7 +83,8 @@ struct MediaDownload: Sendable {
         } catch {
             result = .failure(Task.isCancelled ? error : error.ofUncancelledWork)
         }
-        // Unlocks explicitly: a thread may hold the last reference until after the start of the next attempt.
+        // Unlocks explicitly: a thread may release the last reference only after the next attempt has
+        // started.
         await BlockingWork.run { self.folder.unlock(file) }
         return try result.get()
     }
@@ -132,14 +134,14 @@ struct MediaDownload: Sendable {
         }
     }
 
-    /// Removes a growing file that no later download can resume.
+    /// Removes the growing file if no later download can resume the file.
     private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
             switch (error, (error as? MediaError)?.reason) {
             case (is MediaFolder.Fenced, _), (is MediaFolder.Removed, _), (_, .fetchedElsewhere): false
             case (_, .contradiction), (_, .tooLarge), (_, .wrongDigest): true
-            // The file is complete and too small. Otherwise the response's announced length was rejected, and
-            // an earlier part on disk may still be resumed.
+            // All bytes are on disk, and the file is too small. In other cases of `tooSmall`, the announced
+            // length was too small, and an earlier part on disk may still be resumed.
             case (_, .tooSmall) where partial.offset == partial.total: true
             case (HTTPError.status(let error), _) where error.status == .notFound || error.status == .gone: true
             default: partial.offset == 0 || partial.validator == nil

@@ -22,10 +22,10 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The URL's scheme is neither `http` nor `https` nor `file`.
         case unsupportedURL
 
-        /// The response ended early, without an error.
+        /// The response ended early, without an error of the transport.
         case brokeOff
 
-        /// The server's responses contradict each other, or the announced length.
+        /// The server's responses contradict each other, or a body is longer than announced.
         case contradiction
 
         /// The file is larger than ``AsyncMedia/Limits/maximumFileBytes``.

@@ -1,7 +1,7 @@
 import MuxKit
 
 extension MediaFolder {
-    /// A file that counts against the limit.
+    /// A file that counts towards ``AsyncMedia/Limits/maximumBytes``.
     struct Entry: Sendable {
         var name: String
         var size: Int64
@@ -33,9 +33,9 @@ extension MediaFolder {
 
     // MARK: - Room
 
-    /// Frees space for `count` more bytes, if necessary.
+    /// Evicts files, if necessary, so that `count` more bytes fit within the limit and on the disk.
     ///
-    /// - Throws: ``MediaError/diskFull``.
+    /// - Throws: ``MediaError``, such as ``MediaError/diskFull``, or ``Removed``.
     func reserve(_ count: Int64) throws {
         try self.whole { disk in
             self.evict(toFree: count, &disk)
@@ -58,8 +58,8 @@ extension MediaFolder {
         guard size >= minimum else { throw MediaError.tooSmall(minimum: minimum) }
     }
 
-    /// Throws ``Removed`` if another program removed the growing file, which could not be completed without a
-    /// name.
+    /// Throws ``Removed`` if another program removed the growing file: a file without a name cannot be
+    /// completed.
     func requireLinked(_ file: OpenFile) throws {
         guard try self.fileSystem.status(of: file).linkCount > 0 else { throw Removed() }
     }
@@ -74,9 +74,10 @@ extension MediaFolder {
         return count
     }
 
-    /// Evicts the least recently used files until `count` more bytes are within the limit.
+    /// Evicts the least recently used files until `count` more bytes fit within
+    /// ``AsyncMedia/Limits/maximumBytes``.
     ///
-    /// A failed removal is repeated at the next call.
+    /// A failed removal is not an error; the next call tries again.
     func evict(toFree count: Int64, _ disk: inout Disk) {
         let room = self.limits.maximumBytes.subtractingReportingOverflow(count)
         let allowed = room.overflow ? 0 : max(0, room.partialValue)
@@ -93,7 +94,7 @@ extension MediaFolder {
         try self.remove(entry.name, &disk)
     }
 
-    /// The files without a use, in the order from the least to the most recently used.
+    /// The files that are not in use, from the least to the most recently used.
     private func evictable(_ disk: Disk) throws(MuxStoreError) -> [Entry] {
         let uses = disk.uses
         return try self.entries().filter { uses[MediaName.file(of: $0.name)] == nil }
@@ -131,7 +132,7 @@ extension MediaFolder {
         return try self.digest(of: file)
     }
 
-    /// The progress of a file without a running download.
+    /// The progress of a file according to the files on disk.
     func progress(of name: MediaName) -> AsyncMedia.Progress {
         if let size = try? self.fileSystem.status(at: self.path(name.file))?.size, size >= self.limits.minimumFileBytes
         {
@@ -148,7 +149,7 @@ extension MediaFolder {
 extension AsyncMedia {
     /// Bounds on the use of disk, network and time by an ``AsyncMedia``.
     public struct Limits: Sendable, Hashable {
-        /// The maximum total size of all files in bytes, including growing files.
+        /// The maximum total size of all files in bytes, including incomplete downloads.
         ///
         /// The least recently used files are evicted first. Files in use are kept, even above the limit.
         public var maximumBytes: Int64
@@ -162,16 +163,17 @@ extension AsyncMedia {
         /// page or a placeholder.
         public var minimumFileBytes: Int64
 
-        /// The minimum free space on the disk in bytes.
+        /// The minimum free space on the disk in bytes that a download must leave.
         ///
-        /// If the free space is too small for a download, all files without a use are evicted; if the space
-        /// still does not suffice, the download fails.
+        /// If the free space is too small for a download, files that are not in use are evicted, the least
+        /// recently used files first; if the space still does not suffice, the download fails with
+        /// ``MediaError/diskFull``.
         public var freeSpaceReserve: Int64
 
         /// The maximum number of simultaneous downloads; further downloads are queued.
         public var parallelDownloads: Int
 
-        /// The maximum silence of the server.
+        /// The maximum silence of the server; see ``HTTPTransportConfiguration/timeout``.
         public var silence: Duration
 
         /// Makes limits; each parameter has the name of a property.

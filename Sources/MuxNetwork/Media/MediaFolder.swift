@@ -1,17 +1,17 @@
 package import Foundation
 import MuxKit
 
-/// The folder of one ``AsyncMedia``: complete files, growing files and their sidecars.
+/// The folder of one ``AsyncMedia``: complete files, growing files (incomplete downloads) and their sidecars.
 ///
-/// Members block, and are called on threads that may block. Each member is atomic under one lock and checks
-/// for fences under the lock, so a removed file does not reappear.
+/// The methods block, and are called on threads that may block. Most methods are atomic under one lock.
+/// Methods of a download check for fences under the lock, so a removed file does not reappear.
 ///
-/// **On disk.** `media` contains the files, `session` the session's epoch; folders with the prefix `removed-`
-/// are being removed. A folder with a digest as its name also has a file `owner` with the folder's full name.
-/// The system may remove any file or folder at any time: members for downloads then throw ``Removed``, and
-/// ``open(epoch:opening:anew:_:)`` recreates the folder.
+/// **On disk.** The folder `media` contains the files, and the file `session` contains the epoch of the
+/// session. Folders with the prefix `removed-` are being removed. A folder whose name is a digest also has a
+/// file `owner` with the full name of the folder. The system may remove any file or folder at any time: the
+/// methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the folder.
 final class MediaFolder: Sendable {
-    /// Returns whether the caller's work is still valid, with no fence since its start; called under the
+    /// Returns whether the caller's work is still valid, without a fence since its start; called under the
     /// lock.
     typealias Check = () -> Bool
 
@@ -30,7 +30,7 @@ final class MediaFolder: Sendable {
         var opening: UInt64?
         /// The epoch of the session at the current opening.
         var epoch: UInt64 = 0
-        /// The approximate total size in bytes: the system may remove files, too.
+        /// The total size of the files in bytes; approximate, because the system may remove files, too.
         var used: Int64 = 0
         /// The number of uses of each file, by the name of the complete file.
         var uses: [String: Int] = [:]
@@ -79,9 +79,9 @@ final class MediaFolder: Sendable {
     ///
     /// - Parameters:
     ///   - epoch: The epoch of the session.
-    ///   - opening: The number of this opening, which has an effect only once.
-    ///   - anew: Whether the opening has an effect again, because another program removed a file or folder.
-    ///   - check: Whether the caller's work is still valid, with no fence since its start.
+    ///   - opening: The number of this opening; a repeated number has no effect.
+    ///   - anew: Whether a repeated number has an effect, because another program removed a file or folder.
+    ///   - check: Returns whether the caller's work is still valid, without a fence since its start.
     /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
@@ -92,8 +92,8 @@ final class MediaFolder: Sendable {
             let content = try self.session.read()
             let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
             if session?.epoch != epoch || session?.mux != 1 {
-                // Without the session's file, only the object that opened the folder knows the session of the
-                // files.
+                // Without the file `session`, only the object that has opened the folder for this session can
+                // be sure that the files belong to the session.
                 let isOwn = content == nil && disk.opening == opening && disk.epoch == epoch
                 if !isOwn { try self.moveAway() }
                 try self.session.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
@@ -103,12 +103,12 @@ final class MediaFolder: Sendable {
             disk.used = try self.entries().reduce(0) { $0 + $1.size }
             (disk.opening, disk.epoch) = (opening, epoch)
         }
-        // Outside the lock: no other member reads these files.
+        // Outside the lock: no other method reads these files.
         try? self.removeMovedAway()
         try? self.session.removeLeftovers()
     }
 
-    /// Removes the files of an ended session, unless the folder is open for the next session already.
+    /// Removes the files of an ended session, unless the folder is already open for the next session.
     func end(opening: UInt64) throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
@@ -125,10 +125,10 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Writes the session's file again if another program has removed it.
+    /// Writes the file `session` again if another program has removed the file.
     ///
-    /// Without the session's file, the next launch could not determine the session of the files, and would
-    /// remove the files.
+    /// Without the file `session`, the next launch could not determine the session of the files, and would
+    /// remove them.
     private func keepSession(_ disk: Disk) throws {
         guard try self.fileSystem.status(at: self.session.path) == nil else { return }
         guard disk.opening != nil else { throw Removed() }
@@ -145,7 +145,7 @@ final class MediaFolder: Sendable {
         try? self.removeMovedAway()
     }
 
-    /// Renames the folder of the files, if present, before its removal.
+    /// Renames the folder of the files, if present; ``removeMovedAway()`` removes the renamed folder later.
     private func moveAway() throws(MuxStoreError) {
         guard try self.fileSystem.status(at: self.path) != nil else { return }
         let name = Self.removedPrefix + Hex.text(of: .random(in: .min ... .max))
@@ -161,7 +161,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes sidecars without a growing file, such as of a killed process.
+    /// Removes sidecars without a growing file, which a killed process may have left.
     private func removeLeftoverSidecars() {
         let names = Set((try? self.fileSystem.names(in: self.path)) ?? [])
         for name in names where name.hasPrefix(MediaName.sidecarPrefix) {
@@ -176,7 +176,8 @@ final class MediaFolder: Sendable {
 
     // MARK: - Complete files
 
-    /// Finds the complete file and marks the file as used; `nil` if absent.
+    /// Finds the complete file and marks the file as used; `nil` if absent, too small, or if the folder is
+    /// not open.
     ///
     /// - Throws: ``MediaError/disk(_:)`` if another user owns the file or may write to the file.
     func find(_ name: MediaName) throws -> URL? {
@@ -189,7 +190,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Marks the complete file as used; returns whether it exists.
+    /// Marks the complete file as used; returns whether the file exists.
     @discardableResult
     private func markUsed(_ name: MediaName, _ disk: inout Disk) -> Bool {
         let now = Int64((self.wallTime().timeIntervalSince1970 * 1e9).clamped(to: 0...9e18))
@@ -231,7 +232,7 @@ final class MediaFolder: Sendable {
             try self.keepSession(disk)
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
-            // The former owner may have completed or removed the file between the two calls.
+            // The former holder of the lock may have completed or removed the file between the two calls.
             try self.requirePresent(file, name)
             let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
             let sidecar = content.flatMap { MediaSidecar($0) }
@@ -251,21 +252,21 @@ final class MediaFolder: Sendable {
         guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
     }
 
-    /// Unlocks the growing file, which may stay open a little longer.
+    /// Unlocks the growing file before the file is closed.
     func unlock(_ file: OpenFile) { try? self.fileSystem.unlock(file) }
 
     /// Truncates the growing file and replaces its sidecar.
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
-            // Without this check, the sidecar might be written to a new folder without the session's file.
+            // Without this check, the sidecar might be written to a new folder without the file `session`.
             try self.requirePresent(file, name)
-            // The truncation precedes the new sidecar: bytes are never beside the sidecar of another
+            // The truncation precedes the new sidecar: a sidecar never belongs to bytes of another
             // representation.
             let size = try self.fileSystem.status(of: file).size
             disk.used -= size
-            // After a truncation to zero, ext4 flushes the file when it is closed, and the caller waits for
-            // the flush.
+            // A truncation to zero makes ext4 flush the file when the file is closed, and the caller waits
+            // for the flush.
             if size > 0 { try self.fileSystem.truncate(file, to: 0) }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
             let isReplacing = try self.fileSystem.status(at: note.path) != nil
@@ -278,7 +279,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Renames the growing file to its final name, and evicts other files above the limit.
+    /// Renames the growing file to its final name, and evicts files if the total size exceeds the limit.
     func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
         return try self.whole { disk in
@@ -315,11 +316,12 @@ final class MediaFolder: Sendable {
     /// Runs `body` under the lock.
     ///
     /// - Parameters:
-    ///   - attempts: The maximum number of attempts; a missing file or folder leads to the next attempt.
+    ///   - attempts: The maximum number of attempts: a missing file or folder is the reason for another
+    ///     attempt.
     ///   - body: The work.
     /// - Returns: The result of `body`.
-    /// - Throws: The error of `body`. If `attempts` is 1, a missing file is ``Removed``, so the caller can
-    ///   open the folder again.
+    /// - Throws: The error of `body`. ``MediaError`` for an error of the file system; ``Removed``, if
+    ///   `attempts` is 1 and a file is missing: the caller can then open the folder again.
     func whole<R: Sendable>(attempts: Int = 1, _ body: (inout Disk) throws -> R) throws -> R {
         for _ in 1..<attempts {
             do {
@@ -348,9 +350,9 @@ extension Double {
 
 /// The names of the files for a URL.
 ///
-/// A name consists of a hash and the URL's extension, so the name is unique, valid in any file system, inside
-/// the folder, and recognisable for media players. The hash ignores the URL's fragment. With a key of the
-/// app, the hash depends on the key only.
+/// A name consists of a hash and the URL's extension, so the name is unique and valid in any file system,
+/// cannot lead out of the folder, and shows the type of the file to media players. The hash ignores the URL's
+/// fragment. If the app provides a key, the hash depends on the key instead of the URL.
 package struct MediaName: Sendable {
     /// The URL for the download.
     let url: URL
@@ -361,10 +363,10 @@ package struct MediaName: Sendable {
     ///
     /// - Parameters:
     ///   - url: The URL for the download.
-    ///   - key: The key that identifies the file; `nil` for the URL.
+    ///   - key: The key that identifies the file; `nil` if the URL identifies the file.
     package init(_ url: URL, key: String? = nil) {
         self.url = url
-        // The blank distinguishes keys from URLs, because no URL begins with a blank.
+        // The leading space distinguishes keys from URLs, because no URL begins with a space.
         let text = key.map { " \($0)" } ?? String(url.absoluteString.prefix { $0 != "#" })
         let hash = SHA256.text(SHA256.hash(text)).prefix(32)
         let suffix = url.pathExtension.lowercased()
@@ -384,7 +386,7 @@ package struct MediaName: Sendable {
     static let partialPrefix = "partial-"
     static let sidecarPrefix = "state-"
 
-    /// The name of the complete file for the name of a complete file, a growing file or a sidecar.
+    /// The name of the complete file that belongs to a complete file, a growing file or a sidecar.
     static func file(of name: String) -> String {
         for prefix in [self.partialPrefix, self.sidecarPrefix] where name.hasPrefix(prefix) {
             return String(name.dropFirst(prefix.count))

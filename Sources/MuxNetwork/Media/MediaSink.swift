@@ -1,12 +1,12 @@
 import Foundation
 import MuxKit
 
-/// Writes a response of a download to the growing file, piece by piece.
+/// Writes a response of a download, piece by piece, to the growing file: the file of an incomplete download.
 ///
 /// The writes run on a thread of Dispatch. A lock serialises the writes and ``close()``; after ``close()`` no
-/// byte is written, even if an app's transport delivers a piece after the cancellation of its caller.
+/// byte is written, even if a custom transport delivers a piece after the cancellation.
 final class MediaSink: HTTPSink {
-    /// Ends the exchange after the head of a response.
+    /// The reasons to end the exchange after the head of a response.
     enum Redirected: Error {
         case askAgain
         case finish
@@ -25,7 +25,8 @@ final class MediaSink: HTTPSink {
     private let accepts: [HTTPMediaType]?
     private let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
 
-    /// Makes a sink for one exchange, or for several exchanges if only the last response contains the file.
+    /// Makes a sink for one exchange, or for several exchanges of which only the last response contains the
+    /// file.
     ///
     /// - Parameters:
     ///   - machine: The state of the download.
@@ -33,8 +34,9 @@ final class MediaSink: HTTPSink {
     ///   - file: The growing file.
     ///   - name: The name of the file.
     ///   - folder: The folder of the file.
-    ///   - accepts: The media types of acceptable files; `nil` for any type.
-    ///   - check: Receives the progress; returns whether the flight is current.
+    ///   - accepts: The accepted media types; `nil` for any type.
+    ///   - check: Receives the progress; returns whether the flight is still current: a cancellation or a
+    ///     fence ends this state.
     init(
         _ machine: DownloadStateMachine,
         _ call: HTTPCall,
@@ -63,7 +65,7 @@ final class MediaSink: HTTPSink {
     private func write(_ head: HTTPReply) throws {
         try self.whole { state, file in
             let fields = DownloadHead(head)
-            // Checked before the part on disk is replaced by the response.
+            // Checked before the response replaces the part on disk.
             try self.requireAcceptable(head, fields)
             switch state.machine.received(fields) {
             case .append:
@@ -97,7 +99,7 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    /// Waits for a running write, and ignores later pieces.
+    /// Waits for a running write; later pieces throw `CancellationError`.
     ///
     /// - Returns: The state of the download.
     func close() -> DownloadStateMachine {
@@ -119,10 +121,10 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    /// Throws ``MediaError/wrongType(_:)`` or ``MediaError/tooSmall(minimum:)`` if the response cannot be the
-    /// file.
+    /// Throws ``MediaError/wrongType(_:)`` or ``MediaError/tooSmall(minimum:)`` if the response does not
+    /// contain an acceptable file.
     ///
-    /// A partial response may omit the type (RFC 9110, section 15.3.7).
+    /// A partial response may omit `Content-Type` (RFC 9110, section 15.3.7).
     private func requireAcceptable(_ head: HTTPReply, _ fields: DownloadHead) throws {
         guard [200, 203, 206].contains(head.status) else { return }
         let field = head.headers[.contentType]
@@ -152,9 +154,10 @@ final class MediaSink: HTTPSink {
     }
 }
 
-/// The file beside a growing file that identifies the representation of the growing file's bytes.
+/// The content of a sidecar: a small file that identifies the representation of the bytes in a growing file.
 ///
-/// Only the growing file determines the number of bytes, so both files cannot contradict each other.
+/// The sidecar does not contain the number of received bytes: the size of the growing file is this number, so
+/// the two files cannot contradict each other.
 struct MediaSidecar: Sendable, Equatable, Codable {
     /// The version of the format.
     private var mux = 1

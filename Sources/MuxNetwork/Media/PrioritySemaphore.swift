@@ -1,6 +1,6 @@
 import MuxKit
 
-/// An asynchronous semaphore that resumes urgent waiters first, otherwise in the order of arrival.
+/// An asynchronous semaphore: urgent waiters resume first, waiters of equal urgency in the order of arrival.
 ///
 /// **Cancellation.** A cancelled waiter resumes at once.
 final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
@@ -25,8 +25,8 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     /// Suspends until a slot is free; ``leave()`` releases the slot.
     ///
     /// - Parameters:
-    ///   - key: The work for the slot; see ``raise(_:)``.
-    ///   - isUrgent: Whether the waiter precedes waiters without urgency; called outside the lock.
+    ///   - key: Identifies the work that needs the slot; see ``raise(_:)``.
+    ///   - isUrgent: Whether the waiter is urgent; called outside the lock, if no slot is free.
     ///   - waits: Called outside the lock if no slot is free.
     /// - Throws: `CancellationError`, without a slot to release.
     func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {

@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// Receives a response piece by piece while the response arrives, so memory never holds the entire body.
+/// Receives a response piece by piece while the response arrives, so the entire body need not be in memory.
 ///
 /// The caller's task calls the sink on the concurrent pool, one call at a time and in order. During a call,
 /// the transport reads until a bounded buffer is full. Blocking work, such as writing to a file, belongs on

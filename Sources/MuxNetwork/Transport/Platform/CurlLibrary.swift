@@ -5,7 +5,7 @@ import MuxKit
 
 /// The functions of libcurl, which is opened at run time.
 ///
-/// Foundation's networking on Linux needs libcurl, too, unless it is linked statically.
+/// Foundation's networking on Linux needs libcurl, too, unless Foundation is linked statically.
 ///
 /// `@unchecked`: the table of functions is constant after the initialisation, and is never freed.
 package struct CurlLibrary: @unchecked Sendable {

@@ -152,8 +152,8 @@ final class CurlMailbox: Sendable {
         }
     }
 
-    /// Closes the mailbox at the transport's deallocation: the thread ends, or the handle is freed without a
-    /// thread.
+    /// Closes the mailbox at the transport's deallocation: the thread ends after the last transfer; if there
+    /// is no thread, the handle is freed at once.
     func close() {
         let frees = self.state.withLock { state -> Bool in
             state.isClosed = true
