@@ -45,14 +45,15 @@ struct mux_curl {
     int (*multi_poll)(void *, void *, unsigned, int, int *);
     int (*multi_wakeup)(void *);
     struct message *(*multi_info_read)(void *, int *);
-    // Of the TLS library that libcurl uses; NULL if libcurl uses another one.
+    // Functions of the TLS library that libcurl uses; NULL if libcurl uses a different TLS library.
     int (*openssl_has_pending)(const void *);
     int (*openssl_get_shutdown)(const void *);
     void (*openssl_get_protocol)(const void *, const unsigned char **, unsigned *);
     size_t (*gnutls_pending)(void *);
 };
 
-// OpenSSL frees its tables when the process exits. From then on, no thread enters libcurl any more.
+// OpenSSL frees its tables when the process exits. An exit handler takes the lock for writing and keeps it, so no
+// thread enters these functions of libcurl afterwards.
 #ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 #else
@@ -96,7 +97,8 @@ mux_curl *mux_curl_open(const char *name) {
     *(void **)&curl->openssl_get_shutdown = dlsym(library, "SSL_get_shutdown");
     *(void **)&curl->openssl_get_protocol = dlsym(library, "SSL_get0_alpn_selected");
     *(void **)&curl->gnutls_pending = dlsym(library, "gnutls_record_check_pending");
-    // Handlers run in reverse order: this one before that of OpenSSL, which was registered in global_init.
+    // Exit handlers run in reverse order of registration: this handler runs before OpenSSL's, which global_init has
+    // registered.
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, shut_at_exit);
     return curl;
@@ -152,7 +154,7 @@ static void forget(mux_sockets *sockets, int descriptor) {
         if (sockets->entries[i].descriptor == descriptor) sockets->entries[i--] = sockets->entries[--sockets->count];
 }
 
-// SOCKOPTFUNCTION: a socket was made.
+// CURLOPT_SOCKOPTFUNCTION: called after libcurl has made a socket.
 static int opened(void *context, int descriptor, int purpose) {
     (void)purpose;
     mux_sockets *sockets = context;
@@ -170,7 +172,8 @@ static int opened(void *context, int descriptor, int purpose) {
     return 0;
 }
 
-// CLOSESOCKETFUNCTION: also for connections that outlive the transfer for which they were made.
+// CURLOPT_CLOSESOCKETFUNCTION: closes a socket; also called for a connection that outlives the transfer that opened
+// it.
 static int closed(void *context, int descriptor) {
     forget(context, descriptor);
     return close(descriptor);
@@ -199,7 +202,7 @@ static int is_address(const struct sockaddr_storage *address, const char *ip, in
     return number == port && ip && strcmp(text, ip) == 0;
 }
 
-// Whether nothing has arrived, not even the end of the connection.
+// Whether the socket has nothing to read: neither bytes nor the end of the connection.
 static int is_socket_silent(int descriptor) {
     char byte;
     ssize_t count;
@@ -207,15 +210,17 @@ static int is_socket_silent(int descriptor) {
     return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-// Whether an idle HTTP/2 connection has ended, or is about to. Other bytes on it are frames, which are no response to a later stream;
-// a GOAWAY among them makes nghttp2 refuse the stream, which libcurl sends again.
+// Whether an idle HTTP/2 connection has ended, or is about to end. Other bytes on the connection are frames, which
+// cannot be mistaken for the response to a later request. A GOAWAY frame makes nghttp2 refuse the new stream, and
+// libcurl then sends the request again.
 static int has_ended_http2(int descriptor) {
     struct pollfd events = {.fd = descriptor, .events = POLLIN | POLLRDHUP};
     if (poll(&events, 1, 0) < 0 || events.revents & (POLLRDHUP | POLLHUP | POLLERR)) return 1;
     unsigned char bytes[4096];
     ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (count <= 0) return 1;
-    // TLS 1.2 tells alerts from data; in TLS 1.3 both have the type of data, and an alert has 2 bytes, 1 for the type and 16 for the tag.
+    // In TLS 1.2, an alert has the record type 21. In TLS 1.3, an alert has the record type of data; its length is
+    // 19: 2 bytes for the alert, 1 for the type and 16 for the tag.
     for (ssize_t at = 0, length; at < count; at += 5 + length) {
         if (count - at < 5 || bytes[at] == 21) return 1;
         length = bytes[at + 3] << 8 | bytes[at + 4];
@@ -224,8 +229,9 @@ static int has_ended_http2(int descriptor) {
     return 0;
 }
 
-// Whether nothing has arrived on the connection of a transfer since its last response. The TLS library may hold a part of a record of
-// which libcurl has read the rest, or know of an end that libcurl before 8 has overlooked on an idle HTTP/2 connection.
+// Whether nothing has arrived on the connection of a transfer since the last response, except HTTP/2 frames with
+// OpenSSL. The TLS library may hold the unread part of a record, or may have received an end of the connection that
+// libcurl before 8 overlooks on an idle HTTP/2 connection.
 static int is_idle(const mux_curl *curl, void *easy, int descriptor) {
     struct { int backend; void *session; } *tls = NULL;
     int is_silent = is_socket_silent(descriptor);
@@ -251,7 +257,7 @@ int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *
         if (getsockname(descriptor, (struct sockaddr *)&address, &length) != 0) continue;
         if (!is_address(&address, addresses.local_ip, addresses.local_port)) continue;
         length = sizeof address;
-        // A reset connection has no peer any more.
+        // After a reset, getpeername fails: then only the local address is compared.
         if (getpeername(descriptor, (struct sockaddr *)&address, &length) == 0
             && !is_address(&address, addresses.remote_ip, addresses.remote_port)) continue;
         int is_new = connects > 0 && !sockets->entries[i].is_used;
@@ -261,7 +267,7 @@ int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *
     return connects > 0 ? 2 : 0;
 }
 
-// DEBUGFUNCTION: the only place where libcurl names streams.
+// CURLOPT_DEBUGFUNCTION: libcurl reports the numbers of HTTP/2 streams only in debug messages.
 static int noted(void *easy, int kind, char *text, size_t size, void *context) {
     (void)easy;
     mux_streams *streams = context;

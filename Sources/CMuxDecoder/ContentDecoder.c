@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The layouts and numbers of zlib.h, decode.h (Brotli) and zstd.h, which are those libraries' binary interfaces.
+// The data layouts and constants of zlib.h, decode.h (Brotli) and zstd.h, which belong to the binary interfaces of
+// these libraries.
 
 struct z_stream {
     const uint8_t *next_in;
@@ -73,7 +74,7 @@ static void open_all(void) {
 
 struct mux_decoder {
     int coding;
-    // For deflate: the bytes that decide whether it is of zlib's format or without a header, as some servers send it.
+    // For deflate: the first bytes, which show whether the content has a zlib header; some servers send no header.
     uint8_t first[2];
     size_t first_count;
     int is_ready;
@@ -106,7 +107,7 @@ mux_decoder *mux_decoder_make(int coding) {
     case MUX_CODING_BROTLI: decoder->other = libraries.brotliMake(NULL, NULL, NULL); break;
     case MUX_CODING_ZSTD: 
         decoder->other = libraries.zstdMake();
-        // RFC 9659: no more than 8 MB of memory for a content coding.
+        // RFC 9659: the window of a content coding has at most 8 MB (2^23 bytes).
         if (decoder->other) libraries.zstdSet(decoder->other, 100 /* ZSTD_d_windowLogMax */, 23);
         break;
     }

@@ -1,5 +1,6 @@
-// The C interface of libcurl that Swift cannot call by itself: the library is opened at run time, and its variadic functions are given
-// types. Where there is no libcurl, `mux_curl_open` returns NULL. Everything is empty on other systems, which use URLSession.
+// Wrappers of libcurl's functions for Swift. The library is opened at run time, and its variadic functions, which
+// Swift cannot call, get functions with fixed types. Without libcurl, `mux_curl_open` returns NULL. This header is
+// empty on systems other than Linux, which use URLSession.
 #ifndef CMUXCURL_H
 #define CMUXCURL_H
 
@@ -14,7 +15,7 @@ extern "C" {
 
 typedef struct mux_curl mux_curl;
 
-// The numbers of curl.h, which do not change: they are libcurl's binary interface.
+// The constants of curl.h, which belong to libcurl's binary interface and never change.
 enum {
     MUX_CURLOPT_WRITEDATA = 10001, MUX_CURLOPT_URL = 10002, MUX_CURLOPT_READDATA = 10009, MUX_CURLOPT_ERRORBUFFER = 10010,
     MUX_CURLOPT_WRITEFUNCTION = 20011, MUX_CURLOPT_READFUNCTION = 20012,
@@ -32,7 +33,8 @@ enum {
     MUX_CURL_SEEKFUNC_OK = 0, MUX_CURL_SEEKFUNC_FAIL = 1
 };
 
-// Opens the library of this name and finds its functions; NULL if it, or one of them, is not there. It is never closed.
+// Opens the library with this name and looks up its functions; NULL if the library or a function is missing, or if
+// the initialisation fails. The library is never closed.
 mux_curl *mux_curl_open(const char *name);
 
 void *mux_easy_init(const mux_curl *curl);
@@ -44,30 +46,34 @@ int mux_easy_set_text(const mux_curl *curl, void *easy, int option, const char *
 int mux_easy_set_transfer(
     const mux_curl *curl, void *easy, int option, size_t (*function)(char *bytes, size_t size, size_t count, void *context));
 int mux_easy_set_seek(const mux_curl *curl, void *easy, int (*function)(void *context, int64_t offset, int origin));
-// The function is called before each sending of the request, also of one that libcurl repeats; 1 from it ends the transfer.
+// libcurl calls `function` before each sending of the request, including repeated sendings; the result 1 ends the
+// transfer. The result of this function is not 0 before libcurl 7.80.
 int mux_easy_set_before_sending(
     const mux_curl *curl, void *easy, int (*function)(void *context, char *, char *, int, int), void *context);
-// The open sockets of the connections of one multi handle, which child processes do not inherit; to be freed after that handle.
+// The open sockets of one multi handle; child processes do not inherit the sockets. To be freed after the multi
+// handle.
 typedef struct mux_sockets mux_sockets;
 mux_sockets *mux_sockets_make(void);
 void mux_sockets_free(mux_sockets *sockets);
-// Records the sockets that libcurl opens for a transfer.
+// Records the sockets that libcurl opens for a transfer in `sockets`.
 int mux_easy_set_sockets(const mux_curl *curl, void *easy, mux_sockets *sockets);
 
-// Both ends of a connection, as the function called before a sending gets them.
+// The addresses of both ends of a connection, as received by the callback of mux_easy_set_before_sending.
 typedef struct { const char *remote_ip, *local_ip; int remote_port, local_port; } mux_addresses;
-// For the function called before a sending: 2 if the connection is new, 1 if nothing has arrived since its last response, 0 otherwise. Bytes
-// on an idle connection are its end, or would be read as the response to the next request.
+// For the callback of mux_easy_set_before_sending: 2 if the connection is new, 1 if nothing has arrived since the
+// last response (except HTTP/2 frames, with OpenSSL), 0 otherwise. Input on an idle connection is the end of the
+// connection, or would be read as the response to the next request.
 int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *sockets, mux_addresses addresses);
-// Whether the server's GOAWAY says that it has not seen the stream of the request (RFC 9113, section 6.8).
+// The stream of the request, and whether a GOAWAY reports that the server has not processed the stream (RFC 9113,
+// section 6.8).
 typedef struct { unsigned own; int is_refused; } mux_streams;
-// Notes that from now on, as far as libcurl tells (7.88).
+// Updates `streams` during the transfer, as far as libcurl reports streams (libcurl 7.88).
 int mux_easy_note_streams(const mux_curl *curl, void *easy, mux_streams *streams);
 // Sets an option to bytes, which are copied.
 int mux_easy_set_blob(const mux_curl *curl, void *easy, int option, const void *bytes, size_t count);
-// The status of a proxy's answer to CONNECT; 0 if there was none.
+// The status of a proxy's response to CONNECT; 0 without a response.
 long mux_easy_connect_status(const mux_curl *curl, void *easy);
-// Whether a proxy refused the name or the password.
+// Whether a proxy refused the user name or the password.
 int mux_easy_is_proxy_refusal(const mux_curl *curl, void *easy);
 int mux_easy_pause(const mux_curl *curl, void *easy, int mask);
 const char *mux_easy_message(const mux_curl *curl, int result);
@@ -81,16 +87,16 @@ int mux_multi_set_long(const mux_curl *curl, void *multi, int option, long value
 int mux_multi_add(const mux_curl *curl, void *multi, void *easy);
 int mux_multi_remove(const mux_curl *curl, void *multi, void *easy);
 int mux_multi_perform(const mux_curl *curl, void *multi);
-// Where waiting fails, it returns a little later.
+// Waits for activity on the connections; returns after 10 ms if libcurl cannot wait.
 void mux_multi_poll(const mux_curl *curl, void *multi, int milliseconds);
 int mux_multi_wakeup(const mux_curl *curl, void *multi);
-// The next transfer that has ended, with its result; NULL if there is none.
+// The next transfer that has ended, with its result; NULL if no further transfer has ended.
 void *mux_multi_ended(const mux_curl *curl, void *multi, int *result);
 
-// Names the calling thread, by at most 15 bytes.
+// Sets the name of the calling thread, truncated to 15 bytes.
 void mux_name_thread(const char *name);
 
-// Keeps a broken connection from ending the process, for writes of the calling thread.
+// Blocks SIGPIPE for the calling thread: a write to a broken connection must not end the process.
 void mux_block_sigpipe(void);
 
 #endif

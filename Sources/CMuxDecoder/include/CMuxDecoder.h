@@ -1,5 +1,5 @@
-// Decoders of content codings: zlib, Brotli and zstd, opened at run time. The functions exist on Linux only; other systems use URLSession,
-// which decodes responses.
+// Decoders of content codings. The libraries (zlib, Brotli and zstd) are opened at run time. The functions exist on
+// Linux only; other systems use URLSession, which decodes responses.
 #ifndef CMUXDECODER_H
 #define CMUXDECODER_H
 
@@ -18,10 +18,11 @@ enum { MUX_CODING_GZIP = 1, MUX_CODING_DEFLATE = 2, MUX_CODING_BROTLI = 3, MUX_C
 
 // Whether the library that decodes this coding can be opened.
 int mux_decoder_exists(int coding);
-// A decoder; NULL if the library is not there or there is no memory.
+// Makes a decoder; NULL without the library or without memory.
 mux_decoder *mux_decoder_make(int coding);
 void mux_decoder_free(mux_decoder *decoder);
-// Decodes some of the input into the output, and moves both on. 0: go on, 1: the content is complete, -1: it is damaged.
+// Decodes some of the input: advances `*input`, reduces `*input_count`, and sets `*output_count` to the number of
+// decoded bytes. Returns 0 if the content continues, 1 if the content is complete, -1 if the content is damaged.
 int mux_decoder_run(
     mux_decoder *decoder, const uint8_t **input, size_t *input_count, uint8_t *output, size_t capacity, size_t *output_count);
 

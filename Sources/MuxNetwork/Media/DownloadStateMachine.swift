@@ -194,6 +194,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     /// Processes the end of an exchange.
     ///
     /// - Parameter inOrder: Whether the exchange ended without an error.
+    /// - Returns: The next step.
     package mutating func ended(inOrder: Bool) -> EndAction {
         guard self.isReceiving else { return .brokeOff }
         self.isReceiving = false

@@ -11,7 +11,7 @@ import MuxKit
 /// ```
 ///
 /// **Concurrent calls.** Sleepers are resumed in the order of their deadlines, and for equal deadlines in the
-/// order of their arrival. All sleepers see the new time.
+/// order of their arrival. All resumed sleepers see the new time.
 ///
 /// **Cancellation.** A cancelled sleeper throws `CancellationError` at once.
 ///
@@ -29,7 +29,7 @@ public final class VirtualClock: Clock, Sendable {
         /// The time since the start of the clock.
         public var offset: Duration { .nanoseconds(self.moment.nanoseconds) }
 
-        /// The point `duration` later, clamped to what an instant can represent.
+        /// The point `duration` later, clamped to the representable range.
         public func advanced(by duration: Duration) -> Instant {
             var result = self
             result.moment = self.moment.advanced(by: duration)
@@ -83,7 +83,7 @@ public final class VirtualClock: Clock, Sendable {
     private let state = Locked(State())
     private let sleeping = Tally()
 
-    /// A clock at its start.
+    /// Makes a clock at offset zero.
     public init() { Inspection.inspector?.note(self) }
 
     /// The current time.
@@ -92,7 +92,7 @@ public final class VirtualClock: Clock, Sendable {
     /// One nanosecond.
     public var minimumResolution: Duration { .nanoseconds(1) }
 
-    /// The number of calls that sleep.
+    /// The number of sleeping calls.
     public var sleeperCount: Int { self.state.withLock { $0.sleepers.count } }
 
     /// Suspends until the clock has been moved to `deadline` or beyond.
@@ -124,7 +124,8 @@ public final class VirtualClock: Clock, Sendable {
         }
     }
 
-    /// Moves the time forward and resumes all sleepers up to the new time; ignores a negative duration.
+    /// Moves the time forward and resumes all sleepers whose deadline has passed; ignores a negative
+    /// duration.
     public func advance(by duration: Duration) {
         let due = self.state.withLock { state -> [Sleeper] in
             state.now = max(state.now, state.now.advanced(by: duration))

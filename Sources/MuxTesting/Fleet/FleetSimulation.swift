@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// Simulates the fetches of a value by machines with requests at random times, for each kind of sharing.
+/// Simulates machines that request a value at random times, and counts the fetches for a kind of sharing.
 ///
 /// The simulation uses virtual time and random numbers from a seed. `MuxPolicy` determines the times of early
 /// renewals.
@@ -45,7 +45,7 @@ package struct FleetSimulation: Sendable {
     /// The mean number of fetches per time to live.
     ///
     /// - Parameters:
-    ///   - cycles: The number of times to live in the measurement.
+    ///   - cycles: The duration of the measurement, as a multiple of the time to live.
     ///   - seed: The seed of the random numbers.
     /// - Returns: The mean.
     package func fetchesPerTimeToLive(cycles: Int, seed: UInt64) -> Double {

@@ -9,7 +9,7 @@ import Synchronization
 /// ```swift
 /// let store = MemorySharedStore(clock: clock)
 /// let (first, second) = (store.connection(), store.connection())
-/// second.isCut = true        // its calls throw; afterwards it is told that changes are unknown
+/// second.isCut = true        // its calls throw; after the cut it receives the change `unknown`
 /// store.isDown = true        // all calls throw
 /// ```
 ///
@@ -40,7 +40,7 @@ public final class MemorySharedStore: Sendable {
     fileprivate struct Listeners: Sendable {
         var isCut = false
         var losesReplies = false
-        /// Whether the connection missed changes.
+        /// Whether the connection may have missed changes.
         var hasMissed = false
         /// Whether the store has lost its entries, and the streams of the connection have not been notified
         /// yet.
@@ -57,7 +57,8 @@ public final class MemorySharedStore: Sendable {
     /// - Parameter clock: The store's clock.
     public init(clock: any Clock<Duration> = VirtualClock()) { self.time = TimeSource(clock) }
 
-    /// The number of calls that reached the store, as round trips of a network.
+    /// The number of calls that reached the store; with a real store, each call would be a network round
+    /// trip.
     public var callCount: Int { self.state.withLock { $0.calls } }
 
     /// The number of open streams of changes: zero at rest.
@@ -71,8 +72,8 @@ public final class MemorySharedStore: Sendable {
 
     /// Whether all calls throw ``Away``.
     ///
-    /// When the store is back, all connections, except cut connections, receive `MuxShared.Change.unknown`,
-    /// or `emptied` after a loss of entries.
+    /// When the store is reachable again, all connections receive `MuxShared.Change.unknown`, or `emptied`
+    /// after a loss of entries; cut connections receive the change after the cut.
     public var isDown: Bool {
         get { self.state.withLock { $0.isDown } }
         set {
@@ -83,7 +84,7 @@ public final class MemorySharedStore: Sendable {
         }
     }
 
-    /// Removes all entries and claims, like a restart of an engine without a disk.
+    /// Removes all entries and claims, like a restart of a database without persistence.
     ///
     /// All connections receive `MuxShared.Change.emptied`; unreachable connections receive the change later.
     public func loseEverything() {

@@ -2,10 +2,10 @@ package import MuxKit
 
 /// The ledger of a `MuxSharedStore`: entries, claims and epochs, as a pure state machine.
 ///
-/// Each tag, each domain and the scope of everything has an epoch, which an invalidation raises. A claim
+/// Each tag, each domain and the scope of all entries has an epoch, which an invalidation increments. A claim
 /// records the epochs of the scopes of its name, and an entry gets the epochs of its claim. The entry is
-/// invalid if an epoch was raised after the grant of the claim. An invalidation of a single entry removes the
-/// entry and its claim.
+/// invalid if an epoch was incremented after the grant of the claim. An invalidation of a single entry
+/// removes the entry and its claim.
 package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     package struct Held: Hashable, Sendable {
         package var content: Content
@@ -118,9 +118,9 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         }
     }
 
-    /// Removes all entries, claims and epochs, like a restart of an engine without a disk.
+    /// Removes all entries, claims and epochs, like a restart of a database without persistence.
     ///
-    /// Nonces are not repeated, like random nonces: no put with an earlier claim is accepted.
+    /// Nonces are never reused: no put with an earlier claim is accepted.
     package mutating func lost() {
         self.entries = [:]
         self.claims = [:]

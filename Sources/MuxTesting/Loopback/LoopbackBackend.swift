@@ -127,7 +127,8 @@ public final class LoopbackBackend: Sendable {
         }
     }
 
-    /// The response to an unauthorized request; no error code without a token (RFC 6750, section 3.1).
+    /// The response to an unauthorized request; a request without a token gets no error code (RFC 6750,
+    /// section 3.1).
     private static func unauthorized(_ request: LoopbackServer.Request) -> LoopbackServer.Response {
         guard request.bearerToken != nil else {
             return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Bearer"])

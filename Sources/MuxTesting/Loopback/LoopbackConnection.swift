@@ -12,7 +12,7 @@ final class LoopbackConnection: Sendable {
         var work: Task<Void, Never>?
     }
 
-    /// Received, unprocessed bytes.
+    /// The received bytes that are not processed yet, and the state of the client's sending side.
     private struct Incoming {
         var parser: LoopbackRequestParser
         /// Whether the client has shut down its sending side; the client may still read.
@@ -97,9 +97,10 @@ final class LoopbackConnection: Sendable {
 
     // MARK: - Responding
 
-    /// Sends a response to `request`, or with `nil` to bytes without a valid request.
+    /// Sends a response to `request`, or, if `request` is `nil`, to bytes that are not a valid request.
     ///
-    /// - Returns: `true` if the response was sent and the connection stays open.
+    /// - Returns: Whether the response was sent and the connection stays open; for a `nil` request, whether
+    ///   the response was sent.
     private func send(
         _ response: LoopbackServer.Response,
         to request: LoopbackServer.Request?,

@@ -175,7 +175,7 @@ extension LoopbackServer {
             }
         }
 
-        /// The number with these digits, saturating; `nil` for other characters.
+        /// Parses decimal digits, clamped to `Int64.max`; `nil` for any other text.
         private static func position(_ digits: Substring) -> Int64? {
             guard !digits.isEmpty, digits.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
             return Int64(digits) ?? .max
@@ -197,7 +197,7 @@ extension LoopbackServer {
 }
 
 extension Range<Int64> {
-    /// The first `count` numbers.
+    /// The first `count` numbers of the range.
     fileprivate func prefixing(_ count: Int64) -> Range<Int64> {
         let end = self.lowerBound.addingReportingOverflow(Swift.max(0, count))
         return self

@@ -45,7 +45,8 @@ extension LoopbackServer {
             return String(value.dropFirst("bearer ".count))
         }
 
-        /// The fields of the body: a JSON object with texts as values, or a submitted form.
+        /// The fields of the body: a JSON object whose values are strings, or a URL-encoded form; empty for
+        /// other JSON.
         public var fields: [String: String] {
             if self.header("Content-Type")?.lowercased().hasPrefix("application/json") == true {
                 return (try? JSONDecoder().decode([String: String].self, from: self.body)) ?? [:]
@@ -107,7 +108,7 @@ package struct LoopbackRequestParser: Sendable {
         self.bodyLimit = bodyLimit
     }
 
-    /// Whether more bytes may be read ahead of the next request.
+    /// Whether more bytes may be read while the current request is processed.
     package var canTakeMore: Bool { self.buffer.count <= self.headerLimit + self.bodyLimit }
 
     package mutating func append(_ bytes: [UInt8]) { self.buffer += bytes }

@@ -5,7 +5,7 @@ extension LoopbackServer {
     public struct Response: Sendable {
         /// One action of the server.
         public enum Step: Sendable {
-            /// Sends a status line and the given header fields, with `Connection: close` before the end of
+            /// Sends a status line and the given header fields, and `Connection: close` if the request ends
             /// the connection.
             ///
             /// The steps after the head are the body. The body is omitted in a response to `HEAD`, and with
@@ -37,8 +37,8 @@ extension LoopbackServer {
 
         /// The steps in order.
         ///
-        /// After the last step the connection reads the next request, unless the request or a head contains
-        /// `Connection: close`.
+        /// After the last step, the server reads the next request from the connection, unless the request or
+        /// a head ends the connection, for example with `Connection: close`.
         public var steps: [Step]
 
         /// Makes a response from steps.

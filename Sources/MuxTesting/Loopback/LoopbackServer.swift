@@ -10,14 +10,15 @@ import MuxKit
 /// await server.stop()
 /// ```
 ///
-/// The server uses real sockets and separate threads, and keeps connections open until the client requests
-/// the close. A ``Response`` can also violate the protocol. The server is not intended for production.
+/// The server uses real sockets and separate threads, and keeps a connection open until the client or a
+/// response ends the connection. A ``Response`` can also violate the protocol. The server is not intended for
+/// production.
 ///
 /// **Concurrent calls.** Each connection runs the closure on a separate queue: a blocking closure delays only
 /// its connection.
 ///
 /// **Cancellation.** The closure's task is cancelled if the client hangs up or the server stops. A client
-/// with only its sending side shut down still gets the response.
+/// that has shut down only its sending side still gets the response.
 public final class LoopbackServer: Sendable {
     /// Responds to a request.
     public typealias Handler = @Sendable @concurrent (Request) async -> Response
@@ -28,7 +29,8 @@ public final class LoopbackServer: Sendable {
         var isStopping = false
         /// The number of starts.
         var starts = 0
-        /// The port of the first start, reserved until the deallocation of the server.
+        /// The port of the first start; on Linux, `reservation` reserves a free port until the deallocation
+        /// of the server.
         var port: UInt16?
         var reservation: Int32?
         var nextID: UInt64 = 0
@@ -108,7 +110,8 @@ public final class LoopbackServer: Sendable {
                 while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
                     if let connection = Socket.accept(descriptor) { self.open(connection) }
                 }
-                // A starting child process may hold a copy of the descriptor and would keep the port in use.
+                // Shut down first: a child process that is being started may hold a copy of the descriptor,
+                // and would keep the port in use.
                 Socket.shutDown(descriptor)
                 Socket.close(descriptor)
                 Socket.close(wakeUp.wait)
@@ -125,8 +128,9 @@ public final class LoopbackServer: Sendable {
 
     /// Stops listening and ends every connection.
     ///
-    /// **Concurrent calls** all return when all sockets are closed. **Cancellation** does not shorten the
-    /// wait.
+    /// **Concurrent calls.** All calls return when all sockets are closed.
+    ///
+    /// **Cancellation.** A cancellation does not shorten the wait.
     public func stop() async {
         let (isFirst, connections, starts) = self.state.withLock {
             state -> (Bool, [LoopbackConnection], Int) in
@@ -170,7 +174,8 @@ public final class LoopbackServer: Sendable {
     /// Suspends until `count` requests were received; returns early if the task is cancelled.
     public func waitForRequest(_ count: Int = 1) async { await self.requests.reached(count) }
 
-    /// Suspends until `count` requests for a method and path, such as `"GET /me"`, were received.
+    /// Suspends until `count` requests for a method and path, such as `"GET /me"`, were received; returns
+    /// early if the task is cancelled.
     public func waitForRequest(_ methodAndPath: String, count: Int = 1) async {
         await self.requestsByPath[methodAndPath].reached(count)
     }
@@ -220,12 +225,13 @@ public final class LoopbackServer: Sendable {
 }
 
 extension LoopbackServer {
-    /// An error of the start of a ``LoopbackServer``.
+    /// The reason why a ``LoopbackServer`` did not start.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
     public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
-        /// The system refused the socket with this `errno`; `port` is `nil` if any free port was requested.
+        /// The system refused a socket or a pipe with this `errno`; `port` is `nil` if no port was chosen
+        /// before.
         case cannotListen(code: Int32, port: UInt16? = nil)
 
         /// The server is running, or is still stopping.

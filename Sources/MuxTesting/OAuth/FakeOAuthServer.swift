@@ -9,9 +9,9 @@ import MuxKit
 /// let user = server.authorize(tokens.access)          // "alice"
 /// ```
 ///
-/// A sign-in begins a family of tokens. A refresh spends the refresh token and issues the next refresh token
-/// of the family. Reuse of a spent token revokes the whole family. ``LoopbackBackend`` serves the
-/// authorization server over HTTP.
+/// A sign-in starts a family of tokens. By default, a refresh spends the refresh token and issues the next
+/// refresh token of the family, and the reuse of a spent refresh token revokes the whole family.
+/// ``LoopbackBackend`` serves the authorization server over HTTP.
 public final class FakeOAuthServer: Sendable {
     private typealias FamilyID = UInt64
 
@@ -78,12 +78,12 @@ public final class FakeOAuthServer: Sendable {
     private let time: TimeSource
     private let state = Locked(State())
 
-    /// Makes a server with the given users.
+    /// Makes a server with users and rules.
     ///
     /// - Parameters:
     ///   - users: Passwords by user name.
     ///   - configuration: The rules.
-    ///   - clock: The clock of lifetimes and latency.
+    ///   - clock: Measures lifetimes and latencies.
     public init(
         users: [String: String],
         configuration: Configuration = .init(),
@@ -97,7 +97,7 @@ public final class FakeOAuthServer: Sendable {
     /// The counts so far.
     public var statistics: Statistics { self.state.withLock { $0.statistics } }
 
-    /// Signs a user in and begins a family of tokens.
+    /// Signs a user in and starts a family of tokens.
     ///
     /// - Returns: The first tokens of the family.
     /// - Throws: ``Failure/invalidCredentials``, or `CancellationError` during the latency.
@@ -178,7 +178,7 @@ public final class FakeOAuthServer: Sendable {
         }
     }
 
-    /// Fails the next refreshes; their tokens are neither read nor spent.
+    /// Makes the next `count` refreshes throw `error`; the server neither checks nor spends their tokens.
     public func failNextRefreshes(_ count: Int = 1, with error: Failure) {
         self.state.withLock { $0.failures += Array(repeating: error, count: max(0, count)) }
     }
@@ -200,7 +200,7 @@ extension FakeOAuthServer {
         /// The lifetime of the access token.
         public var expiresIn: Duration
 
-        /// A pair of tokens.
+        /// Makes a pair of tokens.
         public init(access: String, refresh: String, expiresIn: Duration) {
             self.access = access
             self.refresh = refresh
@@ -267,7 +267,7 @@ extension FakeOAuthServer {
         /// Granted refreshes.
         public var refreshes = 0
 
-        /// Reuses of spent refresh tokens.
+        /// Refused reuses of spent refresh tokens.
         public var reusesDetected = 0
 
         /// Revoked families of tokens, by reuse or on demand.

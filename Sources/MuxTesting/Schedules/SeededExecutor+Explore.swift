@@ -60,7 +60,7 @@ extension SeededExecutor {
         try await self.explore(seed: seed, &grace, body)
     }
 
-    /// Runs `body` in the order of one seed, and repeats the order if virtual time may have passed during
+    /// Runs `body` in the order of one seed, and repeats the order if virtual time may have advanced during
     /// work outside.
     ///
     /// `grace` is used for the first attempt, and increased after an arrival from outside.
@@ -80,8 +80,9 @@ extension SeededExecutor {
             switch result {
             case .success:
                 if visits.late > 0, attempt != .long { continue }
-                // Throw the first failure unless work outside can have caused the failure. Arrivals can be
-                // mistaken for each other, so a time limit that did not expire again is not a failure.
+                // Throw the first failure unless work outside can have caused the failure. An arrival from
+                // outside can be mistaken for an expected arrival, so a time limit that did not expire again
+                // is not a failure.
                 if let first, visits.arrivals == 0, !isExcused { throw first }
                 return
             case .failure(let error):
@@ -101,7 +102,7 @@ extension SeededExecutor {
 }
 
 extension SeededExecutor {
-    /// An error of an order.
+    /// An error of ``explore(_:_:)`` or ``run(_:)``.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif

@@ -5,7 +5,7 @@ import MuxKit
 /// Runs asynchronous code one job at a time, in an order drawn from a seed, with virtual time.
 ///
 /// Concurrent tasks can interleave in many orders; with the system's executor a test sees only a few orders.
-/// This executor runs any number of orders, and reproduces an order for the same seed:
+/// This executor runs any number of orders, and reproduces an order from its seed:
 ///
 /// ```swift
 /// @Test func `no caller sees the old name`() async throws {
@@ -28,10 +28,10 @@ import MuxKit
 /// a custom executor. Virtual time stands still while a job is ready, and then jumps to the next deadline of
 /// a sleeper.
 ///
-/// **Outside, with a wait:** the main actor, actors with a custom executor (such as the store on disk),
-/// `Task { }`, `Task.yield()` and short work on other threads. Before virtual time passes, such work gets
-/// real time to return: always in ``run(_:)``, and in ``explore(_:_:)`` after the first detection of such
-/// work. The seed does not determine the time of the return.
+/// **Outside the schedule, but awaited:** the main actor, actors with a custom executor (such as the store on
+/// disk), `Task { }`, `Task.yield()` and short work on other threads. Before virtual time passes, such work
+/// gets real time to return: always in ``run(_:)``, and in ``explore(_:_:)`` after the first detection of
+/// such work. The seed does not determine when such work returns.
 ///
 /// **Not detected:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use
 /// ``ScriptedTransport``), timers, and work of more than some tenths of a second on other threads. If virtual
@@ -39,16 +39,16 @@ import MuxKit
 /// ``ScheduleError/stuck(seed:)`` within two seconds. While other work blocks the main thread or all threads
 /// of the pool, the run waits up to 20 seconds more.
 ///
-/// **Concurrent calls.** The jobs of concurrent calls of ``run(_:)`` run one at a time. Jobs from the time
-/// between two runs are run in the order of their arrival.
+/// **Concurrent calls.** The jobs of concurrent calls of ``run(_:)`` run one at a time. Jobs that arrive
+/// between two runs run without a wait for the next run.
 public final class SeededExecutor: TaskExecutor, Sendable {
-    /// The real time for work outside the schedule to return before virtual time passes.
+    /// The real time that work outside the schedule gets to return before virtual time passes.
     package struct Grace: Sendable, Equatable {
         package var duration: Duration
-        /// The total of unsuccessful waits in a run before waits become shorter.
+        /// The total duration of the waits without an arrival in one run; afterwards, waits are shorter.
         package var budget: Duration = .milliseconds(600)
 
-        /// The grace without detected work outside.
+        /// The grace while no work outside has been detected.
         package static let none = Grace(duration: .zero)
         /// The grace after the detection of work outside.
         package static let short = Grace(duration: .milliseconds(25))
@@ -63,9 +63,9 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     /// Counts of work outside the schedule in one run.
     package struct Visits: Sendable {
-        /// Jobs from outside during the run.
+        /// The number of unexpected jobs from outside during the run.
         package var arrivals = 0
-        /// Arrivals of tasks from outside after an advance of virtual time during their absence.
+        /// The number of arrivals of tasks that were outside while virtual time advanced.
         package var late = 0
         /// The number of advances of virtual time.
         package var jumps = 0
@@ -112,7 +112,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         var awaited = 0
         /// Whether the driver waits for an arrival.
         var isIdle = false
-        /// The thread of the steps.
+        /// The thread that runs the steps.
         var driver: ObjectIdentifier?
         /// The value of `visits.jumps` at the last run of each task on this executor, by the task's address.
         var lastRun: [UInt: Int] = [:]
@@ -154,7 +154,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     private static let knownLimit = Duration.seconds(60)
     /// The limit of all waits of a run for a turn of the cooperative pool; other work may block the pool.
     private static let turnLimit = Duration.seconds(20)
-    /// The limit of the wait for an unexpected job without a next deadline.
+    /// The limit of the wait for an unexpected job if no sleeper has a deadline.
     private static let unknownLimit = Duration.milliseconds(900)
 
     /// Makes an executor with the order of a seed.
@@ -217,7 +217,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return visits.late > 0 || (visits.jumps > 0 && Self.isTimeOut(error))
     }
 
-    /// Whether the error is a time-out: work outside can make a limit in virtual time expire.
+    /// Whether the error is a time-out: a limit in virtual time can expire during work outside.
     private static func isTimeOut(_ error: any Error) -> Bool {
         switch error {
         case MuxError.timedOut, RunnerError.timedOut, RunnerError.updateTimedOut: true
@@ -230,7 +230,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         of operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async -> Result<Success, any Error> {
         let outcome = Locked<Result<Success, any Error>?>(nil)
-        // The first job also waits for the run.
+        // The first job must wait for the run, too.
         self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
         let root = TaskLauncher.$schedule.withValue(self) {
             TaskLauncher(executor: self)(name: "mux.seeded") {
@@ -338,7 +338,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         if budget <= .zero { duration = duration / 12 }
         let start = ContinuousClock.now
         guard !self.awaitArrival(duration) else { return false }
-        // A failure after a short wait is repeated.
+        // A run that fails after a short wait is repeated.
         var limit = self.grace.isRepeated ? min(duration * 4, turns) : turns
         let former = limit
         defer { turns -= former - limit }
@@ -347,7 +347,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return true
     }
 
-    /// Blocks until other work had a turn on a possibly busy machine.
+    /// Blocks until the main queue and the cooperative pool have had a turn, because the machine may be busy.
     ///
     /// - Parameter limit: The time limit; the elapsed time is subtracted.
     /// - Returns: `false` if a job arrived.
@@ -375,8 +375,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         DispatchQueue.main.async { DispatchQueue.global().async { TaskLauncher()(name: "mux.seeded.echo") { next() } } }
     }
 
-    /// Waits briefly for a task outside during an advance of virtual time: its absence may be the cause of
-    /// the failure.
+    /// Waits briefly for a task that was outside while virtual time advanced: the absence of the task may be
+    /// the cause of the failure.
     private func awaitLateArrival() {
         guard self.grace != .none, self.grace != .short else { return }
         let visits = self.visits
@@ -451,7 +451,8 @@ extension SeededExecutor: JobSchedule {
 
     package func beginsAtOnce() -> Bool {
         let thread = ObjectIdentifier(Thread.current)
-        // On another thread, the seed does not determine the time of this call.
+        // On another thread, the result is `false`, because the seed does not determine the time of this
+        // call.
         return self.state.withLock { $0.driver == thread && Bool.random(using: &$0.random) }
     }
 

@@ -12,7 +12,7 @@ public final class EventTally: MuxObserver {
     private let tallies = Tallies<MuxEvent.Kind>()
     private let all = Locked<[MuxEvent]>([])
 
-    /// An observer without events.
+    /// Makes an observer without recorded events.
     public init() {}
 
     /// Records the event.

@@ -23,7 +23,7 @@ public final class Gate<Value: Sendable>: Sendable {
         var held: [Int: Continuation] = [:]
         /// Results for calls that have not arrived yet.
         var early: [Int: Answer] = [:]
-        /// The result of every call without a separate result.
+        /// The result of every call that gets no other result; `nil` before ``Gate/openForGood(returning:)``.
         var standing: Answer?
         /// Every call before the call with this number has a result or was cancelled.
         var frontier = 1
@@ -42,7 +42,7 @@ public final class Gate<Value: Sendable>: Sendable {
     private let state = Locked(State())
     private let arrivals = Tally()
 
-    /// A closed gate.
+    /// Makes a closed gate.
     public init() {}
 
     /// The number of calls so far.
@@ -107,7 +107,7 @@ public final class Gate<Value: Sendable>: Sendable {
         self.answer(call, .failure(error))
     }
 
-    /// Provides `value` to every held call, and to every later call without a separate result.
+    /// Provides `value` to every held call, and to every later call that gets no other result.
     public func openForGood(returning value: Value) {
         let held = self.state.withLock { state -> [Int: Continuation] in
             defer { state.held = [:] }

@@ -37,7 +37,7 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
     private let started = Tally()
     private let ended = Tally()
 
-    /// A fetch with a script.
+    /// Makes a fetch with a script.
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first calls, in order.
@@ -84,7 +84,7 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
         }
     }
 
-    /// Suspends until call number `call` has begun; returns early if the task is cancelled.
+    /// Suspends until call number `call` has started; returns early if the task is cancelled.
     public func waitForCall(_ call: Int = 1) async {
         await self.started.reached(call)
     }
@@ -100,7 +100,7 @@ package struct ScriptEnded: Error, Sendable, Hashable, LocalizedError, CustomStr
     /// The number of the call without an outcome, counted from 1.
     package var call: Int
 
-    /// The script ended before call number `call`.
+    /// Makes an error for call number `call`.
     package init(call: Int) { self.call = call }
 
     /// A text for the test's log.

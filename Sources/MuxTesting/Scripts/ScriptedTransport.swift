@@ -8,7 +8,8 @@ public import MuxNetwork
 /// let client = HTTPClient(transport: transport)
 /// ```
 ///
-/// **Cancellation** is up to the closure; ``cancelledCount`` counts its `CancellationError`s.
+/// **Cancellation.** Only the closure reacts to a cancellation; ``cancelledCount`` counts the requests that
+/// threw `CancellationError`.
 public final class ScriptedTransport: HTTPTransport {
     private struct State: Sendable {
         var calls: [HTTPCall] = []
@@ -21,7 +22,7 @@ public final class ScriptedTransport: HTTPTransport {
     private let state = Locked(State())
     private let started = Tally()
 
-    /// A transport with responses from a closure.
+    /// Makes a transport with responses from a closure.
     ///
     /// - Parameter response: Receives the request and its number, counted from 1.
     public init(_ response: @escaping @Sendable @concurrent (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply)
@@ -29,7 +30,7 @@ public final class ScriptedTransport: HTTPTransport {
         self.response = response
     }
 
-    /// A transport with a script.
+    /// Makes a transport with a script.
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first requests, in order.
@@ -49,7 +50,7 @@ public final class ScriptedTransport: HTTPTransport {
     /// The greatest number of concurrent requests.
     public var maximumConcurrency: Int { self.state.withLock { $0.maximum } }
 
-    /// The number of requests with a `CancellationError`.
+    /// The number of requests that threw `CancellationError`.
     public var cancelledCount: Int { self.state.withLock { $0.cancelled } }
 
     /// Returns the response of the closure.

@@ -38,7 +38,7 @@ package enum Socket {
         try Self.listen(on: .ipv4, port: port, buffers: nil).descriptor
     }
 
-    /// Listens on a port of this machine only.
+    /// Listens on a port of a loopback address, which other machines cannot reach.
     ///
     /// - Parameters:
     ///   - address: The address.
@@ -124,7 +124,7 @@ package enum Socket {
         return isBound ? UInt16(bigEndian: port(place)) : nil
     }
 
-    /// Connects to a port of 127.0.0.1; `nil` if the connection is refused.
+    /// Connects to a port of 127.0.0.1; `nil` if the connection fails.
     package static func dial(port: UInt16) -> Int32? {
         let descriptor = socket(AF_INET, Self.stream, 0)
         guard descriptor >= 0 else { return nil }
@@ -144,7 +144,8 @@ package enum Socket {
         return descriptor
     }
 
-    /// Accepts the next connection; `nil` if the connection was closed earlier.
+    /// Accepts the next connection; `nil` on failure, for example if the client has already closed the
+    /// connection.
     package static func accept(_ listener: Int32) -> Int32? {
         let descriptor = systemAccept(listener)
         guard descriptor >= 0 else { return nil }
@@ -152,7 +153,7 @@ package enum Socket {
         return descriptor
     }
 
-    /// Waits for input on a descriptor and on a pipe.
+    /// Waits for input on a descriptor or on a pipe.
     ///
     /// - Parameters:
     ///   - descriptor: A connection or a listener; `nil` to wait only for `wake`.
@@ -175,8 +176,8 @@ package enum Socket {
     /// Provokes a reset if the peer has closed the connection instead of only its sending side.
     ///
     /// Both cases look the same until a byte is sent. A closed peer replies with a reset, and
-    /// ``isConnected(_:)`` is then `false`. The sent byte is urgent data, which a reading peer does not
-    /// receive.
+    /// ``isConnected(_:)`` is then `false`. The sent byte is urgent data, which ordinary reads of the peer
+    /// skip.
     package static func probe(_ descriptor: Int32) {
         var byte: UInt8 = 0
         send(descriptor, &byte, 1, Int32(MSG_OOB) | Self.noSignal)
@@ -220,10 +221,10 @@ package enum Socket {
         }
     }
 
-    /// Waits for space, and writes some of `bytes`, limited by the space.
+    /// Waits until the socket can send, and writes the bytes that fit.
     ///
-    /// - Returns: The number of written bytes, 0 without space within the limit; `nil` if the connection is
-    ///   closed.
+    /// - Returns: The number of written bytes, 0 if no byte fits within the time limit; `nil` if the
+    ///   connection is closed.
     package static func writeSome(_ bytes: ArraySlice<UInt8>, to descriptor: Int32, milliseconds: Int32) -> Int? {
         var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         var ready = poll(&entry, 1, milliseconds)
@@ -236,7 +237,7 @@ package enum Socket {
         return count < 0 ? nil : count
     }
 
-    /// Waits for input or the end of the connection; `false` at the limit.
+    /// Waits for input or the end of the connection; `false` if the time limit passes.
     package static func hasInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         return poll(&entry, 1, milliseconds) > 0
