@@ -14,7 +14,7 @@ final class MediaCore: Sendable {
         var urgent: Set<MediaName> = []
         /// The newest URLs of files with a flight, if the app defines cache keys.
         var urls: [MediaName: URL] = [:]
-        /// The expected digests of waiting callers.
+        /// The digests that requests of the current flight expect, including cancelled requests.
         var digests: [MediaName: Set<String>] = [:]
         /// The digests of verified files, by the name of the file.
         var verified: [String: String] = [:]
@@ -224,8 +224,7 @@ final class MediaCore: Sendable {
         return (try await download.run(), true)
     }
 
-    /// The complete file; `nil` if absent, or if its digest is not the digest that the waiting callers
-    /// expect.
+    /// The complete file; `nil` if absent, or if its digest is not the only digest that the requests expect.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder

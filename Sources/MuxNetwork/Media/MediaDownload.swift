@@ -16,7 +16,7 @@ struct MediaDownload: Sendable {
     let course: RetryLoop
     /// Receives the progress, or `nil`; returns whether the flight is current.
     let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
-    /// The expected digests of waiting callers.
+    /// Returns the digests that requests of the flight expect, including cancelled requests.
     let digests: @Sendable () -> Set<String>
 
     /// Receives the digest of the verified file.

@@ -35,7 +35,7 @@ final class MediaSink: HTTPSink {
     ///   - name: The name of the file.
     ///   - folder: The folder of the file.
     ///   - accepts: The accepted media types; `nil` for any type.
-    ///   - check: Receives the progress; returns `false` after a cancellation or a fence of the flight.
+    ///   - check: Receives the progress; returns whether the flight is still the current flight of the file.
     init(
         _ machine: DownloadStateMachine,
         _ call: HTTPCall,
