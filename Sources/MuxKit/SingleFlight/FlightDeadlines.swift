@@ -30,8 +30,10 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     @inlinable
     package init() {}
 
-    /// Adds the deadline of a new flight; with more than 1,024 deadlines and 4 for each running flight,
-    /// removes the deadlines of ended flights.
+    /// Adds the deadline of a new flight.
+    ///
+    /// Removes the deadlines of ended flights if there are more than 1,024 deadlines plus 4 for each running
+    /// flight.
     @inlinable
     package mutating func add(
         _ flight: FlightID,
@@ -65,7 +67,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         return self.forgotten
     }
 
-    /// Takes the flights with a passed deadline.
+    /// Removes and returns the flights with a passed deadline, including ended flights.
     package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
         var due: [(FlightID, Key)] = []
         while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {

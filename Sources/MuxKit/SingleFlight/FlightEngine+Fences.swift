@@ -1,10 +1,10 @@
 extension FlightEngine {
-    /// Changes the owner's state and fences the flights of `key`.
+    /// Changes the owner's state and fences the flights of `key`: no outcome of these flights is kept.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - error: The answer to the flights' callers, whose flights are cancelled; `nil` if the callers wait
-    ///     for the outcome.
+    ///   - error: The immediate answer to the callers; all flights are then cancelled. With `nil`, the
+    ///     callers wait for the outcome, and a flight without callers is cancelled.
     ///   - change: Called under the lock.
     /// - Returns: The result of `change`.
     package func fence<R>(
@@ -19,7 +19,11 @@ extension FlightEngine {
         return result
     }
 
-    /// Changes the owner's state and fences the flights of `key`, unless `change` returns `false`.
+    /// Changes the owner's state and, if `change` returns `true`, fences the flights of `key`.
+    ///
+    /// The callers wait for the outcome; a flight without callers is cancelled.
+    ///
+    /// - Returns: The result of `change`.
     package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
         let action = self.withEngineState { engineState -> FlightStateMachine.FenceAction? in
             guard change(&engineState.state) else { return nil }
@@ -51,9 +55,9 @@ extension FlightEngine {
     ///
     /// - Parameters:
     ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
-    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights unchanged, and the
-    ///     result of the call.
-    /// - Returns: The result of `change`.
+    ///   - change: Called under the lock. Returns a pair: the callers' answer, or `nil` to leave the flights
+    ///     unchanged; and the result for the caller of this method.
+    /// - Returns: The second element of the pair.
     @discardableResult
     package func dismissAll<R>(
         cancelling: Bool,
@@ -70,10 +74,10 @@ extension FlightEngine {
     /// - Parameters:
     ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
     ///   - isConcerned: Selects the keys of the flights.
-    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights unchanged, and the
-    ///     result of the call.
-    /// - Returns: The result of `change`, and a closure that answers the callers and cancels the flights; to
-    ///   be called once.
+    ///   - change: Called under the lock. Returns a pair: the callers' answer, or `nil` to leave the flights
+    ///     unchanged; and the result for the caller of this method.
+    /// - Returns: The second element of the pair; and a closure that answers the callers and cancels the
+    ///   flights, to be called once.
     package func dismissed<R>(
         cancelling: Bool,
         where isConcerned: (Key) -> Bool = { _ in true },

@@ -68,7 +68,8 @@ extension FlightEngine {
     ///   - key: The flight's key.
     ///   - begins: Called under the lock if the work is to begin; the flags tell whether the flight was
     ///     fenced earlier, and whether the flight is cancelled.
-    /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not land.
+    /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not call
+    ///   ``land(_:of:failed:settle:always:)``.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
         self.workBegins(flight, of: key, withTickets: false) { state, wasFenced, isCancelled, _ in
@@ -130,9 +131,10 @@ extension FlightEngine {
     @usableFromInline
     package struct EarlyAnswers: Sendable {
         @usableFromInline package var outputs: [Ticket: Output] = [:]
-        /// Whether to end the flight if no other caller waits.
+        /// `true` to end the flight if no other caller waits and the flight need not finish; `false` to let
+        /// the flight finish even without callers.
         @usableFromInline package var isOver = false
-        /// Whether a newer value is present, so even a flight that has to finish ends.
+        /// Whether a newer value exists: with ``isOver``, even a flight that must finish then ends.
         @usableFromInline package var isRenewed = false
 
         @inlinable
@@ -145,7 +147,8 @@ extension FlightEngine {
     ///   - flight: The flight.
     ///   - key: The flight's key.
     ///   - answers: Called under the lock with the tickets of the callers.
-    /// - Returns: Whether the flight has ended. An ended flight must not land.
+    /// - Returns: Whether the flight has ended. An ended flight must not call
+    ///   ``land(_:of:failed:settle:always:)``.
     @inlinable
     package func answerEarly(
         _ flight: FlightID,
@@ -160,8 +163,8 @@ extension FlightEngine {
                 $0.answeredEarly(flight, answered, isOver: early.isOver, isRenewed: early.isRenewed)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
-            // Before the callers resume: the flight may continue, and request the flights that the callers
-            // work for.
+            // The waits are removed before the callers resume: an answered caller does not wait any more, so
+            // a later wait of this flight for the caller's flight is no deadlock.
             WaitForGraph.end(answered, of: self.number)
             return (Array(zip(waiters, outputs)), isOver ? engineState.running.removeValue(forKey: flight) : nil)
         }
@@ -201,8 +204,8 @@ extension FlightEngine {
     ///   - key: The flight's key.
     ///   - failed: Whether the flight has no new outcome.
     ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if
-    ///     the flag permits the outcome to be kept, and returns the callers' answer; a cancellation becomes
-    ///     ``MuxError/fetchCancelled``.
+    ///     the flag permits the outcome to be kept, and returns the callers' answer; a cancellation error in
+    ///     the answer becomes ``MuxError/fetchCancelled``.
     ///   - always: Called under the lock afterwards, even if the flight has ended already.
     /// - Returns: Whether the flight was cancelled at its deadline.
     @discardableResult
@@ -242,7 +245,9 @@ extension FlightEngine {
         return ended?.hasTimedOut ?? false
     }
 
-    /// The answer to the callers of a flight, none of whom is cancelled: cancelled callers have left.
+    /// The answer to the callers of a flight: a cancellation error becomes ``MuxError/fetchCancelled``.
+    ///
+    /// No remaining caller is cancelled, because cancelled callers have left.
     @inlinable
     static func answer(_ result: Result<Output, any Error>) -> Result<Output, any Error> {
         guard case .failure(let error) = result else { return result }
@@ -261,7 +266,8 @@ extension FlightEngine {
 struct RunningFlight: Sendable {
     /// The task; `nil` until the task is stored.
     @usableFromInline var task: Task<Void, Never>?
-    /// A task for several flights, until this flight has a separate task; is escalated, and not cancelled.
+    /// A task for several flights, until this flight has a separate task; may be escalated, but is not
+    /// cancelled with the flight.
     @usableFromInline var sharedTask: Task<Void, Never>?
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest priority of the flight's callers.

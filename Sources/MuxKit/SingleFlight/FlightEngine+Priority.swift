@@ -13,7 +13,8 @@ extension FlightEngine {
 extension FlightEngine.EngineState {
     /// Escalates a flight to the priority of a caller that joined.
     ///
-    /// - Returns: The task to escalate; `nil` without need, and before the task exists.
+    /// - Returns: The task to escalate; `nil` if the flight's priority suffices, or if the task does not
+    ///   exist yet.
     @inlinable
     mutating func raise(_ flight: FlightID, to priority: TaskPriority) -> Task<Void, Never>? {
         // Checked first, because a change of a value in a dictionary allocates.

@@ -9,8 +9,8 @@ extension FlightEngine {
             self?.lingerPassed(key, since: ticket)
         }
         let former = self.engineState.withLock { engineState -> Task<Void, Never>? in
-            // A caller may have joined and left in the meantime: then the later timer is valid, not this
-            // timer.
+            // A caller may have joined and left in the meantime: then a later timer is responsible, and this
+            // timer is cancelled.
             guard let running = engineState.running[flight],
                 engineState.machines[key]?.isLingering(since: ticket) ?? false
             else { return timer }
@@ -29,7 +29,9 @@ extension FlightEngine {
 
     // MARK: - Wait limit
 
-    /// Answers the callers that still wait after `duration` and have an alternative; the flights continue.
+    /// Starts a timer that answers the callers that still wait after `duration` and have an alternative.
+    ///
+    /// The flights continue, except a fenced flight without another caller, which is cancelled.
     @usableFromInline
     func startWaitLimit(
         of callers: [(Ticket, Key)],
@@ -63,7 +65,9 @@ extension FlightEngine {
 
     // MARK: - Deadlines
 
-    /// Starts the task that watches the deadlines of all flights; the task ends after the last deadline.
+    /// Starts the task that watches the deadlines of all flights.
+    ///
+    /// The task ends when it wakes at a deadline and no flight is running.
     @usableFromInline
     func watchDeadlines(from first: Moment) -> Task<Void, Never> {
         let time = self.time
@@ -78,7 +82,7 @@ extension FlightEngine {
 
     /// Ends the flights with a passed deadline.
     ///
-    /// - Returns: The next deadline; `nil` without a deadline, at the end of the watch.
+    /// - Returns: The next deadline of a running flight; `nil` to end the watch.
     private func deadlinesPassed(at now: Moment) -> Moment? {
         self.expire(at: now) { $0.deadlines.takeDue(at: now) }
         let (next, forgotten) = self.engineState.withLock { engineState in

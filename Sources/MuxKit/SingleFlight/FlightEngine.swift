@@ -1,16 +1,19 @@
 public import Synchronization
 
-/// The single-flight engine of the package.
+/// Runs at most one current flight per key, and shares its outcome with all callers.
+///
+/// A *flight* is one run of the work of a key, such as a fetch. The *owner* of an engine is the type that
+/// uses the engine, such as a multiplexer.
 ///
 /// The engine is the shell of ``FlightStateMachine``, with a lock, tasks and continuations. One lock guards
-/// the flights and the owner's state. So a lookup of an answer and the join of a flight are one critical
-/// section, and so are the storing of an outcome and the removal of the callers to resume.
+/// the flights and the owner's state. An owner therefore looks up an answer and joins a flight in one
+/// critical section, and stores an outcome and removes the callers to resume in one critical section.
 ///
-/// **Concurrent calls.** Any member may be called from any thread. Closures of the owner run under the lock:
-/// the closures only read and change the owner's state.
+/// **Concurrent calls.** Any member may be called from any thread. The closures that receive the owner's
+/// state run under the lock, and must only read and change this state.
 ///
-/// **Cancellation.** A cancelled caller leaves at once; ``Options/linger`` determines the effect on the
-/// flight.
+/// **Cancellation.** A cancelled caller leaves at once; if no caller is left, ``Options/linger`` determines
+/// the effect on the flight.
 @usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// The result of a call without an error.
@@ -28,9 +31,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package enum Decision: Sendable {
         /// Answer without a flight.
         case answer(Output)
-        /// Answer at once; without a current flight, start a flight.
+        /// Answer at once, and start a flight unless the key has a current flight.
         case answerAndFly(Output)
-        /// Wait for a flight; after the duration, return the alternative, if any.
+        /// Wait for a flight; after the duration, return the alternative, if the closure has one.
         case flyNoLonger(than: Duration, Instead)
         /// Fail without a flight.
         case fail(any Error)
@@ -54,14 +57,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package struct Options: Sendable {
         /// The name of the tasks for the work.
         @usableFromInline package var name: String
-        /// The duration from the leave of the last caller to the cancellation of a flight; `nil` to finish
-        /// the flight.
+        /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
+        /// let the flight continue to its end.
         package var linger: Duration?
         /// The maximum duration of a flight; `nil` for no limit.
         @usableFromInline package var deadline: Duration?
         /// The error for the callers of a flight beyond its deadline.
         package var timedOut: any Error
-        /// Changes the owner's state after a flight's deadline; called under the lock.
+        /// Changes the owner's state after a flight's deadline; called under the lock, and the result is
+        /// released outside the lock.
         package var whenTimedOut: (@Sendable (inout State, Moment) -> (any Sendable)?)?
         /// The error for a caller whose wait would never end; see ``WaitForGraph``.
         @usableFromInline package var wouldDeadlock: any Error
@@ -111,7 +115,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The keys of machines that were removed, for ``FlightEngine/withEngineState(_:)``.
         @usableFromInline var released = Released<Key>()
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
-        /// A lower bound of the priorities of all flights, which are usually equal.
+        /// A lower bound of the priorities of all running flights; the priorities are usually equal.
         @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
@@ -184,8 +188,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             let leftover = self.engineState.withLock { ($0.state as? any SelfChecking)?.leftover() }
             inspector.note(faults: self.faultsNow + [leftover].compactMap(\.self))
         }
-        // No caller is left, because each caller retains the engine. If ``Options/linger`` is `nil`, running
-        // work is finished.
+        // No caller is left, because each caller retains the engine. Running work continues to its end if
+        // ``Options/linger`` is `nil`, and is cancelled otherwise.
         let (running, watch) = self.engineState.withLock { ($0.running, $0.watch) }
         watch?.cancel()
         for flight in running.values {
@@ -230,14 +234,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         self.lastID.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue &+ 1
     }
 
-    /// Arrives, waits for the answer and departs; see
+    /// Returns an answer at once, the outcome of a flight after a wait, or the lead of a new flight; see
     /// ``arrive(_:at:now:leads:mayFly:gather:decide:joined:left:arrived:)``.
     ///
-    /// An owner with many callers performs the steps separately, with less stack memory during the wait.
+    /// An owner with many callers calls the steps separately, so that each waiting caller takes less memory.
     ///
-    /// - Returns: The answer or the outcome.
-    /// - Throws: The error of `decide` or of the flight, or `CancellationError` if the caller's task is
-    ///   cancelled during the wait.
+    /// - Returns: The answer, the outcome of the flight, or the flight that the caller leads.
+    /// - Throws: The error of `decide` or of the flight; `CancellationError` if the caller would have to wait
+    ///   and its task is cancelled; ``Options/wouldDeadlock`` if the wait would never end.
     package func enter(
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
@@ -296,12 +300,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - leads: Whether the caller does the work if a new flight has to start.
     ///   - mayFly: Whether a new flight may begin in this call, on the caller's thread, up to its first
     ///     suspension: only for a caller without isolation and without other waits.
-    ///   - gather: Receives a new flight, for ``launch(_:of:beginsHere:)``; `nil` to start the flight.
+    ///   - gather: Receives a new flight, which the caller of this method then starts with
+    ///     ``launch(_:of:beginsHere:)``; `nil` to start the flight in this call.
     ///   - decide: Called once, under the lock.
     ///   - joined: Called under the lock if the caller waits; the flag tells whether the flight runs already.
     ///   - left: Called under the lock if the caller would wait, but its task is cancelled.
     ///   - arrived: Called outside the lock, before the caller is resumed or the flight is started.
-    /// - Returns: The cleanup for ``landing(_:_:)``.
+    /// - Returns: The cleanup for ``landing(_:_:)``; `nil` if no cleanup is necessary.
     @inlinable
     package func arrive(
         _ waiter: Waiter,
@@ -408,8 +413,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
     }
 
-    /// Answers the cancelled caller with this ticket, unless the caller has not arrived or is answered
-    /// already.
+    /// Answers the cancelled caller with this ticket, unless the caller has not arrived yet or was already
+    /// answered.
     @usableFromInline
     func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine.Abandonment =

@@ -10,15 +10,15 @@
 /// flight resumes. At most one flight is *current*: new callers join the current flight, and the outcome is
 /// kept. A fence detaches the current flight: a detached flight still answers its waiters, and the next
 /// caller starts another flight. A flight without waiters may be cancelled, and stays current until the end
-/// of its work, so the next flight starts afterwards. Callers of a cancelled flight get its value if the
-/// flight still succeeds, and otherwise a new flight.
+/// of its work, so the next flight starts afterwards. Callers that join a cancelled flight get its value if
+/// the flight still succeeds; otherwise a new flight starts for these callers.
 ///
 /// The engine draws tickets and flight identifiers.
 @usableFromInline
 package struct FlightStateMachine: Sendable, Hashable {
-    /// The reason why a flight keeps running.
+    /// Whether a flight is wanted, is about to be cancelled, or was cancelled.
     private enum Phase: Sendable, Hashable {
-        /// The flight has callers, or is finished without callers.
+        /// The flight has callers, or continues without callers.
         case wanted
         /// The flight has no callers, and is cancelled after the linger with this ticket.
         case lingering(since: Ticket)
@@ -30,7 +30,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = WaiterQueue()
-        /// Whether the flight is finished even without callers.
+        /// Whether the flight continues to its end even without callers.
         var mustFinish = false
     }
 
@@ -110,7 +110,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return .adopt(id)
     }
 
-    /// Starts a flight without callers, which is finished in any case.
+    /// Starts a flight without callers; only a fence or the deadline cancels the flight.
     ///
     /// - Returns: `false`, with no change, if another flight is current.
     @usableFromInline
@@ -125,9 +125,9 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// - Parameters:
     ///   - id: The flight.
     ///   - tickets: The callers to answer.
-    ///   - isOver: `true` to end the flight, unless other callers wait; `false` to finish the flight in any
-    ///     case.
-    ///   - isRenewed: Whether to also end a flight with `mustFinish`.
+    ///   - isOver: `true` to end the flight, unless other callers wait; `false` to let the flight continue to
+    ///     its end even without callers.
+    ///   - isRenewed: Whether `isOver` also ends a flight that must finish.
     /// - Returns: The removed callers, and whether the flight has ended.
     @usableFromInline
     package mutating func answeredEarly(
@@ -152,9 +152,9 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Leaving
 
-    /// The effect of the last caller's leave on the current flight.
+    /// The effect on the current flight when its last caller leaves.
     package enum Abandonment: Sendable {
-        /// The flight is finished, and the outcome is kept.
+        /// The flight continues to its end, and the outcome is kept.
         case finish
         /// The flight is cancelled at once.
         case cancel
@@ -202,10 +202,10 @@ package struct FlightStateMachine: Sendable, Hashable {
         }
     }
 
-    /// Whether the linger since the leave of the caller with this ticket still runs.
+    /// Whether the linger that began when the caller with this ticket left still runs.
     package func isLingering(since ticket: Ticket) -> Bool { self.current?.phase == .lingering(since: ticket) }
 
-    /// Ends the linger since the leave of the caller with this ticket.
+    /// Ends the linger that began when the caller with this ticket left.
     ///
     /// - Returns: The flight to cancel; `nil` if a caller has joined the flight, or if the flight has ended.
     package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
@@ -241,8 +241,8 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     @usableFromInline
     package enum EndAction: Sendable, Equatable {
-        /// The flight was fenced, cancelled or ended earlier and has no callers, or the callers have moved to
-        /// the current flight.
+        /// The machine no longer has this flight; or the flight failed after a cancellation, and has no
+        /// callers or its callers have moved to the current flight.
         case ignore
         /// Keep the outcome, then resume these callers with the outcome.
         case commit([FlightWaiter])
@@ -292,7 +292,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     package struct FenceAction: Sendable, Equatable {
         /// Callers to answer now.
         package var answer: [FlightWaiter] = []
-        /// Flights to cancel, without callers.
+        /// Flights to cancel; no caller waits for these flights.
         package var cancel: [FlightID] = []
 
         package init(answer: [FlightWaiter] = [], cancel: [FlightID] = []) {

@@ -1,7 +1,7 @@
 /// A caller that waits for a flight.
 ///
-/// The waiter is not generic, which keeps waiting cheap. Each waiter is in one machine, and is resumed
-/// exactly once, after its removal from the machine under the engine's lock.
+/// The waiter is not generic, which keeps waiting cheap. A waiter is in at most one machine. Each waiter is
+/// resumed exactly once, outside the engine's lock and after its removal from the machine.
 @usableFromInline
 package struct FlightWaiter: Sendable, Hashable {
     /// A ``FlightAnswer``.
@@ -32,13 +32,13 @@ package struct FlightWaiter: Sendable, Hashable {
         self.address = .gathering(gathering)
     }
 
-    /// The placeholder after a waiter has left.
+    /// Makes the placeholder that stays in a ``WaiterQueue`` after a waiter has left.
     init(leftWith ticket: Ticket) {
         self.ticket = ticket
         self.address = .left
     }
 
-    /// Whether the waiter has left: the caller does not wait for an answer.
+    /// Whether this is the placeholder of a waiter that has left.
     var hasLeft: Bool {
         guard case .left = self.address else { return false }
         return true
@@ -68,7 +68,7 @@ package struct FlightWaiter: Sendable, Hashable {
         for waiter in waiters { waiter.resume(with: answer) }
     }
 
-    /// Suspends a caller until the caller is answered, possibly before the suspension.
+    /// Suspends a caller until its answer; an answer may come before the suspension.
     ///
     /// - Parameters:
     ///   - ticket: The caller's ticket.
@@ -76,7 +76,8 @@ package struct FlightWaiter: Sendable, Hashable {
     ///   - arrive: Answers the waiter or adds the waiter to a machine; called once, in the caller's
     ///     isolation. Must check whether the caller's task is cancelled, under a lock that `leave` takes,
     ///     too. The flag tells whether the caller has an isolation.
-    ///   - leave: Called when the caller's task is cancelled; must answer an arrived waiter.
+    ///   - leave: Called when the caller's task is cancelled; must answer the waiter if the waiter has
+    ///     arrived and is not answered yet.
     ///   - raise: Called when the priority of the caller's task is escalated during the wait.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
@@ -88,8 +89,8 @@ package struct FlightWaiter: Sendable, Hashable {
         onEscalation raise: @Sendable (TaskPriority) -> Void
     ) async -> Answer {
         await withTaskCancellationHandler {
-            // Without this line, the closure would run on the pool, not in the caller's isolation (Swift
-            // 6.3.1).
+            // Without this line, the closure would run on the cooperative pool, not in the caller's isolation
+            // (Swift 6.3.1).
             _ = isolation
             guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else {
                 return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
@@ -136,7 +137,9 @@ package final class FlightAnswer<Landing: Sendable>: Sendable {
     init(_ result: Result<Landing, any Error>) { self.result = result }
 }
 
-/// The wait of one task for the answers of several flights, by a single continuation at a time and a count.
+/// The wait of one task for the answers of several flights.
+///
+/// Counts the missing answers, so that the task is suspended once per group of waiters, not once per answer.
 @usableFromInline
 package final class FlightGathering: Sendable {
     private struct State: Sendable {
@@ -161,7 +164,7 @@ package final class FlightGathering: Sendable {
         self.state = Locked(State(answers: Array(repeating: nil, count: count)))
     }
 
-    /// Suspends a caller until all waiters of the caller are answered, possibly before the suspension.
+    /// Suspends a caller until all of its waiters are answered; answers may come before the suspension.
     ///
     /// - Parameters:
     ///   - first: The ticket of the first waiter; the tickets of further waiters follow.
@@ -172,7 +175,8 @@ package final class FlightGathering: Sendable {
     ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:onEscalation:)``; called once for
     ///     each waiter, with the index. Returns the cleanup after the wait.
     ///   - arrived: Called after each group of arrivals; the flag tells whether the group is the last.
-    ///   - leave: Called when the caller's task is cancelled; must answer all arrived waiters.
+    ///   - leave: Called when the caller's task is cancelled; must answer all waiters that have arrived and
+    ///     are not answered yet.
     ///   - raise: Called when the priority of the caller's task is escalated during the wait.
     /// - Returns: The answers, in the order of tickets.
     @inlinable

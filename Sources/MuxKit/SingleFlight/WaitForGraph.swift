@@ -3,12 +3,12 @@ import Synchronization
 /// The graph of flights that wait for flights; a cycle is a deadlock.
 ///
 /// Only calls from within the work of a flight are recorded; other calls cost nothing. A wait is *certain* if
-/// the waiting flight cannot end before the wait: the call came from the flight's own task or a child task. A
-/// `Task {}` of a fetch may be awaited or not, so its waits are *possible*:
+/// the waiting flight cannot end before the wait ends: the call came from the flight's own task or a child
+/// task. A `Task {}` of a fetch may be awaited or not, so its waits are *possible*:
 ///
 /// - A cycle of certain waits is an error at once, for the call that closes the cycle.
 /// - A cycle with a possible wait may resolve without an error. If the cycle still exists when a flight in
-///   the cycle times out, the callers in the cycle get the error for a deadlock.
+///   the cycle times out, the callers of this flight that are in the cycle get the error for a deadlock.
 @usableFromInline
 package enum WaitForGraph: Sendable {
     @usableFromInline
@@ -80,8 +80,7 @@ package enum WaitForGraph: Sendable {
         self.withTable { table in for ticket in tickets { table.end(WaitID(engine, ticket)) } }
     }
 
-    /// Runs work for several waiting flights, so that a wait of the work for one of the flights is found as a
-    /// cycle.
+    /// Runs work that several flights wait for; a wait of the work for one of these flights is an error.
     static func loading<Result: Sendable>(
         for flights: [WaitForNode],
         _ work: @Sendable @concurrent () async -> Result

@@ -1,14 +1,17 @@
-/// The waits of flights for flights, as a value: finds the wait that closes a cycle of certain waits.
+/// The waits of flights for flights, as a value: finds the wait that would close a cycle of certain waits.
 ///
-/// Certain waits form no cycle. So every flight has a *level*, and no flight certainly waits for a flight of
-/// a lower level. A wait for a flight of a higher level, or for a flight without certain waits, closes no
-/// cycle: this decision takes O(1), and includes every wait for a flight before its start.
+/// ``WaitForGraph`` defines certain and possible waits.
 ///
-/// Any other wait takes a search of at most max(32, √*m*) waits backwards, and if necessary a search
-/// forwards, which raises the levels of the reached flights, so the next such wait is decided in O(1): O(*m*
-/// √*m*) for *m* added waits, after Bender, Fineman, Gilbert and Tarjan, "A New Approach to Incremental
-/// Topological Ordering and Cycle Detection" (2016). The end of a wait changes no level of a flight with
-/// other waits.
+/// The recorded certain waits form no cycle. So every flight has a *level*, and no flight certainly waits for
+/// a flight of a lower level. A certain wait for a flight of a higher level, or for a flight without certain
+/// waits, closes no cycle. This decision takes O(1), and covers every certain wait for a flight that has not
+/// started.
+///
+/// Any other certain wait requires a backward search through at most max(32, √*m*) of the *m* waits, and if
+/// necessary a forward search, which raises the levels of the reached flights. The next such wait is then
+/// decided in O(1). All *m* waits together take O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A New
+/// Approach to Incremental Topological Ordering and Cycle Detection" (2016). The end of a wait changes no
+/// level of a flight with other waits.
 package struct WaitTable: Sendable {
     private struct Flight: Sendable {
         var node: WaitForNode
@@ -39,7 +42,7 @@ package struct WaitTable: Sendable {
         var inIndex = 0
     }
 
-    /// The maximum number of nested flights of one key by possible waits.
+    /// The maximum number of flights of one key that are nested through possible waits.
     private static let greatestDepth = 16
 
     private var flights: [Flight] = []
@@ -67,7 +70,8 @@ package struct WaitTable: Sendable {
     ///   - awaited: The other flight.
     ///   - isCertain: Whether the waiting flight cannot end before the other flight.
     ///   - sameKey: The running flights of the other flight's key, if the other flight has not started.
-    /// - Returns: `false`, with no change, if the wait would never end.
+    /// - Returns: `false`, without a new wait, if the wait would never end, or if too many flights of the key
+    ///   are nested.
     package mutating func begin(
         _ id: WaitForGraph.WaitID,
         of waiting: WaitForNode,
@@ -174,11 +178,11 @@ package struct WaitTable: Sendable {
         return self.raise(awaited, to: isComplete ? level : level + 1, unlessReaching: place, or: before)
     }
 
-    /// Raises the level of the flight at `awaited`, and the lower levels of all flights in its chain of
-    /// waits.
+    /// Raises to `level` the flight at `awaited`, and all flights of lower levels that the flight waits for,
+    /// directly or indirectly.
     ///
     /// - Returns: `false`, with no change, if the flight waits for the flight at `place`, or for a flight
-    ///   with the mark.
+    ///   with the mark `mark`.
     private mutating func raise(_ awaited: Int, to level: Int, unlessReaching place: Int, or mark: UInt64) -> Bool {
         self.lastMark += 1
         let after = self.lastMark
@@ -203,11 +207,12 @@ package struct WaitTable: Sendable {
     /// Whether the flight `node` certainly waits for the flight at `place`, or is the same flight.
     private mutating func certainlyWaits(_ node: WaitForNode, forFlightAt place: Int) -> Bool {
         guard let other = self.flightPlaces[node] else { return false }
-        // Otherwise the levels are set, so the next call takes O(1).
+        // If the order is possible, ``order(_:before:)`` also sets the levels, so the next call takes O(1).
         return !self.order(place, before: other)
     }
 
-    /// The number of `nodes` that wait for the flight at `place`, or are the same flight.
+    /// The number of `nodes` that wait for the flight at `place`, directly or indirectly, or are the same
+    /// flight.
     private mutating func possibleDepth(of nodes: [WaitForNode], at place: Int) -> Int {
         self.lastMark += 1
         var open = [place]
@@ -224,7 +229,8 @@ package struct WaitTable: Sendable {
         return nodes.count { self.flightPlaces[$0].map { self.flights[$0].mark == self.lastMark } ?? false }
     }
 
-    /// Gives all flights of a cycle the same number (Tarjan 1972, without recursion).
+    /// Numbers the strongly connected components, so that all flights of a cycle have the same number (Tarjan
+    /// 1972, without recursion).
     private mutating func components(from roots: [Int]) -> [Int: Int] {
         var order: [Int: (index: Int, low: Int)] = [:]
         var components: [Int: Int] = [:]

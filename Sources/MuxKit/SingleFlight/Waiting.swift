@@ -1,4 +1,4 @@
-/// Waits for `operation` at most for `limit`; the operation then continues.
+/// Runs `operation`, and waits at most `limit` for its end; a longer operation continues.
 ///
 /// The operation runs in a separate task. A cancellation of the caller cancels the operation, unless the
 /// operation is shielded; the call still waits for the operation's end or the limit. If the caller does the
@@ -57,8 +57,8 @@ package func waiting<Success: Sendable>(
 /// The operation runs in a separate task, and the call waits for the end of the task. The operation keeps the
 /// caller's isolation, so a non-escaping closure with `self` can be passed through.
 ///
-/// With `flight`, the operation is the work of the flight. With `limit`, an operation that takes longer is
-/// cancelled, and `whenTooLong` is called.
+/// With `flight`, the operation is the work of the flight. With `limit`, if the operation takes longer,
+/// `whenTooLong` is called, and the operation is then cancelled.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
     for flight: WaitForNode? = nil,
@@ -66,8 +66,8 @@ package func shieldedFromCancellation<Success: Sendable>(
     _ operation: () async throws -> Success,
     whenTooLong: @escaping @Sendable () -> Void = {}
 ) async throws -> Success {
-    // The executor of a task with an inherited isolation cannot be chosen: the task begins on another
-    // executor, and `schedule.later` below resumes the task at its turn.
+    // In a test with a schedule of jobs: the executor of a task with an inherited isolation cannot be chosen.
+    // The task begins on another executor, and `schedule.later` below resumes the task at its turn.
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
     return try await withoutActuallyEscaping(operation) { operation in
