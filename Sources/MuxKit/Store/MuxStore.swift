@@ -54,10 +54,11 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// the fetch gave no duration.
     public var staleIfError: Duration?
 
-    /// The number of the last refresh of the domain before the fetch; `nil` without a previous refresh.
+    /// The number of the last refresh of all entries of the domain before the fetch; `nil` without a previous
+    /// refresh.
     ///
-    /// A store must return the number unchanged. Otherwise a refresh of a whole map depends on the wall
-    /// clock.
+    /// A store must return the number unchanged. If the number is lost, wall-clock times, which may be wrong,
+    /// decide whether the fetch preceded the refresh.
     public var refreshNumber: UInt64?
 
     /// The wall-clock time after which only ``RequestOptions/cacheOnly`` and
@@ -200,8 +201,8 @@ public protocol MuxStore: Sendable {
 
     /// The store's counters; `JournalStore.Statistics()` from a store that does not count.
     ///
-    /// Without a default implementation: overload resolution would prefer the default to a store type's
-    /// synchronous `statistics()`.
+    /// This requirement has no default implementation: overload resolution would prefer the default to the
+    /// synchronous `statistics()` of a store type.
     func statistics() async -> JournalStore.Statistics
 }
 
@@ -285,7 +286,8 @@ package enum MuxStoreLocation {
 
     /// Makes a safe path component: only letters, digits and "-._", at most 101 bytes, not hidden, not empty.
     ///
-    /// Different strings have different names: a name that differs from `text` ends with a digest of `text`.
+    /// Different strings have different names: a name that differs from `text`, or would exceed 64 bytes,
+    /// ends with a digest of `text`.
     package static func folderName(for text: String) -> String {
         let name = self.safeName(text.utf8.prefix(100))
         // A long string that ends like a digest could equal the name of another string.

@@ -14,16 +14,17 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// break.
     case lineBreakInPayload
 
-    /// The entry exceeds the size limit of a record; `bytes` is the size of the oversized part.
+    /// The entry exceeds the size limit of a record or of the folder; `bytes` is the size of the oversized
+    /// part.
     case entryTooLarge(bytes: Int)
 
     /// The entry's date is not finite, or a duration of the entry is negative.
     case timeOutOfRange
 
-    /// The folder belongs to a newer version of the library; the data must not be lost.
+    /// A newer version of the library wrote the data; this version neither uses nor changes the data.
     case newerFormat
 
-    /// The store is full: newer entries of the same save took the space.
+    /// The store is full: newer entries took the space.
     case noRoom
 
     /// Another process saved a newer value of the entry.
@@ -31,22 +32,22 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 
     /// The URL has no usable file path.
     ///
-    /// The URL is not an absolute `file` URL in UTF-8, or has a host, a query or a fragment, or names the
-    /// root.
+    /// The URL is not an absolute `file` URL in UTF-8, names the root, or has an escaped slash or zero byte,
+    /// a user, a port, a query, a fragment, or a host other than `localhost`.
     case unusableURL
 
     /// No default folder: neither the environment nor the password database names a home folder.
     case noFolder
 
-    /// Another user owns the folder or file, or the group or others have write permission; the library did
-    /// not use the folder or file.
+    /// A user other than the current user and the superuser owns the folder or file, or the group or others
+    /// have write permission; the library did not use the folder or file.
     case notPrivate
 
     /// The full name that the file or folder stores differs from the requested name; the library neither used
     /// nor removed the file or folder.
     case otherName
 
-    /// Whether the entry is the cause, so a retry cannot succeed.
+    /// Whether the entry is the cause of the error, so a retry cannot succeed.
     var isPermanent: Bool {
         switch self {
         case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange: true
@@ -54,7 +55,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
         }
     }
 
-    /// A description for an event about the folder.
+    /// The description of the error in an event about the folder.
     var problem: String {
         guard case .fileSystem(.synchronizeFolder, let code) = self, POSIXFileSystem.isUnsupported(code) else {
             return self.sentence
@@ -65,7 +66,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
             """
     }
 
-    /// Whether the store is the cause, so other entries fail as well.
+    /// Whether the store is the cause of the error, so other entries fail as well.
     var concernsAll: Bool {
         switch self {
         case .fileSystem, .newerFormat, .unusableURL, .noFolder, .notPrivate, .otherName: true

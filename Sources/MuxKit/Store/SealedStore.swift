@@ -3,7 +3,7 @@ public import Foundation
 /// Encrypts the entries of another store.
 ///
 /// The other store receives values and validators in encrypted form only. Names and times stay readable,
-/// because the other store finds and dates entries without a key. If names are secret, use a `cacheKey` and
+/// because the other store needs them to find and expire entries. If names are secret, use a `cacheKey` and
 /// map keys that reveal nothing.
 ///
 /// ```swift
@@ -22,8 +22,8 @@ public import Foundation
 /// **On disk.** As with the other store; a sealed value is a JSON string of base64, without a line break.
 ///
 /// **After a failure.** An entry that cannot be decrypted, because of another key or tampering, is a miss,
-/// counted in ``JournalStore/Statistics/unopened``. The entry stays until another entry with the same name is
-/// saved.
+/// counted in ``JournalStore/Statistics/unopened``. The entry stays until an entry with the same name is
+/// saved, or the entry is removed.
 public struct SealedStore: MuxStore {
     private let base: any MuxStore
     private let sealData: @Sendable (Data) throws -> Data
@@ -34,7 +34,7 @@ public struct SealedStore: MuxStore {
     ///
     /// - Parameters:
     ///   - base: Stores the sealed entries; must have no other user.
-    ///   - seal: Encrypts. If `seal` throws for an entry, the entry is not saved; the others are.
+    ///   - seal: Encrypts. If `seal` throws for an entry, only this entry is not saved.
     ///   - open: Decrypts the result of `seal`; throws after tampering or with another key.
     public init(
         _ base: some MuxStore,
@@ -84,7 +84,8 @@ public struct SealedStore: MuxStore {
     /// Seals and saves `entries`, and replaces entries with the same names.
     ///
     /// - Throws: ``MuxStoreError/PartialSave`` with the entries that cannot be sealed or that the other store
-    ///   does not save, if the others are saved; any other error of the other store if no entry was saved.
+    ///   does not save, if all other entries are saved; any other error of the other store if no entry counts
+    ///   as saved.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []

@@ -1,13 +1,14 @@
 /// Applies the rules for the folders of stores to the calls of another file system.
 ///
-/// - A folder without a usable path: every call is refused.
+/// - A folder without a usable path: every call with a path is refused.
 /// - A folder or file of another user, or with write permission for the group or others: opening is refused
 ///   with ``MuxStoreError/notPrivate``. The owner may be the superuser, who can change every file. A symbolic
-///   link to a folder is followed if the owner of the link is permitted and the target passes.
+///   link to a folder is followed if these rules permit the owner of the link, and the owner and mode of the
+///   target.
 /// - A folder without support for synchronization (`EINVAL`, `ENOTSUP`, `EOPNOTSUPP`, `ENOSYS`) counts as
 ///   synchronized.
 ///
-/// Each problem is noted once.
+/// Each problem is reported once, through ``StorageProblems``.
 package struct CheckedFileSystem: FileSystem {
     private let base: any FileSystem
     private let refusal: MuxStoreError?
@@ -18,7 +19,7 @@ package struct CheckedFileSystem: FileSystem {
     ///
     /// - Parameters:
     ///   - base: Receives the calls.
-    ///   - folder: The folder in which the calls are made.
+    ///   - folder: The store's folder, which contains the paths of the calls.
     ///   - problems: Collects the problems.
     ///   - user: The user who may own files, besides the superuser.
     package init(
@@ -176,11 +177,11 @@ package struct CheckedFileSystem: FileSystem {
 
 /// The problems of folders, each reported once.
 ///
-/// **Concurrent calls** are safe. A receiver is called on the thread that notes the problem; the thread may
-/// hold locks.
+/// **Concurrent calls** are safe. A receiver is called on the thread that notes a problem or connects the
+/// receiver; the thread may hold locks.
 package final class StorageProblems: Sendable {
     private struct State: Sendable {
-        /// In the order of the notes.
+        /// The noted problems, oldest first.
         var noted: [MuxStoreError] = []
         var receiver: (@Sendable (MuxStoreError) -> Void)?
     }

@@ -22,7 +22,9 @@ package struct DurableFile: Sendable {
 
     package var path: String { FilePath.join(self.folder, self.name) }
 
-    /// The file's content; `nil` for a missing file, an error if the file cannot be read now.
+    /// The file's content; `nil` for a missing file.
+    ///
+    /// - Throws: ``MuxStoreError`` if the file exists, but cannot be read now.
     package func read() throws(MuxStoreError) -> Data? {
         try self.open()?.content
     }
@@ -31,12 +33,14 @@ package struct DurableFile: Sendable {
     ///
     /// - Parameter maximum: The size in bytes of the largest file that is read.
     /// - Returns: The content.
-    /// - Throws: ``MuxStoreError``, also for a larger file.
+    /// - Throws: ``MuxStoreError``, also for a file larger than `maximum`.
     package func bytes(atMost maximum: Int64 = usualMaximum) throws(MuxStoreError) -> [UInt8]? {
         try self.openBytes(atMost: maximum)?.content
     }
 
-    /// The file's content and the open file, with link count 0 after a replacement of the file.
+    /// The file's content and the open file; `nil` for a missing file.
+    ///
+    /// After a replacement of the file, the open file has the link count 0.
     package func open() throws(MuxStoreError) -> (file: OpenFile, content: Data)? {
         guard let (file, bytes) = try self.openBytes(atMost: Self.usualMaximum) else { return nil }
         return (file, Data(bytes))
@@ -59,7 +63,7 @@ package struct DurableFile: Sendable {
     /// Replaces the file's content (mode 0600); creates the folder (mode 0700) if necessary.
     ///
     /// The system may remove a folder of caches at any time: if the folder disappears during the write, the
-    /// write is repeated.
+    /// write is repeated, at most twice.
     package func write(_ content: Data, durability: MuxDurability = .full) throws(MuxStoreError) {
         for _ in 1..<Self.maximumAttempts {
             do {
@@ -96,7 +100,7 @@ package struct DurableFile: Sendable {
         try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.synchronizeFolder(self.folder) }
     }
 
-    /// Removes the temporary files of killed writers; call only while no other writer is active.
+    /// Removes the temporary files of killed writers; to be called only while no other writer is active.
     package func removeLeftovers() throws(MuxStoreError) {
         let names: [String]
         do {

@@ -31,8 +31,8 @@ package protocol FileSystem: Sendable {
     /// The status of `path`, or of the target of a symbolic link; `nil` for a missing file.
     func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus?
 
-    /// Whether the user may write to the folder, as far as known without an attempt; `true` for a missing
-    /// folder.
+    /// Whether the user may write to the folder, as far as the system tells without an attempt; `true` for a
+    /// missing folder.
     func isWritable(_ path: String) -> Bool
 
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError)
@@ -88,7 +88,7 @@ extension FileSystem {
     /// `nil`: this file system does not know whether bytes are in memory.
     package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]? { nil }
 
-    /// `true`: this file system determines permission by an attempt only.
+    /// `true`: this file system tells the permission only after an attempt to write.
     package func isWritable(_ path: String) -> Bool { true }
 
     /// The status of `path`, for a file system without symbolic links.
@@ -147,7 +147,7 @@ extension FileSystem {
     }
 }
 
-/// Runs `body`; ignores the error of a file or folder that another program has removed.
+/// Runs `body`; ignores the error for a missing file or folder, which another program may have removed.
 package func ignoringMissing(_ body: () throws(MuxStoreError) -> Void) throws(MuxStoreError) {
     do {
         try body()
@@ -155,7 +155,7 @@ package func ignoringMissing(_ body: () throws(MuxStoreError) -> Void) throws(Mu
 }
 
 extension MuxStoreError {
-    /// Whether a file or folder does not exist.
+    /// Whether the cause of the error is a missing file or folder.
     package var isMissing: Bool {
         if case .fileSystem(_, code: POSIXFileSystem.noSuchFile) = self { true } else { false }
     }
@@ -300,7 +300,8 @@ package final class OpenFile: Sendable {
 
 /// A wait for a file lock, on a separate thread, which the caller can abandon.
 ///
-/// `flock(2)` has no timeout. An abandoned wait continues, and releases the lock after taking the lock.
+/// `flock(2)` has no timeout. An abandoned wait continues, and releases the lock as soon as the lock is
+/// taken.
 final class LockWait: Sendable {
     private enum State: Sendable {
         case waiting
@@ -336,14 +337,14 @@ final class LockWait: Sendable {
         }
     }
 
-    /// Whether the abandoned wait has ended.
+    /// Whether the wait was abandoned and has ended.
     var isOver: Bool {
         self.state.withLock { state in if case .over = state { true } else { false } }
     }
 
     /// Blocks until the lock is taken; abandons the wait after `limit`.
     ///
-    /// - Returns: Whether the lock is taken; if so, the caller must release it.
+    /// - Returns: Whether the lock is taken; if so, the caller must release the lock.
     func finish(within limit: Duration) throws(MuxStoreError) -> Bool {
         _ = self.ended.wait(timeout: .now() + limit.secondsValue)
         return try self.state.withLock { state throws(MuxStoreError) -> Bool in

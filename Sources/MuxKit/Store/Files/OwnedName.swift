@@ -1,7 +1,8 @@
 package import Foundation
 
-/// The name of a file or folder that belongs to exactly one full name, such as the name of an account's
-/// tokens.
+/// The name of a file or folder that belongs to exactly one *full name*, a list of strings of any length.
+///
+/// For example, the full name of a file of tokens identifies the account.
 ///
 /// The file name contains a SHA-256 digest, because two full names with the same 64-bit hash can be computed
 /// in seconds. The file or folder stores the full name as well. If the stored name differs, because of a
@@ -72,9 +73,11 @@ package struct OwnedFile: Sendable {
         self.fileSystem = fileSystem
     }
 
-    /// The content; empty for a damaged file, `nil` for a missing file.
+    /// The content; empty for a damaged or oversized file, `nil` for a missing file.
     ///
-    /// - Throws: ``MuxStoreError/otherName`` if the file belongs to another name.
+    /// - Throws: ``MuxStoreError/otherName`` if the file belongs to another name;
+    ///   ``MuxStoreError/newerFormat`` for a file of a newer version of the library; the error of the file
+    ///   system.
     package func read() throws(MuxStoreError) -> Data? {
         let data: Data
         do {
@@ -121,7 +124,7 @@ package struct OwnedFile: Sendable {
 package struct StoreFolder: Sendable {
     /// The path, without a trailing slash.
     package let location: Result<String, MuxStoreError>
-    /// The full name, if the file name of the folder contains a digest.
+    /// The full name that the folder stores; `nil` for a folder without a full name.
     package let owner: OwnedName?
 
     package init(_ location: Result<String, MuxStoreError>, owner: OwnedName? = nil) {
@@ -156,7 +159,7 @@ package struct StoreFolder: Sendable {
         StoreFolder(self.location.map { FilePath.join($0, name) }, owner: owner)
     }
 
-    /// Makes the folder, and stores the full name, if present.
+    /// Makes the folder, and stores the full name of ``owner``, if any, in the folder.
     ///
     /// - Throws: ``MuxStoreError/otherName`` if the folder belongs to another name.
     package func claim(_ fileSystem: CheckedFileSystem) throws(MuxStoreError) {
@@ -179,8 +182,10 @@ package struct StoreFolder: Sendable {
         self.owner.map { OwnedFile($0, as: OwnedName.folderFile, in: self.path, fileSystem: fileSystem) }
     }
 
-    /// The location of a folder, as an unambiguous string: relative to the home folder, which an update of an
-    /// app moves, or absolute.
+    /// The location of a folder, as an unambiguous string: relative to the home folder for a folder in it,
+    /// otherwise absolute.
+    ///
+    /// An update of an app may move the home folder.
     package static func place(of path: String, home: String) -> String {
         var home = home.utf8[...]
         while home.last == UInt8(ascii: "/") { home.removeLast() }

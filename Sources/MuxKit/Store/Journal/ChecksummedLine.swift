@@ -1,8 +1,8 @@
 /// A line of JSON with a checksum.
 ///
-/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of the bytes before and after the
-/// check's field. Later formats keep this beginning, so readers can distinguish newer lines, which must be
-/// kept, from damaged lines.
+/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of all bytes of the line except
+/// `,"check":"` and the digits. Later formats keep this beginning, so readers can distinguish newer lines,
+/// which must be kept, from damaged lines.
 package enum ChecksummedLine {
     /// The format version that this code writes.
     package static let version: UInt64 = 1
@@ -12,7 +12,7 @@ package enum ChecksummedLine {
 
     /// The result of reading a line.
     package enum Content: Sendable, Equatable {
-        /// A line of this version; the rest begins after the check, with a comma.
+        /// A line of this version; `rest` begins with the comma after the check.
         case present(rest: ArraySlice<UInt8>)
         /// A line of a later version, with unknown content.
         case newer

@@ -17,7 +17,7 @@ struct FlatJSONReader {
     /// Whether the object was read to the end, without further bytes.
     private(set) var isComplete = false
 
-    /// Reads from the start of the first field's name up to `end`.
+    /// Reads from the opening quotation mark of the first field's name up to `end`.
     init(_ bytes: [UInt8], from start: Int, to end: Int) {
         self.bytes = bytes
         self.position = start
@@ -55,13 +55,13 @@ struct FlatJSONReader {
         return String(validating: unescaped, as: UTF8.self)
     }
 
-    /// The value as an integer; `nil` for another kind of value.
+    /// The value as an integer; `nil` for any other value.
     func integer(_ value: Value) -> Int64? {
         guard case .number(let range) = value else { return nil }
         return Int64(String(decoding: self.bytes[range], as: UTF8.self))
     }
 
-    /// The value as a finite number; `nil` for another kind of value.
+    /// The value as a finite number; `nil` for any other value.
     func double(_ value: Value) -> Double? {
         guard case .number(let range) = value,
             let number = Double(String(decoding: self.bytes[range], as: UTF8.self)), number.isFinite
@@ -120,7 +120,7 @@ struct FlatJSONReader {
         return nil
     }
 
-    /// The bytes of a string with its escapes resolved.
+    /// The bytes of a string with resolved escapes; `nil` for an invalid escape.
     private func unescaped(_ range: Range<Int>) -> [UInt8]? {
         var result: [UInt8] = []
         var index = range.lowerBound
@@ -140,7 +140,7 @@ struct FlatJSONReader {
             case UInt8(ascii: "f"): result.append(0x0c)
             case UInt8(ascii: "r"): result.append(0x0d)
             case UInt8(ascii: "u"):
-                // Only control characters are written in this form.
+                // ``JSONText`` writes only control characters in this form.
                 let digits = self.bytes[(index + 2)..<min(index + 6, range.upperBound)]
                 guard digits.count == 4, let code = UInt8(String(decoding: digits, as: UTF8.self), radix: 16),
                     code < 0x20

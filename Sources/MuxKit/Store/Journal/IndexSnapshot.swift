@@ -7,7 +7,7 @@ import Foundation
 /// bytes. A wrongly accepted snapshot causes misses, never a wrong value, because every load verifies the
 /// entry.
 package struct IndexSnapshot: Sendable, Equatable {
-    /// Identifies the journal, and the state of the journal, of a snapshot.
+    /// Identifies the journal of a snapshot, and the state of the journal at the time of the snapshot.
     package struct Anchor: Sendable, Equatable {
         /// The identity of the store.
         package var store: UInt64
@@ -29,7 +29,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         }
     }
 
-    /// An entry.
+    /// The index row of an entry.
     package struct Row: Sendable, Equatable {
         package var digest: EntryDigest
         package var offset: Int64

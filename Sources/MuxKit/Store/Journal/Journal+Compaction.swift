@@ -87,7 +87,7 @@ extension Journal {
     /// The records that stay in a full folder: the most recently used records, up to three quarters of the
     /// limit.
     ///
-    /// The remaining quarter is for further saves without another rewrite.
+    /// The remaining quarter is free for further saves without another rewrite.
     private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
         guard let byteLimit else { return records[...] }
         let row = Int64(IndexSnapshot.rowSize)
@@ -195,7 +195,7 @@ extension Journal {
 }
 
 extension JournalSegment {
-    /// The number of dead bytes below which no rewrite is due.
+    /// The number of bytes of replaced and removed records up to which no rewrite is due.
     static let compactionFloor: Int64 = 1 << 16
 
     var isCompactionDue: Bool {

@@ -2,9 +2,9 @@ import Foundation
 
 /// Removing entries without leaving a byte of the values in the folder.
 ///
-/// First the tombstones are appended. Then the payloads of all records of the entries, including replaced
-/// records, are overwritten with a zero and spaces; or the journal is rewritten, if a rewrite is less work. A
-/// reader gets the entry or `nil`.
+/// First the records of the removal (tombstones) are appended. Then the payloads of all records of the
+/// entries, including replaced records, are overwritten with a zero and spaces; or the journal is rewritten,
+/// if a rewrite is less work. At any point, a reader gets the entry or `nil`.
 extension Journal {
     /// Removes entries and erases the values; returns after the removal has the given durability.
     func remove(
@@ -29,7 +29,7 @@ extension Journal {
         do throws(MuxStoreError) {
             try self.write(records, .relaxed)
         } catch let error where error.isOutOfSpace {
-            // Without a tombstone, the entry counts as damaged.
+            // The disk has no room for the tombstones: the overwritten records later count as damaged.
             guard self.segment === segment else { throw error }
             for (digest, _) in doomed { segment.index.remove(digest) }
             segment.holdsDeadRecords = segment.holdsDeadRecords || !doomed.isEmpty
@@ -77,10 +77,10 @@ extension Journal {
         for (digest, _) in doomed { segment.deadRecords?[digest] = nil }
     }
 
-    /// The number of bytes up to which payloads are overwritten, instead of a rewrite of the file.
+    /// The number of bytes to erase above which a rewrite of the file may be less work than overwriting.
     private static let erasedAtOnce: Int64 = 1 << 16
 
-    /// The range of a record's payload in the file; `nil` without such a record.
+    /// The range of a record's payload in the file; `nil` if `location` has no entry with this digest.
     private func payload(
         of digest: EntryDigest,
         at location: JournalIndex.Location,
@@ -100,7 +100,8 @@ extension Journal {
         return nil
     }
 
-    /// Finds the replaced records of the file, which are not in the index; scans the file once.
+    /// Finds the dead entries of the file, which are not in the index; a later call does not scan the file
+    /// again.
     private func findDeadRecords(in segment: JournalSegment) throws(MuxStoreError) {
         guard segment.deadRecords == nil else { return }
         var found: [EntryDigest: [JournalIndex.Location]] = [:]

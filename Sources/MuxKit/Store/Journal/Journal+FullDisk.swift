@@ -4,7 +4,7 @@ import Foundation
 /// each step.
 ///
 /// Live entries are evicted only as a last resort. If the live entries exceed 64 MB and the disk has no room
-/// for a copy, the least recently used entries are evicted.
+/// for a copy, a rewrite keeps only the most recently used entries, up to 64 MB.
 extension Journal {
     /// The maximum size in bytes of the live records that are held in memory while the segment is empty.
     private static let heldBytes: Int64 = 1 << 26
@@ -32,8 +32,8 @@ extension Journal {
         }
         guard let size = self.segment?.end else { throw error }
         let count = Int64(records.bytes.count)
-        // With a quota, the disk's free space may exceed the user's share, so a single record must fit into
-        // the segment's size.
+        // With a quota, the user cannot use all of the disk's free space: a single record must fit into the
+        // segment's size.
         if error.isOverQuota, records.frames.count == 1, count > size { throw error }
         let free = min((try? self.fileSystem.freeSpace(at: self.layout.root)) ?? 0, 1 << 50)
         // The space suffices, so the error has another cause.
@@ -59,7 +59,7 @@ extension Journal {
         throw error
     }
 
-    /// Writes the records; returns `false` for lack of space.
+    /// Writes the records; returns `false` if the disk has no room.
     private func hasWritten(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) -> Bool {
         do throws(MuxStoreError) {
             try self.write(records, durability)
@@ -166,8 +166,8 @@ extension Journal {
         } catch let error where !error.isOutOfSpace {
             throw error
         } catch {
-            // A journal without a session file means a lost number: if the process ends here, the session
-            // ends.
+            // A journal without a session file means a lost number: if the process is killed here, the next
+            // opening starts a new session.
             try self.sessionFile.remove()
         }
         try self.sessionFile.write(content.encoded)
@@ -194,13 +194,13 @@ extension Journal {
 }
 
 extension MuxStoreError {
-    /// Whether the disk, or the user's share of the disk, is full.
+    /// Whether the disk is full, or the user's disk quota is exhausted.
     var isOutOfSpace: Bool {
         guard case .fileSystem(_, let code) = self else { return false }
         return code == POSIXFileSystem.noSpace || code == POSIXFileSystem.overQuota
     }
 
-    /// Whether the user's share of the disk is full; the disk's free space does not include this limit.
+    /// Whether the user's disk quota is exhausted; the free space of the disk does not reflect the quota.
     fileprivate var isOverQuota: Bool {
         guard case .fileSystem(_, POSIXFileSystem.overQuota) = self else { return false }
         return true

@@ -53,7 +53,8 @@ extension Journal {
     ///
     /// - Parameter error: The error of an attempt to write.
     /// - Returns: The session and the segment, up to date.
-    /// - Throws: `error` without a valid session file, which would have to be written; the error of a read.
+    /// - Throws: `error` if the session file is missing or damaged, because a new session file cannot be
+    ///   written; ``MuxStoreError/newerFormat``; the error of a read.
     private func refreshReadOnly(because error: MuxStoreError) throws(MuxStoreError) -> Present {
         if !self.isReadOnly { (self.isReadOnly, self.segment) = (true, nil) }
         let session: Session
@@ -126,7 +127,8 @@ extension Journal {
         case .newer?: throw .newerFormat
         case .damaged?: self.statistics.damagedRecords += 1
         case nil:
-            // The file was deleted. A sign-out would have replaced the file, and removed the records as well.
+            // The file was deleted. A sign-out would have replaced the file and removed the records, so the
+            // session has not changed.
             guard let former, let segment, former.content.epoch >= self.lastEpoch,
                 try self.fileSystem.status(at: self.layout.segment)?.identity == segment.identity
             else { break }
@@ -139,7 +141,7 @@ extension Journal {
         // sign-outs.
         var epoch = self.lastEpoch
         if opened != nil || hasJournal { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
-        // A new identity of the store, so no leftover record counts as a record of this store.
+        // The store gets a new identity, so that no leftover record counts as a record of this store.
         return try self.makeSession(SessionFile(epoch: epoch, store: .random(in: .min ... .max)))
     }
 
@@ -185,7 +187,7 @@ extension Journal {
         return self.segment ?? segment
     }
 
-    /// Reads the unread records, and truncates an incomplete record at the end.
+    /// Reads the unread records; truncates an incomplete record at the end, unless the segment is read-only.
     func readOn(
         _ segment: JournalSegment,
         to size: Int64,

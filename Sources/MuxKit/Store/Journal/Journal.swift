@@ -13,7 +13,8 @@ final class Journal {
     struct Session {
         /// The status of the file that was read.
         ///
-        /// Another process replaces the file, and sets a modification time with random nanoseconds.
+        /// A process that replaces the file sets a modification time with random nanoseconds, so the status
+        /// changes.
         var status: FileStatus
         var content: SessionFile
     }
@@ -42,7 +43,7 @@ final class Journal {
     /// The continuing lock wait of a call that has timed out.
     private var abandonedWait: LockWait?
 
-    /// Attempts to lock a folder that is repeatedly removed and created again.
+    /// The maximum number of attempts to lock a folder that is repeatedly removed and created again.
     private static let lockAttempts = 8
 
     init(
@@ -72,9 +73,9 @@ final class Journal {
 
     // MARK: - Reading
 
-    /// The number of the session; creates no file in a folder without a store.
+    /// The number of the current session; creates no file in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
-        // A store that had entries must detect the deletion of entries.
+        // If the store had entries, this call must detect a loss of the entries.
         guard self.session == nil, self.filledStore == nil else {
             return try self.refreshIfChanged().session.content.epoch
         }
@@ -181,7 +182,10 @@ final class Journal {
 
     // MARK: - Writing
 
+    /// Saves `entries`, and evicts entries if the folder exceeds its limit.
+    ///
     /// - Returns: The names and errors of unsaved entries.
+    /// - Throws: The error if no entry was saved.
     func save(
         _ entries: [MuxStoredEntry],
         _ durability: MuxDurability
@@ -232,8 +236,8 @@ final class Journal {
         return refused
     }
 
-    /// The valid entries of the session, the last entry of each name, by fetch time: the oldest are evicted
-    /// first.
+    /// The valid entries of the session, one entry for each name, ordered by fetch time: oldest entries are
+    /// evicted first.
     private func arranged(
         _ entries: [MuxStoredEntry],
         in session: Session,
@@ -307,7 +311,7 @@ final class Journal {
             try self.fileSystem.move(self.layout.journal, to: self.layout.trash(.random(in: .min ... .max)))
             try self.fileSystem.synchronizeFolder(self.layout.root)
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSuchFile) {
-            // The folder has no entries, but an interrupted sign-out may have left some.
+            // The folder has no journal, but an interrupted sign-out may have left a renamed journal.
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSpace),
             .fileSystem(.rename, code: POSIXFileSystem.overQuota)
         {
@@ -336,8 +340,8 @@ final class Journal {
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
-            // Removes incomplete and unsynchronized bytes; after a failed removal, the segment is opened
-            // again.
+            // Removes incomplete and unsynchronized bytes. If the removal fails, the next call opens the
+            // segment again.
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
@@ -352,7 +356,8 @@ final class Journal {
         }
     }
 
-    /// The bytes to write before the next record.
+    /// The bytes to write before the next record: the `begin` record of an empty file, or a missing line
+    /// break.
     private func prefix(of segment: JournalSegment) throws(MuxStoreError) -> [UInt8] {
         guard segment.end == 0, let session = self.session else { return segment.needsLineBreak ? [0x0a] : [] }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
@@ -365,7 +370,7 @@ final class Journal {
         self.keepIndexIfDue()
     }
 
-    /// Flushes the file's content, then the names that lead to the file.
+    /// Flushes the file's content, then the names of the file and its folder, to disk.
     func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
         guard !segment.isNameSafe else { return }
@@ -390,7 +395,7 @@ final class Journal {
                 continue
             }
             try self.take(file)
-            // The folder may have been removed and created again: then other processes use another lock file.
+            // If the folder was removed and created again, other processes use another lock file.
             do {
                 if try self.isPresent(file) { return }
             } catch {

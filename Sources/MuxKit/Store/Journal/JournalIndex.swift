@@ -1,6 +1,6 @@
-/// The locations of the live records of a journal.
+/// The locations of the live records of a journal: of each entry, the record that was written last.
 ///
-/// A single flat table: filling the table dominates the first load from a large store.
+/// A single flat table, because the time to fill the table dominates the first load from a large store.
 package struct JournalIndex: Sendable {
     /// The position of one record in the file.
     package struct Location: Sendable, Equatable {
@@ -168,13 +168,16 @@ final class JournalSegment {
     let file: OpenFile
     let identity: FileStatus.Identity
     var index = JournalIndex()
-    /// The end of the part that was read; records in this part are in the index or dead.
+    /// The end of the part of the file that was read; each record in this part is in the index or dead.
     var end: Int64 = 0
     /// Whether the file lacks a final line break.
     var needsLineBreak = false
     /// Whether the file has records of a later version; such a file is never rewritten.
     var holdsNewer = false
-    /// Whether the file has damage, or records of earlier sessions or other stores.
+    /// Whether a rewrite is due at once to remove dead records.
+    ///
+    /// For example after damage, with records of earlier sessions or other stores, or with many unusable
+    /// entries.
     var holdsDeadRecords = false
     /// Whether this process flushed the file's name to disk.
     var isNameSafe = false
@@ -218,7 +221,7 @@ final class JournalSegment {
     /// An upper bound of the folder's size: the records, the index snapshot, and the small files.
     var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
 
-    /// An upper bound of the space for `count` entries, without the records.
+    /// An upper bound of the space in bytes for `count` entries, not counting the records.
     static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }
 }
 

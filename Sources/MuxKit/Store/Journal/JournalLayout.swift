@@ -24,12 +24,12 @@ package struct JournalLayout: Sendable {
     private static let trashPrefix = "trash-"
     private static let temporarySuffix = ".tmp"
 
-    /// A path for a new segment during writing.
+    /// A path for a new segment until the segment is complete.
     package func temporarySegment(_ unique: UInt64) -> String {
         self.segment + "." + Hex.text(of: unique) + Self.temporarySuffix
     }
 
-    /// A path for a journal before deletion.
+    /// A path to which a journal is renamed before its deletion.
     package func trash(_ unique: UInt64) -> String {
         FilePath.join(self.root, Self.trashPrefix + Hex.text(of: unique))
     }
@@ -41,7 +41,7 @@ package struct JournalLayout: Sendable {
     }
 }
 
-/// The location of a record, and the data for a read that is concurrent with other calls.
+/// The location of a record, with everything that a read concurrent with other calls needs.
 struct JournalPlace: Sendable {
     /// Stays open after the file is renamed or removed.
     let file: OpenFile
@@ -77,7 +77,7 @@ package struct SessionFile: Sendable, Equatable {
     }
 
     package var epoch: UInt64
-    /// A random number in every record, which detects records from the folder of another store.
+    /// The random identity of the store, which every record repeats: records of another store are detected.
     package var store: UInt64
 
     package init(epoch: UInt64, store: UInt64) {

@@ -3,21 +3,21 @@ public import Foundation
 
 /// Stores entries on disk, as human-readable lines of JSON.
 ///
-/// A save appends to a single file. A load reads a single record, verifies the record's checksums, and reads
-/// records that other processes appended. The first call opens the folder; after a failure, the next call
-/// tries again.
+/// A save appends to a single file. A load first reads the records that other processes appended, then reads
+/// a single record and verifies the record's checksums. The first call opens the folder; after a failure, the
+/// next call tries again.
 ///
 /// **Bounds.** If the folder exceeds the size limit, the store evicts the least recently used entries down to
 /// three quarters of the limit; ``JournalStore/Statistics/evicted`` counts evictions. Loads and saves of this
-/// process count as uses; for uses of earlier processes, the order on disk counts. The folder may exceed the
-/// limit in two cases:
+/// process count as uses; entries that this process has not used are ordered as on disk. The folder may
+/// exceed the limit in two cases:
 ///
 /// - A rewrite fails. The failure is counted, and the next save tries again.
 /// - The folder has records of a newer version of the library. Such records stay unchanged.
 ///
 /// **Unusable entries.** Opening the folder and rewriting the journal drop entries past
-/// ``MuxStoredEntry/usableUntil``. Opening rewrites the journal if unusable entries take an eighth of the
-/// file, or if the file has at most 64 KB.
+/// ``MuxStoredEntry/usableUntil``. If unusable entries exist, opening rewrites the journal if these entries
+/// take an eighth of the file, or if the file has at most 64 KB.
 ///
 /// **Full disk.** A save without free disk space first removes dispensable files, then rewrites the journal
 /// without dead records, then evicts the least recently used entries. If the disk has no room for a second
@@ -27,14 +27,14 @@ public import Foundation
 /// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` erase values, including
 /// replaced values: no byte of an erased value stays in the folder. The bytes are overwritten with a zero and
 /// spaces, or the journal is rewritten. The first removal after an opening scans a journal with dead records.
-/// Without a removal, a replaced value stays on disk until the next compaction. Compaction is due when the
-/// dead records take more space than the live records, and more than 64 KB.
+/// Without a removal, a replaced value stays on disk until the next compaction. Compaction, a rewrite without
+/// dead records, is due when the dead records take more space than the live records, and more than 64 KB.
 ///
 /// **Deleted files.** If the files of an open store are deleted, the next call detects the loss, and creates
 /// the missing files. An idle store has a single open file descriptor, not counting a folder watch.
 ///
 /// **Concurrent calls** run serially, on the store's queue, with two exceptions: large values are read
-/// concurrently, and a small value in the system's memory is read on the caller's thread if no other call
+/// concurrently, and a small value in the system's page cache is read on the caller's thread if no other call
 /// runs. Several processes, such as an app and its extensions, may share a folder; the smallest limit of the
 /// processes applies. If another process is stopped or busy while holding the folder's lock, a call waits one
 /// second for the lock, and later calls fail at once until the release of the lock; a failed load is a miss.
@@ -242,13 +242,13 @@ public actor JournalStore: MuxStore {
     /// Saves `entries` in a single write; returns after the write has the given durability.
     ///
     /// If `entries` together exceed the size limit, the most recently fetched entries are saved; the others
-    /// count as evicted, and older versions of evicted entries are removed. If another process saved a value
-    /// that this process has not read, and that value was fetched later, that value is kept. Entries of an
-    /// earlier session are dropped.
+    /// count as evicted, and older versions of evicted entries are removed. A value of another process that
+    /// was fetched later, and that this process has not read, is kept. Entries of an earlier session are
+    /// dropped.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and all others were: with
-    ///   ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the error of the entry. ``MuxStoreError``
-    ///   if no entry was saved; the written bytes are then removed.
+    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and all others were: the error
+    ///   of an unsaved entry is ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the reason why the
+    ///   entry cannot be stored. ``MuxStoreError`` if no entry was saved; the written bytes are then removed.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
         let refused = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.save(entries, durability)
@@ -311,7 +311,7 @@ extension JournalStore: PromptStore {
     }
 }
 
-/// Runs the jobs of an actor on a Dispatch queue instead of the cooperative pool, so the jobs may block.
+/// Runs the jobs of an actor on a Dispatch queue instead of the cooperative pool, so that the jobs may block.
 ///
 /// Linux has no `DispatchSerialQueue` (Swift 6.3.1).
 package final class DiskExecutor: SerialExecutor {

@@ -5,9 +5,9 @@ package struct JournalWalker: Sendable {
     package enum Step: Sendable, Equatable {
         /// A record with a valid header and an unchecked payload.
         case record(RecordHeader, offset: Int64, count: Int64)
-        /// Lines outside of records.
+        /// A region of lines that are not part of a valid record; reported once for each region.
         case damage
-        /// A record of a later version, and the lines of the record.
+        /// A record of a later version; its further lines are skipped.
         case newer
     }
 

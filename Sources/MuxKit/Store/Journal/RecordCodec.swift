@@ -46,7 +46,7 @@ package struct RecordCodec: Sendable {
         return frame
     }
 
-    /// Appends the two lines of a removal: of an entry, or of a whole domain.
+    /// Appends the two lines of a removal of an entry or of a whole domain.
     package func append(
         removal kind: RecordHeader.Kind,
         of name: MuxStoreKey,
@@ -71,7 +71,8 @@ package struct RecordCodec: Sendable {
     /// The length in bytes of the two lines at the start of a journal.
     static let beginningCount = Int64((try? RecordCodec(store: 0).beginning(0).count) ?? 0)
 
-    /// `date` in whole seconds since 1970, rounded up; 0 for `nil` and for a date out of range.
+    /// `date` in whole seconds since 1970, rounded up, at least 1; 0 for `nil`, and for a date that exceeds
+    /// 32 bits.
     private static func second(of date: Date?) -> UInt32 {
         guard let seconds = date?.timeIntervalSince1970.rounded(.up), seconds < Double(UInt32.max) else { return 0 }
         return UInt32(max(1, seconds))
@@ -103,8 +104,10 @@ package struct RecordCodec: Sendable {
         name.domain.utf8.count + (name.key?.utf8.count ?? 0) + (validator?.utf8.count ?? 0)
     }
 
+    /// Whether `length` bytes of names and validator fit into a header.
+    ///
     /// An escaped byte takes at most six bytes, as in "\u0000"; the other fields of a header take a few
-    /// hundred.
+    /// hundred bytes.
     private static func isHeaderLength(_ length: Int) -> Bool { length * 6 + 1_024 <= self.maximumHeader }
 
     private static func hasLineBreak(_ payload: Data) -> Bool {
@@ -160,7 +163,8 @@ package struct RecordCodec: Sendable {
         return RecordHeader(rest)
     }
 
-    /// Reads the header of an entry, as an entry without a payload; `nil` for a damaged or incomplete header.
+    /// Reads the header of an entry, as an entry with an empty payload; `nil` for a damaged or incomplete
+    /// header.
     package func facts(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store,
@@ -184,7 +188,7 @@ package struct RecordCodec: Sendable {
 
 /// Records for a single write, and the headers of the records.
 ///
-/// A class for the same reason as ``Journal``.
+/// A class for the same reason as ``Journal``: a crash of the optimizer.
 final class JournalRecords {
     private let format: RecordCodec
     private(set) var bytes: [UInt8] = []

@@ -29,7 +29,7 @@ struct RecordFields: Sendable {
         /// The remainder; not written if 0.
         var attoseconds: Int64 = 0
 
-        /// Whether the numbers form a valid duration, or no duration.
+        /// Whether the numbers form a valid duration, or the duration is absent.
         var isInOrder: Bool {
             (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(self.attoseconds)
                 && (self.seconds != .max || self.attoseconds == 0)
@@ -88,7 +88,8 @@ struct RecordFields: Sendable {
         bytes += String(rest).utf8
     }
 
-    /// Whole seconds and the rest; longer durations become `Int64.max` seconds (292 billion years).
+    /// Whole seconds and the rest in attoseconds; a duration of at least `Int64.max` seconds (292 billion
+    /// years) becomes that number of seconds.
     private static func split(_ duration: Duration) -> (Int64, Int64) {
         let longest = Duration.seconds(Int64.max)
         guard duration < longest else { return (.max, 0) }

@@ -1,11 +1,12 @@
 package import Foundation
 
-/// The fixed-width fields of a record's header, which suffice for a scan without a JSON parser.
+/// The fields of a record's header that suffice for a scan without a JSON parser: fixed-width, except
+/// `until`.
 package struct RecordHeader: Sendable, Equatable {
     /// The kind of a record; all raw values have the same length.
     package enum Kind: String, Sendable, CaseIterable {
-        /// The start of a journal; the domain's digest is a random number, which differs in each rewritten
-        /// journal.
+        /// The start of a journal. The field of the domain's digest has a random number, which differs in
+        /// each rewritten journal.
         case begin
         /// An entry.
         case entry
@@ -118,7 +119,8 @@ package struct RecordHeader: Sendable, Equatable {
         }
     }
 
-    /// Reads the fields of a verified line's rest; `nil` if a field is missing or out of range.
+    /// Reads the fields from `rest` of ``ChecksummedLine/Content/present(rest:)``; `nil` if a field is
+    /// missing or out of range.
     package init?(_ rest: ArraySlice<UInt8>) {
         let start = rest.startIndex
         guard rest.count >= Self.count else { return nil }

@@ -53,7 +53,7 @@ enum FolderAttributes {
     }
 
     #if !canImport(Darwin)
-    /// The folder in the home folder of this process's user in the password database.
+    /// The folder for `purpose` below the home folder that the password database has for this process's user.
     private static func fallback(_ purpose: MuxStoreLocation.Purpose) -> URL? {
         POSIXFileSystem.home.flatMap { MuxStoreLocation.xdg(purpose, ["HOME": $0]) }
     }

@@ -97,7 +97,7 @@ package struct POSIXFileSystem: FileSystem {
         return code == 0 ? bytes : nil
     }
 
-    /// The bytes that `call` has written into a buffer, and the error number of `call`.
+    /// The bytes that `call` has written into a buffer, and the error number of `call`; 0 without an error.
     private func read(_ count: Int, _ call: (UnsafeMutableBufferPointer<UInt8>) -> Int) -> ([UInt8], Int32) {
         var code: Int32 = 0
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: max(count, 0)) { buffer, filled in
@@ -290,7 +290,7 @@ private enum PromptRead {
     /// `RWF_NOWAIT` of `linux/fs.h`.
     static let onlyFromMemory: Int32 = 8
 
-    /// `nil` on systems without the function: other systems than Linux, and libraries before glibc 2.26.
+    /// `nil` without the function: on systems without glibc, and with glibc before 2.26.
     #if canImport(Glibc)
     // Looked up at run time, because the module of glibc does not declare the function (Swift 6.3.1).
     static let function = unsafe dlsym(nil, "preadv2").map { unsafe unsafeBitCast($0, to: Function.self) }
