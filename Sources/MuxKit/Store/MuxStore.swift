@@ -25,7 +25,7 @@ public struct MuxStoreKey: Sendable, Hashable {
     }
 }
 
-/// An encoded value with metadata, in the form for stores.
+/// An encoded value with metadata: the form in which a store keeps an entry.
 public struct MuxStoredEntry: Sendable, Equatable {
     /// The entry's name.
     public var name: MuxStoreKey

@@ -3,8 +3,8 @@ import MuxKit
 /// The steps of a client between a request and its transport.
 ///
 /// - With a cache: retry, invalidation, cache, token with renewal after a 401; the cache obeys `Retry-After`.
-///   Retries begin above the cache, because a response that was passed on cannot be replaced by another
-///   attempt.
+///   If ``TokenStep/isBelowCache`` is `false`, the token comes first. Retries begin above the cache, because
+///   a response that was passed on cannot be replaced by another attempt.
 /// - Without a cache: token with renewal after a 401, retry, `Retry-After`, invalidation.
 struct ClientChain: Sendable {
     let configuration: HTTPClient.Configuration
@@ -55,7 +55,8 @@ struct ClientChain: Sendable {
         }
     }
 
-    /// Repeats a failure to get a token by the policy, with any method, because no request was sent.
+    /// Retries a failure to get a token according to the policy, with any method, because no request was
+    /// sent.
     private func repeatedForToken(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard let policy = self.configuration.retry else { return try await send() }
         let loop = RetryLoop(policy, time: self.time)
@@ -70,12 +71,12 @@ struct ClientChain: Sendable {
         }.get()
     }
 
-    /// Sends a call, again after a transient failure if the configuration permits.
+    /// Sends a call, and sends the call again after a transient failure if the configuration permits.
     private func repeated(_ call: ValidatedCall) async throws -> HTTPReply {
         guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
             return try await self.attempt(call)
         }
-        // A stored response says nothing about the host.
+        // A stored response is no evidence about the host, so the retry budget must not count the response.
         if let reply = self.cache?.reply(for: call) { return reply }
         let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
         let loop = RetryLoop(policy, host: host, time: self.time)
@@ -101,7 +102,8 @@ struct ClientChain: Sendable {
         }
     }
 
-    /// Handles a call whose host gets no request now: only a stored response, fresh or stale, is returned.
+    /// Handles a call to a host that must not get a request now: returns only a stored response, fresh or
+    /// stale.
     ///
     /// - Throws: `error` without such a response.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {
@@ -172,7 +174,7 @@ final class TokenStep: CallSteps {
     }
 }
 
-/// The credentials of an authenticator, in all of its clients.
+/// The identity of an authenticator, shared by all of its clients, with the names of its credential fields.
 private final class AuthenticatorIdentity: Sendable {
     private let name: String
     private let names: Locked<Set<HTTPHeaders.Name>>
@@ -208,7 +210,8 @@ private final class AuthenticatorRegistry: Sendable {
     static let shared = AuthenticatorRegistry()
     private let state = Locked(State())
 
-    /// The identity of a runner, or a new identity for another authenticator.
+    /// The identity of a runner, which is an actor; any other authenticator gets a new identity from each
+    /// call of this function.
     func identity(of authenticator: any HTTPAuthenticator) -> AuthenticatorIdentity {
         let runner = authenticator as? any Actor
         return self.state.withLock { state in

@@ -1,13 +1,14 @@
 import Foundation
 import MuxKit
 
-/// Fetches a resource for a multiplexer, conditionally if a value exists: RFC 9111, section 4.3.
+/// Fetches a resource for a multiplexer, with a condition if the previous value has a validator: RFC 9111,
+/// section 4.3.
 struct ConditionalFetch: Sendable {
     let client: HTTPClient
 
     /// Fetches the value, or validates the previous value `before`.
     ///
-    /// - Returns: The value, with its freshness.
+    /// - Returns: The new or validated value, with its freshness.
     /// - Throws: ``HTTPError``, or `CancellationError`.
     func callAsFunction<Request: HTTPRequest>(
         _ request: Request,
@@ -16,7 +17,7 @@ struct ConditionalFetch: Sendable {
         let isRead = Self.isRead(request)
         let fields = self.client.configuration.fields(of: request)
         let variant = before?.validator.map { HTTPVariant($0) }
-        // A previous value for other request fields is not used.
+        // A previous value is not used if this request differs in a field of the value's `Vary`.
         let before = variant?.isSelected(by: fields) ?? true ? before : nil
         let isReload = before.map { $0.age < $0.timeToLive } ?? false
         let headers = self.headers(of: request, fields, isReload: isReload)
@@ -28,7 +29,8 @@ struct ConditionalFetch: Sendable {
             if validator.isMet(by: response.headers) {
                 return self.renewed(before, variant, request, fields, response, delay)
             }
-            // RFC 9111, section 4.3.4: the 304 is for another version.
+            // RFC 9111, section 4.3.4: the 304 is for another version, so the value is fetched without a
+            // condition.
         }
         let (response, delay) = try await self.response(to: request, headers)
         return try self.fetched(request, fields, response, delay)
@@ -51,7 +53,7 @@ struct ConditionalFetch: Sendable {
     ///
     /// - Parameters:
     ///   - request: The request.
-    ///   - isReload: Whether a value is still fresh, so the request has to reach the server.
+    ///   - isReload: Whether a cached value is still fresh: then the request must reach the server.
     /// - Returns: The values, each with the freshness of the response.
     /// - Throws: ``HTTPError``, or `CancellationError`.
     func values<Key, Value, Request: HTTPRequest>(
@@ -102,7 +104,7 @@ struct ConditionalFetch: Sendable {
         let isAsked = !areMany && freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
         let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
         // RFC 9110, section 13.1.2: a server would refuse a conditional POST, rather than respond with a 304.
-        // A validator of many values is for none of them.
+        // The validator of a response with many values identifies no single value.
         let validator = request.method == .post || areMany ? nil : freshness.validator
         let variant = HTTPVariant(validator, varying: self.names(response), in: fields)
         return Fetched(
@@ -117,7 +119,7 @@ struct ConditionalFetch: Sendable {
 
     /// Renews the previous value: RFC 9111, section 4.3.4.
     ///
-    /// Fields of the 304 replace previous fields; other fields remain.
+    /// Header fields of the 304 replace previous fields; other fields remain.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
         _ variant: HTTPVariant,
@@ -150,7 +152,7 @@ struct ConditionalFetch: Sendable {
     }
 
     private func names(_ response: HTTPResponse) -> [HTTPHeaders.Name] {
-        // With `*` each use requires validation in any case.
+        // `nil` for `*` or an invalid name: each use then requires validation in any case.
         StoredResponse.selectingNames(response.headers) ?? []
     }
 

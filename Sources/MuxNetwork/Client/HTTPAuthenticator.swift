@@ -4,14 +4,15 @@ public import MuxKit
 /// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused token once for all requests.
 ///
 /// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``. A
-/// custom authenticator with a runner returns the runner's ``sessionRepository``, so that a sign-out removes
-/// the cached values of its clients.
+/// custom authenticator that uses a runner returns the runner's ``sessionRepository``, so that a sign-out
+/// removes the cached values of the clients with this authenticator.
 public protocol HTTPAuthenticator: Sendable {
     /// The repository of the tokens' session; `nil`, the default, for tokens without a session.
     ///
-    /// The default repository of a client's multiplexers and of its ``CachingTransport``. A stored response
-    /// needs no token if the authenticator has a session, or is a `DependencyRunner`. Any other authenticator
-    /// may have a different token for each call, so each call gets its token before the cache.
+    /// The repository is the default for a client's multiplexers and for its ``CachingTransport``. If the
+    /// authenticator has a session, or is a `DependencyRunner`, a stored response is used without a token.
+    /// Any other authenticator may have a different token for each call, so each call gets its token before
+    /// the lookup in the cache.
     var sessionRepository: MuxRepository? { get }
 
     /// Runs `send` with a token, and again with a new token if `send` reports a bad token.

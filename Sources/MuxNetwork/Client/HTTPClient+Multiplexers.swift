@@ -22,7 +22,8 @@ extension HTTPClient {
     ///   the server's fields, otherwise of `policy`. Such a value is never validated: with an `ETag` alone,
     ///   the value is fetched each time. The request makes no value stale.
     /// - Responses to methods other than GET, HEAD and POST are not cached.
-    /// - A server that responds with 500, 502, 503 or 504 counts as unreachable.
+    /// - A server that responds with 500, 502, 503 or 504 counts as unreachable, so a stale value may replace
+    ///   the response.
     /// - Accounts do not share values: the ``HTTPClient/Configuration/viewer`` is part of the name on disk,
     ///   and a value belongs to one session.
     ///
@@ -33,8 +34,8 @@ extension HTTPClient {
     ///     for the repository of the authenticator, otherwise the shared repository. If the authenticator has
     ///     another repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach
     ///     both.
-    ///   - request: Makes the request: for each fetch, and for each use of a value whose response has `Vary`,
-    ///     on the caller's executor.
+    ///   - request: Makes the request: for each fetch, for each value that is read from disk, and, on the
+    ///     caller's executor, for each use of a value whose response has `Vary`.
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
@@ -107,8 +108,8 @@ extension HTTPClient {
     ///
     /// One request includes the keys of simultaneous calls, within `MuxPolicy.Batching.window` and up to
     /// `MuxPolicy.Batching.maximumSize`. The response determines the lifetime of all of its values, as for
-    /// ``multiplexer(cacheKey:policy:repository:_:)``; without a lifetime in the response, `policy` does.
-    /// Such a value is never validated. A change of a resource makes no value of the map stale.
+    /// ``multiplexer(cacheKey:policy:repository:_:)``; `policy` determines the lifetime if the response does
+    /// not. Such a value is never validated. No request with an unsafe method makes a value of the map stale.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, for values in memory only.
@@ -144,7 +145,7 @@ extension HTTPClient {
     }
 }
 
-/// The parts of a multiplexer for a client's resources: the fetch, and the rules for changed values.
+/// The parts of a multiplexer for a client's resources: the fetch, and the rules that make values stale.
 private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Request: HTTPRequest>: Sendable {
     let policy: MuxPolicy
     private let cacheKey: String?

@@ -17,22 +17,24 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// **Authentication.** A request without private headers carries the authenticator's token. A runner renews a
-/// token before its expiry. If the server refuses a token (401), the token is renewed, and the request is
-/// sent once more. Concurrent requests share the renewal.
+/// **Authentication.** A request carries the authenticator's token, unless ``HTTPRequest/usesPrivateHeaders``
+/// is `true`: such a request carries no token. A runner renews a token before its expiry. If the server
+/// refuses a token (401), the token is renewed, and the request is sent once more. Concurrent requests share
+/// the renewal.
 ///
 /// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
 /// ends.
 ///
 /// **After a failure.** With ``HTTPClient/Configuration/retry`` the request is sent again according to the
-/// policy. A failed call leaves no state behind.
+/// policy. A failed call can affect later calls through the pause of a `Retry-After`, the retry budget of the
+/// host, and the invalidation of cached values.
 public struct HTTPClient: Sendable {
     /// The settings of all requests.
     public let configuration: HTTPClient.Configuration
 
     let authenticator: (any HTTPAuthenticator)?
     let chain: ClientChain
-    /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` without both.
+    /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` unless both exist.
     private let choice: RepositoryChoice?
     /// The session of each call, for caches inside the transport; `nil` without an account or such a cache.
     private let sessions: SessionWatch?
@@ -162,8 +164,8 @@ public struct HTTPClient: Sendable {
         try await self.response(to: request, path: values, token: token, headers: headers, isQuery: false)
     }
 
-    /// ``response(to:path:token:headers:)`` for a cached value: a POST counts as a query, and changes no
-    /// resource.
+    /// ``response(to:path:token:headers:)`` for a value to be cached: a POST counts as a query, and makes no
+    /// value stale.
     func responseForCache(to request: some HTTPRequest, headers: HTTPHeaders) async throws -> HTTPResponse {
         try await self.response(to: request, path: [:], token: nil, headers: headers, isQuery: request.method == .post)
     }
@@ -285,7 +287,8 @@ extension HTTPCall {
 }
 
 extension HTTPClient.Configuration {
-    /// The header fields of a request, without the fields of its content and of a token.
+    /// The header fields of a request, without the content type of its body and without the fields of a
+    /// token.
     func fields(of request: some HTTPRequest) -> HTTPHeaders {
         guard !request.usesPrivateHeaders else { return request.headers }
         let own: HTTPHeaders = [.accept: self.contentType.rawValue]
@@ -310,7 +313,7 @@ extension HTTPClient {
     public struct Configuration: Sendable {
         /// The URL of the server for requests without a host: `HTTPEndpoint(path: "/users/{id}")`.
         ///
-        /// The path of the base URL precedes the path of the request, and so does the query.
+        /// The path and the query of the base URL precede the path and the query of the request.
         public var baseURL: URL?
 
         /// The value of `Accept`, and the content type of a body without a type; JSON.
@@ -324,8 +327,9 @@ extension HTTPClient {
         /// The limits of the client's default transport: 20 s of silence, 40 s in total, 10 connections to a
         /// host.
         ///
-        /// A custom transport has separate limits, and uses only the first of these limits, which is sent
-        /// with each request.
+        /// A custom transport has its own limits. The client passes only
+        /// ``HTTPTransportConfiguration/timeout`` to a custom transport, with each request that has no
+        /// ``HTTPRequest/timeout``.
         public var transport: HTTPTransportConfiguration
 
         /// Identifies the account, if several accounts are used at the same time; `nil` for the account of
@@ -344,13 +348,13 @@ extension HTTPClient {
         /// Bounds the retries of all requests to a host.
         public var retryBudget: RetryBudget
 
-        /// Measures the waits between attempts, and the waits of `Retry-After`.
+        /// Measures the waits between attempts, the pauses of `Retry-After`, and the delay of responses.
         public var clock: any Clock<Duration>
 
-        /// The maximum heuristic lifetime of a cached value, derived from `Last-Modified` alone; a day.
+        /// The maximum heuristic lifetime of a cached value, which is derived from `Last-Modified`; a day.
         ///
         /// The heuristic lifetime is a tenth of the time since the last change, if the server sends no other
-        /// lifetime (RFC 9111, section 4.2.2); zero for no heuristic lifetime.
+        /// lifetime (RFC 9111, section 4.2.2). With zero, a value has no heuristic lifetime.
         public var heuristicLimit: Duration
 
         /// Whether a cached value with an `ETag`, but without a lifetime, is validated for each request;

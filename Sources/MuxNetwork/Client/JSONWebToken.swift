@@ -89,7 +89,7 @@ extension JSONWebToken.ParsingError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A sentence for a person.
+    /// A sentence for the user.
     public var errorDescription: String? {
         switch self {
         case .notThreeParts: "The token does not have three parts."

@@ -3,8 +3,9 @@ package import MuxKit
 
 /// Makes cached values stale when a request changes their resource: RFC 9111, section 4.4.
 ///
-/// A request with an unsafe method changes the resource of its URL, and the resources in `Location` and
-/// `Content-Location` of the response, unless the server refused the request.
+/// If the response to a request with an unsafe method has a status from 200 to 399, the request has changed
+/// the resource of its URL, and the resources of the same origin in `Location` and `Content-Location`. A
+/// request that fails without a response may have changed the resource of its URL.
 package final class InvalidationInterceptor: Sendable {
     /// Receives changes.
     package protocol Listener: AnyObject, Sendable {
@@ -18,7 +19,8 @@ package final class InvalidationInterceptor: Sendable {
         }
 
         var changes: [HTTPResourceName: Moment] = [:]
-        /// The time of an overflow of ``changes``: every older value counts as changed.
+        /// The last time at which ``changes`` overflowed and was cleared: every older value counts as
+        /// changed.
         var everythingChanged: Moment?
         var listeners: [WeakListener] = []
     }
@@ -48,14 +50,15 @@ package final class InvalidationInterceptor: Sendable {
         }
     }
 
-    /// The resources that a request with an unsafe method has changed, according to the response.
+    /// The resources that a request with an unsafe method has changed, according to its response; empty after
+    /// a refusal.
     static func resources(changedBy call: ValidatedCall, _ reply: HTTPReply) -> Set<HTTPResourceName> {
         guard (200...399).contains(reply.status) else { return [] }
         let url = call.call.url
         let named = [HTTPHeaders.Name.location, .contentLocation].compactMap { reply.headers[$0] }.compactMap {
             URLReference.url($0, relativeTo: reply.url ?? url)
         }
-        // Section 4.4: only resources of the same origin, otherwise a server could invalidate responses of
+        // Section 4.4: only resources of the same origin; otherwise a server could invalidate responses of
         // other servers.
         return Set(([url] + named.filter { HTTPOrigin($0) == call.origin }).compactMap { HTTPResourceName($0) })
     }
@@ -90,7 +93,7 @@ package final class InvalidationInterceptor: Sendable {
     }
 }
 
-/// The keys of one multiplexer by resource, to find the keys of a changed resource.
+/// The keys of one multiplexer by resource: a change of a resource makes the values of its keys stale.
 package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInterceptor.Listener {
     private struct State: Sendable {
         var keys: [HTTPResourceName: Set<Key>] = [:]
@@ -110,7 +113,8 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         self.time = time
     }
 
-    /// Begins to report changes; neither closure may retain the multiplexer.
+    /// Starts to call `refresh` for the keys of changed resources; neither closure may retain the
+    /// multiplexer.
     package func attach(
         refresh: @escaping @Sendable (Key) -> Void,
         isKnown: @escaping @Sendable (Key) -> Bool
@@ -171,7 +175,7 @@ package struct HTTPResourceName: Sendable, Hashable {
         self.init(url, of: origin)
     }
 
-    /// The name of the resource of a URL with a known origin.
+    /// The name of the resource of a URL whose origin is known to be `origin`.
     init(_ url: URL, of origin: HTTPOrigin) {
         self.origin = origin
         let path = url.path(percentEncoded: true)

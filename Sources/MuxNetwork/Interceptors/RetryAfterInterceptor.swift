@@ -1,10 +1,10 @@
 package import Foundation
 package import MuxKit
 
-/// Obeys `Retry-After`: sends no request to an origin during the pause after a 403, 429 or 503.
+/// Obeys `Retry-After`: sends no request to an origin during the pause that a 403, 429 or 503 demands.
 ///
-/// RFC 9110, section 10.2.3; RFC 6585, section 4. During the pause a request fails with
-/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request with a redirection to the
+/// RFC 9110, section 10.2.3; RFC 6585, section 4. During the pause, a request to the origin fails with
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request that is redirected to the
 /// origin.
 package final class RetryAfterInterceptor: Sendable {
     /// The maximum pause of an origin.
@@ -20,7 +20,7 @@ package final class RetryAfterInterceptor: Sendable {
         self.wallTime = wallTime
     }
 
-    /// Runs `next`, which sends `call`, unless the origin has a pause.
+    /// Runs `next`, which sends `call`, unless requests to the origin are paused.
     ///
     /// - Throws: ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, or the error of `next`.
     package func send(_ call: ValidatedCall, next: (ValidatedCall) async throws -> HTTPReply) async throws -> HTTPReply
@@ -33,7 +33,7 @@ package final class RetryAfterInterceptor: Sendable {
         return reply
     }
 
-    /// Refuses a request to an origin with a pause.
+    /// Throws during the pause of `origin`.
     private func admit(_ origin: HTTPOrigin) throws(HTTPError) {
         let now = self.time.now
         let pause = self.pauses.withLock { pauses -> Duration? in

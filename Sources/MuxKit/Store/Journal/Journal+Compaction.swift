@@ -165,17 +165,17 @@ extension Journal {
             places.filter { !$0.value.isUnusable(at: second) }
         }
         if useful(known) != useful(Self.places(rescan.index, session)) {
-            broken.append("the index is not what a rescan gives")
+            broken.append("the index differs from the index of a rescan")
         }
         if known.count != segment.index.count || segment.index.liveBytes != known.values.reduce(0, { $0 + $1.count }) {
-            broken.append("the index miscounts")
+            broken.append("the index has a wrong count or size")
         }
         if let byteLimit, !segment.holdsNewer, segment.footprint > byteLimit {
             broken.append("the folder is too large")
         }
         for name in try self.fileSystem.names(in: self.layout.root) + self.fileSystem.names(in: self.layout.journal)
         where name.hasSuffix(".tmp") || JournalLayout.isTrash(name) {
-            broken.append("\(name) was left")
+            broken.append("\(name) was not removed")
         }
         return broken
     }
