@@ -5,7 +5,7 @@ extension FlightEngine {
         guard let work = launch.work else { return }
         let flight = launch.flight
         var launch = launch
-        // First, because work that begins here may take long.
+        // The watch starts first, because work that begins on this thread may take long.
         self.startWatch(&launch)
         let node = self.node(flight)
         let task = self.spawn(
@@ -61,7 +61,7 @@ extension FlightEngine {
         for task in tasks { Cascade.run { task.cancel() } }
     }
 
-    /// Marks the beginning of a flight's work, after the read from disk; only later fences affect the flight.
+    /// Marks the start of a flight's work, after the read from disk: only later fences affect the flight.
     ///
     /// - Parameters:
     ///   - flight: The flight.
@@ -141,12 +141,12 @@ extension FlightEngine {
         package init() {}
     }
 
-    /// Answers some callers of a flight, unless the flight was fenced.
+    /// Answers some callers of a flight before its work begins, unless the flight was fenced.
     ///
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: The flight's key.
-    ///   - answers: Called under the lock with the tickets of the callers.
+    ///   - answers: Called under the lock with the tickets of the callers, unless the flight was fenced.
     /// - Returns: Whether the flight has ended. An ended flight must not call
     ///   ``land(_:of:failed:settle:always:)``.
     @inlinable
@@ -202,7 +202,8 @@ extension FlightEngine {
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: The flight's key.
-    ///   - failed: Whether the flight has no new outcome.
+    ///   - failed: Whether the work failed. If the flight was also cancelled, a new flight starts for callers
+    ///     that joined after the cancellation.
     ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if
     ///     the flag permits the outcome to be kept, and returns the callers' answer; a cancellation error in
     ///     the answer becomes ``MuxError/fetchCancelled``.
@@ -261,7 +262,7 @@ extension FlightEngine {
     }
 }
 
-/// The task of a flight.
+/// A running flight outside of the state machine: task, linger and priority.
 @usableFromInline
 struct RunningFlight: Sendable {
     /// The task; `nil` until the task is stored.
@@ -269,6 +270,7 @@ struct RunningFlight: Sendable {
     /// A task for several flights, until this flight has a separate task; may be escalated, but is not
     /// cancelled with the flight.
     @usableFromInline var sharedTask: Task<Void, Never>?
+    /// The timer of the linger; `nil` while the flight does not linger.
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest priority of the flight's callers.
     @usableFromInline var priority: TaskPriority

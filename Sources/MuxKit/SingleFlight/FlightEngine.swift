@@ -205,7 +205,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @inlinable
     package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
 
-    /// Changes flights; releases removed keys after the lock, because the `deinit` of a key may call the
+    /// Changes flights; releases removed keys outside the lock, because the `deinit` of a key may call the
     /// owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {

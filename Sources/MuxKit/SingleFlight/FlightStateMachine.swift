@@ -20,7 +20,8 @@ package struct FlightStateMachine: Sendable, Hashable {
     private enum Phase: Sendable, Hashable {
         /// The flight has callers, or continues without callers.
         case wanted
-        /// The flight has no callers, and is cancelled after the linger with this ticket.
+        /// The flight has no callers, and is cancelled at the end of the linger that began when the caller
+        /// with this ticket left.
         case lingering(since: Ticket)
         /// The flight was cancelled and has not ended yet.
         case cancelled
@@ -173,7 +174,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         case resumeAndLinger(FlightWaiter, FlightID)
     }
 
-    /// Removes the caller with this ticket, after the end of the wait.
+    /// Removes the caller with this ticket, which is cancelled or has reached its wait limit.
     package mutating func left(_ ticket: Ticket, abandonment: Abandonment) -> LeaveAction {
         if let waiter = self.current?.waiters.leave(ticket) {
             return self.currentWasLeft(by: waiter, abandonment: abandonment)
@@ -223,7 +224,7 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Beginning and ending
 
-    /// Marks the beginning of a flight's work, after the read from disk; only later fences affect the flight.
+    /// Marks the start of a flight's work, after the read from disk: only later fences affect the flight.
     ///
     /// Before its work begins, a fenced flight is equivalent to a new flight: the fenced flight becomes
     /// current again, or the callers move to the current flight.

@@ -9,6 +9,8 @@ import Synchronization
 /// - A cycle of certain waits is an error at once, for the call that closes the cycle.
 /// - A cycle with a possible wait may resolve without an error. If the cycle still exists when a flight in
 ///   the cycle times out, the callers of this flight that are in the cycle get the error for a deadlock.
+/// - A wait that would nest flights of the same key without end is an error, too: at once for certain waits,
+///   and beyond 16 nested flights for possible waits.
 @usableFromInline
 package enum WaitForGraph: Sendable {
     @usableFromInline
@@ -50,7 +52,8 @@ package enum WaitForGraph: Sendable {
     ///     property before taking a lock that the handlers take.
     ///   - awaited: The other flight.
     ///   - sameKey: The running flights of the other flight's key, if the other flight has not started.
-    /// - Returns: `false`, without a record, if the wait would never end.
+    /// - Returns: `false`, without a record, if the wait would never end, or if too many flights of the key
+    ///   are nested.
     /// - Complexity: O(1) for a flight that has not started, without running flights of its key; see
     ///   ``WaitTable``.
     @usableFromInline
@@ -134,7 +137,7 @@ package struct WaitForNode: Sendable, Hashable {
     static func nextEngine() -> UInt64 { self.lastEngine.wrappingAdd(1, ordering: .relaxed).newValue }
 }
 
-/// The flight of a task's work.
+/// The flight that a task works for.
 @usableFromInline
 @safe package struct FlightContext: Sendable {
     /// The flight of the current task's work, or the flight that started the current task; `nil` without a

@@ -55,7 +55,7 @@ package func waiting<Success: Sendable>(
 /// Runs `operation` to its end, even if the caller is cancelled.
 ///
 /// The operation runs in a separate task, and the call waits for the end of the task. The operation keeps the
-/// caller's isolation, so a non-escaping closure with `self` can be passed through.
+/// caller's isolation, so a non-escaping closure that captures `self` can be passed on.
 ///
 /// With `flight`, the operation is the work of the flight. With `limit`, if the operation takes longer,
 /// `whenTooLong` is called, and the operation is then cancelled.

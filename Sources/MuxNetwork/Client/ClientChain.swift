@@ -4,7 +4,7 @@ import MuxKit
 ///
 /// - With a cache: retry, invalidation, cache, token with renewal after a 401; the cache obeys `Retry-After`.
 ///   If ``TokenStep/isBelowCache`` is `false`, the token comes first. Retries begin above the cache, because
-///   a response that was passed on cannot be replaced by another attempt.
+///   another attempt cannot replace a response that the cache has begun to pass on.
 /// - Without a cache: token with renewal after a 401, retry, `Retry-After`, invalidation.
 struct ClientChain: Sendable {
     let configuration: HTTPClient.Configuration
@@ -123,10 +123,11 @@ struct ClientChain: Sendable {
 
 /// Adds the token of an authenticator to calls, and renews a refused token.
 final class TokenStep: CallSteps {
-    /// Whether the tokens belong to one session or runner, so stored responses need no token.
+    /// Whether the tokens belong to one session or runner, so that the cache uses stored responses without a
+    /// token.
     ///
     /// Another authenticator without a session may have a different token for each call, so each call needs
-    /// its token before the cache.
+    /// its token before the lookup in the cache.
     let isBelowCache: Bool
 
     private let authenticator: any HTTPAuthenticator

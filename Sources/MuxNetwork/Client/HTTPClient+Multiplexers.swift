@@ -73,7 +73,8 @@ extension HTTPClient {
     ///   - repository: The repository whose saves and sign-outs include the map; `nil`, the default, for the
     ///     repository of the authenticator, otherwise the shared repository. If the authenticator has another
     ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
-    ///   - request: Makes the request of a key.
+    ///   - request: Makes the request of a key, on the same occasions as for
+    ///     ``multiplexer(cacheKey:policy:repository:_:)``.
     /// - Returns: The map.
     public func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
         cacheKey: MultiplexerMap<Key, Request.Output>.CacheKey? = nil,

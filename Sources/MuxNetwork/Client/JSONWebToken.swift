@@ -89,7 +89,7 @@ extension JSONWebToken.ParsingError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A sentence for the user.
+    /// A description in one sentence.
     public var errorDescription: String? {
         switch self {
         case .notThreeParts: "The token does not have three parts."

@@ -21,7 +21,7 @@ package enum ChecksummedLine {
     /// The offset of the closing quotation mark of the check, in a line of this version.
     package static let restOffset = opening.count + String(version).utf8.count + middle.count + 16
 
-    /// Appends the start of a line with a blank check; ``close(_:from:)`` writes the check.
+    /// Appends the start of a line with a placeholder for the check; ``close(_:from:)`` writes the check.
     package static func begin(_ bytes: inout [UInt8]) {
         bytes += self.blank
     }

@@ -137,7 +137,7 @@ extension Journal {
         // The session file is created before the journal: a journal without a session file means a lost
         // number.
         let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
-        // A lost number becomes 2^20 times the seconds since 1970, which is greater than any number of
+        // A lost number is replaced by 2^20 times the seconds since 1970, which is greater than any number of
         // sign-outs.
         var epoch = self.lastEpoch
         if opened != nil || hasJournal { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }

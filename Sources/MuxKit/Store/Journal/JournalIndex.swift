@@ -221,7 +221,7 @@ final class JournalSegment {
     /// An upper bound of the folder's size: the records, the index snapshot, and the small files.
     var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
 
-    /// An upper bound of the space in bytes for `count` entries, not counting the records.
+    /// An upper bound of the size in bytes of the index snapshot for `count` entries, and of the small files.
     static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }
 }
 

@@ -66,7 +66,7 @@ package struct RecordHeader: Sendable, Equatable {
         static let bytes = 139..<149
     }
 
-    /// The text with zero bytes in place of the values.
+    /// The text of the mandatory fields, with zero bytes in place of the values.
     private static let template: [UInt8] = {
         var text = Array(",\"kind\":\"".utf8) + Self.blank(Place.kind)
         text += Array("\",\"store\":\"".utf8) + Self.blank(Place.store)
@@ -191,12 +191,12 @@ package struct EntryDigest: Sendable, Hashable {
     }
 }
 
-/// The checksum of a payload: the step of ``FNV`` for eight bytes at a time.
+/// The checksum of a payload: the hash step of ``FNV``, applied to eight bytes at a time.
 ///
 /// Not a protection against an adversary. Every step is a bijection of the state, so a change of any single
 /// byte changes the result. A bytewise hash would take longer than reading a large payload from disk.
 package enum PayloadDigest {
-    /// The prefix of the digits in a file.
+    /// The prefix of the digest in a record's header.
     package static let name: StaticString = "fnv64x8:"
 
     private static let start: UInt64 = 0xcbf2_9ce4_8422_2325
