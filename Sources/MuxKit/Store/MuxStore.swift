@@ -114,9 +114,9 @@ public enum MuxDurability: Sendable, Hashable {
 /// other stores need only the members of this protocol.
 ///
 /// **Calling back.** A member may call the repository of the store, or multiplexers of the repository, in the
-/// task of the member's call. A sign-out runs at once, unless another sign-out is running. A save is refused.
-/// A removal takes effect in memory only, with ``MuxError/calledFromStore`` in the report; the next save
-/// removes the entries from the store.
+/// task of the member's call. A sign-out runs at once, but is refused in a call that belongs to another
+/// sign-out. A save is refused. A removal takes effect in memory only; the next save removes the entries from
+/// the store. The report of a refused call or of such a removal contains ``MuxError/calledFromStore``.
 ///
 /// **On disk.** After a failed or interrupted ``save(_:durability:)`` a reader gets the old entry, the new
 /// entry, or `nil`. After an error of any member, no reader gets the value of another entry.

@@ -175,7 +175,8 @@ final class TokenStep: CallSteps {
     }
 }
 
-/// The identity of an authenticator, shared by all of its clients, with the names of its credential fields.
+/// The identity of an authenticator, with the names of its credential fields; all clients of a runner share
+/// the identity.
 private final class AuthenticatorIdentity: Sendable {
     private let name: String
     private let names: Locked<Set<HTTPHeaders.Name>>
