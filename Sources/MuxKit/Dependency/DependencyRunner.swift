@@ -1,4 +1,4 @@
-/// Runs tasks with a dependency that can become invalid, with one renewal for all tasks.
+/// Runs tasks with a dependency that can become invalid; all tasks share one renewal.
 ///
 /// ``DependentRunner`` and ``OAuthDependentRunner`` conform. ``Multiplexer`` and ``MultiplexerMap`` accept a
 /// runner for fetches with a token.
@@ -6,16 +6,17 @@ public protocol DependencyRunner<Dependency>: Sendable {
     /// The type of the dependency of the tasks.
     associatedtype Dependency: Sendable
 
-    /// The repository of the dependency's session; `nil` without a session.
+    /// The repository of the dependency's session; `nil` if the dependency belongs to no session.
     ///
     /// This is the default repository of multiplexers with this runner.
     var sessionRepository: MuxRepository? { get }
 
     /// Runs `task` with the dependency; after a refusal, runs `task` again with a new dependency.
     ///
-    /// - Parameter task: Does the work. A thrown ``BadDependencyError`` is a refusal, too.
+    /// - Parameter task: Does the work; refuses the dependency with the result ``RunResult/badDependency`` or
+    ///   a thrown ``BadDependencyError``.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task, or the reason for the lack of an acceptable dependency.
+    /// - Throws: The error of the task, or the reason why the runner has no acceptable dependency.
     nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output

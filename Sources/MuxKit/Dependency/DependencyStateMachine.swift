@@ -4,19 +4,20 @@
 @usableFromInline
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     private enum State: Sendable {
-        /// No value. The failure of the last update, if the update threw.
+        /// No value. The payload is the failure of the last update, if that update threw.
         case absent(Failure?)
-        /// A value. The failure of the last attempt to replace the value, if the attempt threw.
+        /// A value. The failure is the error of the last attempt to replace the value, if that attempt threw.
         case held(VersionedDependency, Failure?)
-        /// An update was refused. Every call fails until a value is set, the parent's value is replaced or
-        /// the session ends.
+        /// An update was refused. Every call fails until the failures are cleared, a value is set, the
+        /// parent's value is replaced or the session ends.
         case refused(RunnerError)
-        /// A critical error was raised. Every call fails until a value is set, the parent's value is replaced
-        /// or the session ends.
+        /// A critical error was raised. Every call fails until the failures are cleared, a value is set, the
+        /// parent's value is replaced or the session ends.
         case critical(RaisedCritical)
     }
 
-    /// The error of an update; calls fail with this error until the end of the cool-down and the pause.
+    /// The error of a failed update; until the end of the cool-down and the pause, calls that need an update
+    /// fail with this error.
     private struct Failure: Sendable {
         let error: any Error
         let until: Moment
@@ -41,20 +42,23 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The number of the last event of the runner.
     private var lastEvent: UInt64 = 0
 
-    /// How the last session ended.
+    /// The reason for the end of the last session.
     private var lastEnd = End.reset
 
-    /// The epoch of the last refused value; `nil` after a task has accepted a later value.
+    /// The epoch of the last value whose refusal requested an update.
+    ///
+    /// `nil` without such a value, after a task has accepted a later value, and after an end of the session.
     private var refusedEpoch: UInt64?
 
-    /// The epoch of the last value with an acceptance after a refusal.
+    /// The epoch of the last value that a task accepted after the refusal of an earlier value.
     private var acceptedEpoch: UInt64 = 0
 
     /// The epoch at the last request for an update.
     private var askedEpoch: UInt64 = 0
 
-    /// The times of replacements of refused values since the last acceptance; at most as many as the limit of
-    /// a window.
+    /// The times at which updates replaced refused values, since the last recorded acceptance.
+    ///
+    /// Contains at most ``RunnerPolicy/maximumUpdatesPerWindow`` times.
     private var replacements: [Moment] = []
 
     /// The pauses after failed updates.
@@ -67,10 +71,12 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // MARK: - Reading
 
-    /// Starts a call.
+    /// Makes the state of a call that starts at `now`.
     package func call(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
 
-    /// The error of `call`, even with a value; the most serious error first.
+    /// The error with which `call` fails even if a value exists; `nil` without such an error.
+    ///
+    /// A critical error precedes the end of the call's session, which precedes a refused update.
     package func standingError(for call: Call) -> (any Error)? {
         if case .critical(let critical) = self.state { return critical }
         guard call.session == self.session else { return self.lastEnd.error }
@@ -92,15 +98,16 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The value, unless the parent's value for this value has been replaced.
+    /// The value, unless the value was made with a parent value that has been replaced.
     package func current(parentEpoch: UInt64) -> VersionedDependency? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
     }
 
-    /// The value until its end, for a call with a failed or slow early renewal.
+    /// The value for a call whose early renewal failed or is slow; `nil` if the value has ended, or the call
+    /// must not use the value.
     ///
-    /// The parent's value for this value may have been replaced.
+    /// This function does not examine whether the parent's value has been replaced.
     @usableFromInline
     package func fallback(for call: Call, at now: Moment) -> VersionedDependency? {
         guard call.isEarly, self.standingError(for: call) == nil, let held, held.epoch != call.badEpoch,
@@ -109,7 +116,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// Whether the value replaced a refused value, and no task has accepted the new value yet.
+    /// Whether the value is newer than a refused value, and no task has accepted the value yet.
     ///
     /// Otherwise ``accepted(_:)`` has no effect.
     package var isUnproven: Bool {
@@ -171,10 +178,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return .update
     }
 
-    /// Whether an update must still begin: no value has arrived since the last request for an update.
+    /// Whether an update is still necessary: no value has arrived since the last request for an update.
     ///
-    /// No caller has refused a value that arrived later, such as the value of a timed-out update; such a
-    /// value must not be replaced.
+    /// A value that arrived after the request, such as the late value of a timed-out update, has not been
+    /// refused by any caller, and must not be replaced.
     package func needsUpdate(parentEpoch: UInt64) -> Bool {
         guard let current = self.current(parentEpoch: parentEpoch) else { return true }
         return current.epoch <= self.askedEpoch
@@ -198,7 +205,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         )
     }
 
-    /// Records that a task accepted the value of `epoch`: refusals of earlier values do not count any more.
+    /// Records that a task accepted the value of `epoch`, and clears the records of earlier refusals.
+    ///
+    /// Has no effect unless the value of `epoch` is the current value, and unproven.
     package mutating func accepted(_ epoch: UInt64) {
         guard self.isUnproven, epoch == self.held?.epoch else { return }
         self.refusedEpoch = nil
@@ -220,7 +229,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return self.hold(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
-    /// Sets the value of an update.
+    /// Sets the value that an update made or found, and counts the replacement of a refused value.
     package mutating func updated(
         to value: Dependency,
         parentEpoch: UInt64,
@@ -272,13 +281,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Replaces `held` by the same value with additional data.
     ///
-    /// - Returns: The value; `nil`, without a change, if the revision of `held` is not the present revision.
+    /// - Returns: The value; `nil`, without a change, if `held` is outdated.
     package mutating func noted(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
         return self.hold(value, parentEpoch: held.parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// Records that a successor replaced the parent's value.
+    /// Records that a successor, such as a rotated refresh token, replaced the parent's value.
     ///
     /// A value that was made with the previous parent value, or was set since, stays valid.
     package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
@@ -286,10 +295,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         _ = self.hold(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// Records a replacement of the parent's value, which invalidates the value and running updates.
+    /// Records a replacement of the parent's value, which clears earlier failures.
     ///
-    /// The epoch rises, so that a late value of a running update is recognised as outdated. Earlier failures
-    /// do not count any more.
+    /// Unless the value is newer than the replacement, the value is dropped and the epoch rises, so that a
+    /// late value of a running update is recognised as outdated.
     ///
     /// - Returns: Whether running updates must be dropped. `false` if a value was set, or was made with the
     ///   parent's new value, after the replacement: the running updates were started to replace this value.
@@ -306,7 +315,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // MARK: - Failures and ends
 
-    /// Records a refusal of an update: the value is dropped, and later calls fail with `error`.
+    /// Records a refused update: the value is dropped, and later calls fail with `error`.
+    ///
+    /// Has no effect after a critical error.
     package mutating func refused(_ error: RunnerError) {
         switch self.state {
         case .absent, .held, .refused: self.state = .refused(error)
@@ -314,13 +325,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Records a failed update: no update starts before `until`, or during the pause.
+    /// Records a failed update: until `until` and during the pause, only a forced renewal starts an update.
     ///
     /// - Parameters:
     ///   - error: The error.
     ///   - until: The end of the cool-down.
-    ///   - pausing: The pause; `nil` if the error gives no information about the server, such as the error of
-    ///     a sign-in.
+    ///   - pausing: The failure that determines the pause; `nil` if the error gives no information about the
+    ///     server, such as the error of a sign-in.
     ///   - now: The current time.
     package mutating func failed(
         _ error: any Error,
@@ -341,7 +352,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Records a critical error: the value is dropped, and no call succeeds.
+    /// Records a critical error: the value is dropped, and every call fails.
     package mutating func raised(_ critical: RaisedCritical) {
         self.epoch &+= 1
         self.state = .critical(critical)
@@ -361,8 +372,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Clears earlier failures, refusals and critical errors, such as after a replacement of the parent's
-    /// value.
+    /// Clears earlier failures with their pauses, refused updates and critical errors.
     package mutating func failuresCleared() {
         self.pauses = UpdatePauses()
         switch self.state {
@@ -371,7 +381,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Ends the session: the value is dropped, and running calls fail.
+    /// Ends the session: drops the value; a running call fails at its next request of the dependency.
     package mutating func ended(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
@@ -418,15 +428,15 @@ extension DependencyStateMachine {
         /// The epoch of the value to replace: the last value that the task refused, or the value of a forced
         /// renewal.
         @usableFromInline package var badEpoch: UInt64?
-        /// The error of the last refusal, if thrown.
+        /// The error with which the task last refused a value; `nil` if the refusal was not a thrown error.
         @usableFromInline package var lastError: (any Error)?
         /// Whether the call forces an update, even if the value is valid.
         @usableFromInline package var isForced = false
         /// Whether the call waits for an update only because the value ends soon.
         @usableFromInline package fileprivate(set) var isEarly = false
-        /// The number of updates after refusals of the call.
+        /// The number of refusals of the call that requested an update.
         package private(set) var updates = 0
-        /// The number of updates after refusals of the call, since a task of any call accepted a value.
+        /// As ``updates``, but the count starts again after a task of any call has accepted a newer value.
         package fileprivate(set) var refusals = 0
         /// The epoch of the last counted refusal.
         fileprivate private(set) var countedEpoch: UInt64 = 0
@@ -459,7 +469,7 @@ extension DependencyStateMachine {
         package let revision: UInt64
         /// The times of the early renewal and the end; `nil` for an unknown end.
         let renewal: EarlyRenewal?
-        /// Whether an update found the value, such as in a store, instead of making a value.
+        /// Whether an update found the value, for example in a store, instead of making a new value.
         package let isFound: Bool
 
         init(

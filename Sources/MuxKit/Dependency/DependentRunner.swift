@@ -43,7 +43,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
+    ///   - wallTime: Returns the wall-clock time, for the lifetime of an ``ExpiringDependency``.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
@@ -68,7 +68,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
+    ///   - wallTime: Returns the wall-clock time, for the lifetime of an ``ExpiringDependency``.
     ///   - update: Makes a dependency; receives the dependency to replace, `nil` if absent.
     public init(
         _ value: Dependency? = nil,
@@ -102,7 +102,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
+    ///   - wallTime: Returns the wall-clock time, for the lifetime of an ``ExpiringDependency``.
     ///   - update: Makes a dependency.
     public init(
         _ value: Dependency? = nil,
@@ -136,7 +136,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
-    ///   - wallTime: Returns the time of day, for the lifetime of an ``ExpiringDependency``.
+    ///   - wallTime: Returns the wall-clock time, for the lifetime of an ``ExpiringDependency``.
     ///   - update: Makes a dependency with the dependency of `parent`; also receives the dependency to
     ///     replace, `nil` if absent.
     public init<Parent: Sendable>(
@@ -234,7 +234,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no
     ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
     ///     dependency; a caller whose closure is the running update waits for the end of the closure. If the
-    ///     call waits only for an early renewal, the call uses the present dependency after the time-out.
+    ///     call waits only for an early renewal, the call uses the current dependency after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,
     ///     `nil` if absent.
@@ -257,7 +257,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameters:
     ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no
     ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
-    ///     dependency. If the call waits only for an early renewal, the call uses the present dependency
+    ///     dependency. If the call waits only for an early renewal, the call uses the current dependency
     ///     after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     /// - Returns: The output of the task.
@@ -273,8 +273,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// Renews the dependency with the runner's stored update, even if the dependency is valid.
     ///
-    /// Concurrent callers share one update. Exactly one update runs, also during ``RunnerPolicy/coolDown``,
-    /// and does not count towards any limit.
+    /// Concurrent callers share one update, which also runs during ``RunnerPolicy/coolDown`` and does not
+    /// count towards any limit.
     ///
     /// - Returns: The new dependency.
     /// - Throws: The error of the update, ``RunnerError``, or `CancellationError`.
@@ -291,12 +291,12 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// The dependency; `nil` if absent.
     public nonisolated var value: Dependency? { self.core.held?.value }
 
-    /// The number of the dependency, which never decreases.
+    /// A number that identifies the dependency, and never decreases.
     ///
     /// A new dependency, a reset and a critical error increase the epoch.
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
-    /// The numbers of waiting callers, running updates and keys with a flight: zero at rest.
+    /// The numbers of waiting callers, running updates and keys with a flight; all are zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.occupancy }
 
     /// Replaces the dependency with `value`; callers that wait for an update get `value`, too.

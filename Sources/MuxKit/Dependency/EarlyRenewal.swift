@@ -1,10 +1,11 @@
 public import Foundation
 
-/// A dependency whose end may be known, such as an access token; some servers send no lifetime.
+/// A dependency with an expiry that may be known, such as an access token.
 ///
 /// A runner renews the dependency before its end: see ``RunnerPolicy/leeway``.
 public protocol ExpiringDependency: Sendable {
-    /// The wall-clock time of the dependency's end; `nil` if unknown.
+    /// The wall-clock time of the dependency's end; `nil` if unknown, for example because the server sent no
+    /// lifetime.
     var expiry: Date? { get }
 }
 
@@ -23,7 +24,7 @@ package struct EarlyRenewal: Sendable {
     ///
     /// - Parameters:
     ///   - lifetime: The remaining lifetime of the dependency; `nil` if unknown.
-    ///   - isNew: Whether an update has just made the dependency, so that `lifetime` is its whole lifetime.
+    ///   - isNew: Whether an update has just made the dependency, so that `lifetime` is the total lifetime.
     ///   - leeway: The time between the renewal and the end of the dependency; for a new dependency, at most
     ///     half its lifetime.
     ///   - now: The current time.
@@ -53,8 +54,8 @@ package struct EarlyRenewal: Sendable {
 
 /// The pauses after consecutive updates that failed at a server, in addition to the cool-down.
 ///
-/// Calls without a valid value start another update at once after the first failure, and pause
-/// from the second failure on. Calls with a valid value use the value, and renewals pause from the first
+/// Without a valid value, the next call starts another update at once after the first failure; updates pause
+/// from the second failure on. With a valid value, calls use the value, and renewals pause from the first
 /// failure on.
 package struct UpdatePauses: Sendable {
     /// A failed update.
@@ -82,7 +83,7 @@ package struct UpdatePauses: Sendable {
 }
 
 extension Date {
-    /// The end of `value`; `nil` if unknown.
+    /// The expiry of `value`; `nil` if unknown.
     init?(expiryOf value: some Sendable) {
         guard let date = (value as? any ExpiringDependency)?.expiry else { return nil }
         self = date
@@ -90,7 +91,7 @@ extension Date {
 }
 
 extension Duration {
-    /// The remaining lifetime of `value` at the time of day `now`; `nil` if unknown.
+    /// The remaining lifetime of `value` at the wall-clock time `now`; `nil` if unknown.
     init?(lifetimeOf value: some Sendable, at now: Date) {
         guard let date = Date(expiryOf: value) else { return nil }
         self = .saturating(seconds: date.timeIntervalSince(now))

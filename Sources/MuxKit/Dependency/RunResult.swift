@@ -24,9 +24,9 @@ extension RunResult {
         }
     }
 
-    /// Returns the result of a next step with the output.
+    /// Passes the output to another step, and returns the result of that step.
     ///
-    /// - Parameter transform: The next step, which may refuse the dependency.
+    /// - Parameter transform: The other step, which may refuse the dependency.
     /// - Returns: The result of `transform`, or ``badDependency`` unchanged.
     /// - Throws: The error of `transform`.
     public func flatMap<Other: Sendable, Failure: Error>(
@@ -43,14 +43,15 @@ extension RunResult: Equatable where Output: Equatable {}
 
 /// The result of an update of a dependency.
 ///
-/// A thrown error is transient: waiting callers get the error, and a later call starts another update.
+/// An update may also throw. Any error except ``BadDependencyError`` and ``CriticalError`` is transient:
+/// waiting callers get the error, and a later call starts another update.
 public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// The update made a new dependency.
     case updatedDependency(Dependency)
 
     /// The update was refused; a repetition would fail, too.
     ///
-    /// The present dependency is dropped, and calls fail at once until a value is set or the runner is reset.
+    /// The current dependency is dropped, and calls fail at once until a value is set or the runner is reset.
     /// A thrown ``BadDependencyError`` has the same effect.
     case updateFailed
 }

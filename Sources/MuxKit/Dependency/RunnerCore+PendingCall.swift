@@ -2,7 +2,7 @@
 extension RunnerCore {
     /// A call on the slow path.
     ///
-    /// A class, because the locals of a suspended asynchronous function take several times their size.
+    /// A class, because local variables of a suspended asynchronous function take several times their size.
     @usableFromInline
     package final class PendingCall {
         @usableFromInline let core: RunnerCore
@@ -35,8 +35,9 @@ extension RunnerCore {
 
     /// Waits for the dependency and runs `task`, until the task accepts the dependency.
     ///
-    /// Each step, except the wait, is a separate function, so that its locals take no memory during the wait:
-    /// above a thousand bytes, a waiting caller takes another thousand.
+    /// Each step, except the wait, is a separate function, so that the locals of the step take no memory
+    /// during the wait. If its locals exceed about a thousand bytes, a waiting caller takes another thousand
+    /// bytes.
     ///
     /// - Parameters:
     ///   - call: The call.
@@ -100,7 +101,7 @@ extension RunnerCore {
         var refusal: (any Error)?
         do {
             if case .output(let output) = try await task(held, call) {
-                // The task of a forced renewal does not try the value.
+                // The task of a forced renewal does not use the value, so its output is not an acceptance.
                 if !call.state.isForced { self.accepted(held.epoch) }
                 return output
             }
@@ -130,10 +131,10 @@ extension RunnerCore {
         throw self.raise(cause, call)
     }
 
-    /// The present dependency, for a call whose early renewal failed with `error`.
+    /// Returns the current dependency to a call whose early renewal failed with `error`.
     ///
     /// - Returns: The dependency; `nil` if the call must request the dependency again.
-    /// - Throws: The error of the call, without a usable dependency.
+    /// - Throws: `error`, or the error for this caller, if the call must not use the current dependency.
     @usableFromInline
     func fallback(after error: any Error, _ call: PendingCall) throws -> VersionedDependency? {
         if error is AskAgain { return nil }
@@ -146,7 +147,7 @@ extension RunnerCore {
         return self.unlessVoid(old)
     }
 
-    /// Throws after a cancellation of the call's task or after the call's time-out.
+    /// Throws if the call's task is cancelled or the call has timed out.
     ///
     /// - Throws: The error of the runner's state, if any; otherwise `CancellationError` or the time-out.
     @usableFromInline
@@ -248,7 +249,7 @@ extension RunnerCore {
         return .unfinished(try self.reported(nil, of: ready, since: now))
     }
 
-    /// The dependency; `nil` if a call cannot use the dependency without a wait.
+    /// The dependency for the fast path; `nil` if the call is cancelled or must take the slow path.
     @inlinable
     func ready(at now: Moment) -> ReadyDependency<Dependency>? {
         guard !Task.isCancelled else { return nil }
@@ -260,11 +261,11 @@ extension RunnerCore {
         return ready
     }
 
-    /// Records that a task accepted the value of `epoch`: refusals of earlier values do not count any more.
+    /// Records that a task accepted the value of `epoch`, and clears the records of earlier refusals.
     @usableFromInline
     func accepted(_ epoch: UInt64) { self.engine.withState { $0.accepted(epoch) } }
 
-    /// The slow path of a call whose task has refused the dependency.
+    /// Moves a call whose task refused the dependency to the slow path.
     ///
     /// - Throws: `error`, unless `error` is a refusal.
     @usableFromInline

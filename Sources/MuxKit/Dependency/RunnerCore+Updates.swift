@@ -13,17 +13,17 @@ extension RunnerCore {
     /// Ends a flight with the outcome of its update.
     ///
     /// A value of a timed-out flight is kept if the epoch and the session are unchanged since the beginning
-    /// of the flight.
+    /// of the flight, and no later update was refused.
     ///
-    /// - Returns: The result for callers, even if the flight has timed out; `nil` if the outcome was dropped
-    ///   after a fence.
+    /// - Returns: The result for the callers, even if the flight has timed out; `nil` if the outcome was
+    ///   dropped.
     @discardableResult
     func land(
         _ flight: FlightID,
         _ outcome: Result<Updated, any Error>,
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
-        // A cancelled update does not cancel its callers: they get ``MuxError/fetchCancelled``.
+        // A cancelled update does not cancel its callers: the callers get ``MuxError/fetchCancelled``.
         let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.failed)
         var value: (Dependency, EarlyRenewal?, updated: Updated)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
@@ -74,7 +74,8 @@ extension RunnerCore {
             return .failure(error)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
-            // A fence resumes the callers of its flights, so no caller gets this error.
+            // The fence, such as a reset, has already resumed the callers of the flight: no caller gets this
+            // error.
             guard mayKeep else { return .failure(RunnerError.reset) }
             former = state
             let result = settle(&state.machine)
@@ -185,15 +186,15 @@ private func areEqual(_ a: Any, _ b: Any) -> Bool {
     return isEqual(a)
 }
 
-/// Mutations and state for the public types of runners.
+/// The state of a runner, and its changes by the public types of runners.
 extension RunnerCore {
-    /// The present value; `nil` without a value, or after a replacement of the parent's value.
+    /// The current value; `nil` without a value, or if the parent's value was replaced.
     package var held: VersionedDependency? {
         let parentEpoch = self.parentEpoch
         return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
     }
 
-    /// Whether the present value is neither refused nor past its end; `false` without a value.
+    /// Whether the current value is neither refused nor past its end; `false` without a value.
     var isUsable: Bool {
         guard let held = self.held else { return false }
         let wasRefused = self.engine.withState { $0.machine.wasRefused(held) }

@@ -7,7 +7,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias VersionedDependency = Machine.VersionedDependency
     @usableFromInline typealias Engine = FlightEngine<SoleKey, VersionedDependency, RunnerState<Dependency>>
 
-    /// The outcome of a stored update.
+    /// The outcome of an update.
     package struct Updated: Sendable {
         let result: UpdateResult<Dependency>
         /// The epoch of the parent's value at the creation of the value.
@@ -63,7 +63,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline let hasStoredUpdate: Bool
     /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause.
     let asksServer: Bool
-    /// Whether the present task may wait for an update: `false` if the update would wait for the task.
+    /// Whether the current task may wait for an update: `false` if the update would wait for the task.
     ///
     /// `nil` if any task may wait.
     @usableFromInline let mayWait: (@Sendable () -> Bool)?
@@ -138,7 +138,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     // MARK: - Running
 
-    /// Runs `task` with the dependency; the stored update runs in a separate task without an owner.
+    /// Runs `task` with the dependency; the stored update runs in a separate unstructured task.
     package nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>
@@ -155,7 +155,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
-    /// Renews the dependency, by a running or a new update.
+    /// Renews the dependency: waits for the running update, or starts an update.
     package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
         let call = self.begun(nil)
         call.state.isForced = true
@@ -163,10 +163,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return try await self.run(from: call) { held, _ in held.isFound ? .badDependency : .output(held) }
     }
 
-    /// Records that a flight of an update begins.
+    /// Marks the beginning of an update in its flight.
     ///
-    /// - Returns: The present state; `nil` if the flight was dismissed before its beginning, or is not
-    ///   necessary any more.
+    /// - Returns: The state at the beginning; `nil` if the flight ended before, or the update is no longer
+    ///   necessary.
     private func updateBegins(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
@@ -179,7 +179,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         guard begins else { return nil }
         guard isNeeded else {
-            // An earlier update without waiting callers has stored a value since the requests of the callers.
+            // Another update, which had no waiting callers, has stored a value since the callers' requests.
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }
@@ -205,7 +205,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             guard let (result, beginning) = await self.led(flight, by: call, update) else { return nil }
             let landed = self.land(flight, result, since: beginning)
             try self.checkLimits(call)
-            // After a fence, the caller must request the dependency again.
+            // The outcome was dropped: the caller must request the dependency again.
             guard let landed else { return nil }
             return self.unlessVoid(try landed.get())
         }
@@ -213,8 +213,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// Runs the update of the caller.
     ///
-    /// - Returns: The outcome of the update and the state at its beginning; `nil` if the update was dropped
-    ///   before.
+    /// - Returns: The outcome of the update and the state at its beginning; `nil` if the flight ended before
+    ///   the update began, or the update is no longer necessary.
     private nonisolated(nonsending) func led(
         _ flight: FlightID,
         by call: PendingCall,
@@ -233,7 +233,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
-                // The update replaces the present value, which may have changed since the request of the
+                // The update replaces the current value, which may have changed since the request of the
                 // call.
                 let epoch = self.parentEpoch
                 guard let begun = self.updateBegins(flight) else { throw AskAgain() }
@@ -247,7 +247,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         } catch is AskAgain {
             return nil
         } catch {
-            // A transport may report a cancellation with another error than `CancellationError`.
+            // A transport may report a cancellation with an error other than `CancellationError`.
             let isCancelled = MuxEvent.Reason.known(of: error) == .cancellation
             guard isCancelled, let limit, self.time.now >= beginning.time.advanced(by: limit) else {
                 return (.failure(error), beginning)

@@ -15,14 +15,14 @@ public enum RunnerError: Error, Sendable {
     /// The update was refused. Every later call fails, too, until a value is set or the runner is reset.
     case updateFailed(underlying: (any Error)?)
 
-    /// The task refused several dependencies in succession, without an acceptance in between.
+    /// The task refused too many dependencies: see ``RunnerPolicy/maximumUpdatesPerCall``.
     ///
     /// `underlying` is the task's last error, if any.
     case tooManyUpdates(count: Int, elapsed: Duration, underlying: (any Error)?)
 
-    /// Tasks refused several new dependencies in succession, without an acceptance in between.
+    /// Tasks refused too many new dependencies within `window`, without an acceptance in between.
     ///
-    /// Refusals start no update until a task accepts the present dependency, or replacements leave the
+    /// Refusals start no update until a task accepts the current dependency, or replacements leave the
     /// window.
     case tooManyUpdatesInWindow(count: Int, window: Duration, underlying: (any Error)?)
 
@@ -34,7 +34,8 @@ public enum RunnerError: Error, Sendable {
 
     /// The update took longer than ``RunnerPolicy/updateTimeout``.
     ///
-    /// The next call starts another update, and a late dependency is kept.
+    /// The next call after ``RunnerPolicy/coolDown`` starts another update. A late dependency is kept, unless
+    /// the dependency or the session changed in the meantime.
     case updateTimedOut(after: Duration)
 
     /// A task or an update threw a ``CriticalError``; `isOriginator` is `true` for exactly one caller.
@@ -49,7 +50,7 @@ public enum RunnerError: Error, Sendable {
     /// The call is part of an update and would wait for the same update, directly or through other flights.
     case wouldDeadlock
 
-    /// The runner has neither a dependency nor an update.
+    /// The call needs an update, but neither the call nor the runner has an update closure.
     case noUpdate
 
     /// The sign-in failed, such as after a wrong password or a cancellation by the user.
@@ -57,7 +58,7 @@ public enum RunnerError: Error, Sendable {
     /// `underlying` is the error of `signIn`. The next call starts another sign-in.
     case signInFailed(underlying: any Error)
 
-    /// The stored tokens are not readable at present, such as on a locked device; no sign-in starts.
+    /// The stored tokens cannot be read now, for example on a locked device; no sign-in starts.
     case tokensUnreadable(underlying: any Error)
 
     /// New tokens could not be stored, and the tokens in the store are invalid at the server.
@@ -167,7 +168,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
     /// Contains only the ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
-    /// The error of a closure of the runner, the store or the lease; `nil` without such an error.
+    /// The error that a closure of the runner, the store or the lease threw; `nil` without such an error.
     public var underlying: (any Error)? {
         switch self {
         case .updateFailed(let error), .tooManyUpdates(_, _, let error), .tooManyUpdatesInWindow(_, _, let error): error

@@ -40,8 +40,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// the end of the closure. A sign-in has no time-out.
     public var updateTimeout: Duration?
 
-    /// The time after a failed or timed-out update in which calls throw the same error at once, without
-    /// another update.
+    /// The time after a failed or timed-out update in which calls that need an update throw the same error at
+    /// once.
     ///
     /// `renew()` ignores the cool-down. Pauses after failures of a server may be longer: see
     /// <doc:RunningWithADependency>.

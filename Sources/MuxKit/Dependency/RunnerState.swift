@@ -15,7 +15,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         }
     }
     private var storedMachine: Machine
-    /// The dependency for the hit path; `nil` if the call must ask the machine.
+    /// The dependency for the fast path; `nil` without a dependency.
     @usableFromInline package private(set) var ready: ReadyDependency<Dependency>?
     private let epochs: RunnerEpochs
 
