@@ -1,4 +1,4 @@
-/// The storage behind the entries of a multiplexer in memory.
+/// The storage from which a multiplexer loads entries that are not in memory.
 ///
 /// A flight looks up an absent entry in the backing before a fetch. The state of the backing is part of
 /// ``SlotState``, under the lock of the multiplexer.
@@ -36,7 +36,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
     /// The `cacheKey` of the entries.
     var domain: String? { self.persistence?.domain }
 
-    /// The text of a key in the backing; `nil` for the key of a ``Multiplexer``.
+    /// The text of a key in the backing; `nil` for the key of a ``Multiplexer``, and without a backing.
     func text(of key: Key) -> String? { self.persistence?.text(key) }
 
     /// The name of an entry in the store; `nil` without a store.
@@ -55,7 +55,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Ends a flight after ``lookUp(_:_:)``.
+    /// Removes the state of a flight from the backing, after a call of ``lookUp(_:_:)``.
     @inlinable
     func flightEnded(_ key: Key) {
         if case .sharedStore(let shared) = self { shared.flightEnded(key) }
@@ -106,7 +106,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
 struct LookUp<Value: Sendable>: Sendable {
     /// Whether the flight has ended.
     @usableFromInline let isOver: Bool
-    /// The found slot, for which the table may have had no room.
+    /// The slot with the found entry, retained here because the table may have had no room.
     @usableFromInline let loaded: FormerSlot<Value>?
     /// The right to fetch for all machines; `nil` to fetch for this machine only.
     @usableFromInline let claim: FetchClaim?
@@ -123,8 +123,8 @@ struct LookUp<Value: Sendable>: Sendable {
 ///
 /// The flight retains the slot, because the table may evict the slot during the fetch.
 ///
-/// An object, not a struct: flights of new keys have no former slot, and the stack of the asynchronous
-/// function takes memory during the whole fetch.
+/// A class instead of a struct: flights of new keys have no former slot, and the frame of the asynchronous
+/// function takes memory during the entire fetch.
 @usableFromInline
 final class FormerSlot<Value: Sendable>: Sendable {
     @usableFromInline let slot: Slot<Value>
@@ -134,17 +134,19 @@ final class FormerSlot<Value: Sendable>: Sendable {
 }
 
 extension SlotMemory {
-    /// Stores a looked up entry in its slot, and resumes callers of the flight.
+    /// Stores an entry from the backing in its slot, and resumes callers of the flight.
     ///
-    /// Resumes the callers for which the slot is good enough, and all callers with tickets up to `last`.
+    /// Resumes the callers that may use the entry, and all callers with tickets up to `last`.
     ///
     /// - Parameters:
     ///   - key: The key.
     ///   - flight: The flight.
     ///   - source: The source of the entry.
-    ///   - last: The last ticket of the callers to resume in any case.
+    ///   - last: The last ticket of the callers to resume regardless of the entry's age; 0 for no such
+    ///     caller.
     ///   - adopt: Stores the entry under the lock; returns the slot, `nil` without a usable entry.
-    /// - Returns: Whether the flight has ended. If not, also the slot; `nil` after a fence.
+    /// - Returns: Whether the flight has ended; if not, also the slot, unless `adopt` returned `nil` or a
+    ///   fence came before.
     @inlinable
     @inline(never)
     func answer(

@@ -16,7 +16,7 @@ package struct EntrySelection<Key: Sendable>: Sendable {
         self.selects = selects
     }
 
-    /// Whether a present request of `key` may use an entry with or without a validator.
+    /// Whether a request of `key` may use an entry with this validator, or without a validator, now.
     func includes(_ key: Key, _ validator: String?) -> Bool {
         guard let validator, self.concerns(validator) else { return true }
         return self.selects(key, validator)

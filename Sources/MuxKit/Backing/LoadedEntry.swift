@@ -1,6 +1,6 @@
 public import Foundation
 
-/// An entry from the backing.
+/// An entry that was loaded from the backing.
 @usableFromInline
 struct LoadedEntry<Value: Sendable>: Sendable {
     @usableFromInline var entry: Slot<Value>.Entry
@@ -28,7 +28,7 @@ extension SlotMemory {
     ///   - key: The key.
     ///   - persistence: Decodes the value.
     ///   - isSaved: Whether saves include the entry.
-    ///   - start: The begin of the read.
+    ///   - start: The time at the start of the read.
     ///   - known: The age of the entry at `start`; if `nil`, the wall-clock time determines the age.
     /// - Returns: The entry; `nil` if the entry cannot be used.
     @usableFromInline
@@ -72,8 +72,8 @@ extension SlotMemory {
             age = .sum(known, now.duration(since: start))
         } else {
             let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
-            // If the clock was set back, the age is unknown. The entry counts as just expired; otherwise it
-            // would never expire.
+            // If the clock was set back, the age is unknown. The entry counts as just expired; otherwise the
+            // entry could stay fresh for an unlimited time.
             age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
         }
         var entry = Slot<Value>.Entry(

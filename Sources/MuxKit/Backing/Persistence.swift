@@ -26,7 +26,7 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
 }
 
 extension Persistence where Key == SoleKey {
-    /// The persistence of a value without a key, with the name and the coding of another persistence.
+    /// The persistence of a value without a key, with the domain and the coding of another persistence.
     init(ofSole other: Persistence<ExactKey<Never>, Value>) {
         self.domain = other.domain
         self.text = { _ in nil }

@@ -60,7 +60,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
 
     // MARK: - Changes of slots
 
-    /// The maximum number of entries in one critical section, which limits the wait of a request.
+    /// The maximum number of entries in one critical section, which bounds the wait of a request for the
+    /// lock.
     @inlinable static var portion: Int { 128 }
 
     /// Changes slots, then releases evicted slots outside the lock.
@@ -129,10 +130,10 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         return !selection.includes(key, validator)
     }
 
-    /// The age of an early renewal of an entry.
+    /// The age at which an early renewal of an entry is due.
     ///
-    /// - Returns: `nil` for no early renewal, and no examination of hits; `.longest` for no early renewal and
-    ///   an examination of each hit.
+    /// - Returns: `nil` for no early renewal, if hits may use the fast path; `.longest` for no early renewal,
+    ///   if the selection must examine each hit.
     @usableFromInline
     func renewalAge(_ timeToLive: Duration, _ validator: String?) -> Duration? {
         if let age = self.policy.renewalAge(timeToLive, random: self.repository.random()) { return age }

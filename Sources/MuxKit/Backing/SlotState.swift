@@ -4,7 +4,7 @@ struct WaiterOptions<Value: Sendable>: Sendable {
     @usableFromInline let limits: Freshness.Limits
     /// The end of the wait limit; `nil` without a limit.
     @usableFromInline let waitLimitEnds: Moment?
-    /// A slot from disk or from the shared store, for which the table may have had no room.
+    /// A slot from disk or from the shared store, retained here because the table may have had no room.
     @usableFromInline var loaded: Slot<Value>?
 
     @usableFromInline
@@ -77,7 +77,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         return result
     }
 
-    /// Checks two entries, and removes useless entries; a call of ``takeEvictions()`` must follow.
+    /// Examines two entries, and removes entries beyond use; a call of ``takeEvictions()`` must follow.
     @inlinable
     mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
         var useless: [(Key, Slot<Value>)] = []
@@ -91,7 +91,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.evicted += useless
     }
 
-    /// Schedules the release of `key` outside the lock; no table contains `key` any more.
+    /// Schedules the release of `key`, which the tables no longer contain, outside the lock.
     mutating func release(_ key: Key?) {
         if let key { self.evicted.append((key, Slot())) }
     }
@@ -120,7 +120,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         return entry
     }
 
-    /// Takes the work of ``SlotMemory/release(_:)`` outside the lock after a change of slots.
+    /// Takes the pending work for ``SlotMemory/release(_:)``, which runs outside the lock.
     @inlinable
     mutating func takeEvictions() -> Evictions? {
         if self.shared.hasFacts {

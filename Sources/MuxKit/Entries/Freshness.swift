@@ -1,6 +1,6 @@
 /// The usability of an entry for one request at one moment.
 ///
-/// Only ``of(_:_:)`` decides about the usability.
+/// Only ``of(_:_:)`` determines the usability.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
     /// Fresh: the request gets the entry at once; with `renews`, a fetch starts in the background.
@@ -23,11 +23,11 @@ package enum Freshness: Sendable, Hashable {
         package var age: Duration
         /// The freshness lifetime.
         package var timeToLive: Duration
-        /// The age of an early renewal; `nil` for no early renewal.
+        /// The age at which an early renewal is due; `nil` for no early renewal.
         package var renewalAge: Duration?
         /// The stale limits of the fetch, which take precedence over the policy's limits.
         package var stale: StaleLimits
-        /// Whether the entry was refreshed.
+        /// Whether a refresh has made the entry stale.
         package var isRefreshed: Bool
         /// Whether a fetch failed recently: then a stale entry is served without another fetch.
         package var isInBackoff: Bool
@@ -71,7 +71,7 @@ package enum Freshness: Sendable, Hashable {
         package var maximumAge: Duration?
         /// Whether this request always fetches.
         @usableFromInline package var isReload: Bool
-        /// Whether this request may use the entry.
+        /// Whether this request may use a stored entry.
         package var takesStored: Bool
 
         package init(
@@ -114,13 +114,13 @@ package enum Freshness: Sendable, Hashable {
         return isOldEnoughToGo ? .unusable : .fallback
     }
 
-    /// The sum of a time to live and a time after the time to live; saturates.
+    /// The sum of a time to live and a further time; negative times count as zero, and the sum saturates.
     private static func sum(_ timeToLive: Duration, _ beyond: Duration) -> Duration {
         .sum(max(timeToLive, .zero), max(beyond, .zero))
     }
 }
 
-/// The limits of a fetch for the use of its entry after the time to live.
+/// The limits that a fetch sets for the use of its entry after the time to live.
 @usableFromInline
 package struct StaleLimits: Sendable, Hashable {
     /// The time in which a request gets the entry at once and starts a renewal; `nil` for the policy's limit.

@@ -4,7 +4,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     public enum Source: Sendable, Hashable {
         /// Memory.
         case memory
-        /// Disk; the request read the value.
+        /// Disk: the value was read for this request.
         case disk
         /// The shared store of several machines, or a fetch of another machine during the request.
         case sharedStore
@@ -21,7 +21,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
         case fetchFailed
         /// A recent fetch failed, and the pause before the next fetch has not passed.
         case backingOff
-        /// A renewal runs.
+        /// A renewal is running in the background.
         case revalidating
         /// The fetch took longer than the caller's wait limit; the fetch continues.
         case outOfPatience

@@ -84,10 +84,10 @@ extension URL: MuxKey {
     }
 }
 
-/// A key in the tables: strings, and texts of ``MuxKey`` types, are compared by their bytes.
+/// A key in the tables; strings, and the texts of ``MuxKey`` types, are compared byte for byte.
 ///
-/// In Swift, strings that differ only in Unicode normalization are equal; for a server they are different
-/// keys.
+/// In Swift, strings that differ only in Unicode normalization are equal; for a server these strings are
+/// different keys.
 @usableFromInline
 package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
     @usableFromInline package let key: Key
@@ -102,7 +102,7 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
         return Self.isExact || Self.haveSameText(a, b)
     }
 
-    /// Whether equal keys of the type always have the same text; a constant in specialised code.
+    /// Whether equal keys of the type are known to have the same text; a constant in specialised code.
     @inlinable static var isExact: Bool {
         Key.self == Int.self || Key.self == UUID.self || Key.self == URL.self || Key.self == Int64.self
             || Key.self == UInt64.self || Key.self == Int32.self || Key.self == UInt32.self || Key.self == UInt.self
@@ -140,7 +140,7 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
     @inlinable
     package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }
 
-    /// The hash value of the key, whose type may compute it faster than a `Hasher`.
+    /// The hash value of the key; some key types compute this value faster than a `Hasher` does.
     @inlinable
     package var hashValue: Int { self.key.hashValue }
 }

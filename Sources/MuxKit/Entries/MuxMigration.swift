@@ -12,17 +12,17 @@ import Foundation
 /// )
 /// ```
 ///
-/// An entry of version 1 needs both steps. An entry is a miss if a step is missing or an old value cannot be
-/// decoded. An entry of a version later than ``MuxPolicy/schemaVersion`` is a miss, too. Saves do not
-/// overwrite such an entry: a fetched or stored value stays in memory only.
+/// In this example, an entry of version 1 needs both steps. An entry is a miss if a step is missing or an old
+/// value cannot be decoded. An entry of a version later than ``MuxPolicy/schemaVersion`` is a miss, too.
+/// Saves do not overwrite such an entry: a fetched or stored value stays in memory only.
 public struct MuxMigration: Sendable {
     let version: Int
     let apply: @Sendable (Data) throws -> Data
 
-    /// Describes one step, to the version after `version`.
+    /// Makes the migration from `version` to the next version.
     ///
     /// - Parameters:
-    ///   - version: The version before the step.
+    ///   - version: The version of the old value.
     ///   - migrate: Converts an old value to a new value. If `migrate` throws, the entry is a miss.
     public init<Old: Decodable & Sendable, New: Encodable & Sendable>(
         from version: Int,

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The lifetime of cached values, and the behaviour around a fetch.
+/// The lifetime of cached values, and the rules for fetches, failures and memory.
 ///
 /// Every member has a default: `.init(timeToLive: .seconds(60))`.
 public struct MuxPolicy: Sendable {
@@ -8,63 +8,76 @@ public struct MuxPolicy: Sendable {
     /// values.
     public var name: String?
 
-    /// The freshness lifetime of a value, unless the fetch returns another lifetime; 30 minutes.
+    /// The freshness lifetime of a value, unless the fetch returns another lifetime.
+    ///
+    /// Default: 30 minutes.
     ///
     /// Zero or less means that every request fetches.
     public var timeToLive: Duration
 
-    /// The largest fraction of the time to live by which a value expires early, at random; 0, at most 1.
+    /// The largest fraction of the time to live by which a value expires early, at random, from 0 to 1.
+    ///
+    /// Default: 0.
     ///
     /// With jitter, values that were fetched together do not expire together.
     public var timeToLiveJitter: Double
 
-    /// The time after the time to live in which a request gets the stale value at once, and starts a renewal;
-    /// zero.
+    /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
+    ///
+    /// Default: zero.
     public var staleWhileRevalidate: Duration
 
     /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early
     /// renewal.
     ///
-    /// Each value draws a random moment in this window, more often late than early. So values that were
+    /// Each value draws a random moment in this window, more often late than early, so that values that were
     /// fetched together are not renewed together.
     public var refreshAhead: Duration?
 
     /// How long a failure is remembered; `nil` for a failure that is not remembered.
     ///
-    /// Meanwhile only ``RequestOptions/reload`` fetches.
+    /// While a failure is remembered, only a request with ``RequestOptions/reload`` fetches.
     ///
-    /// Other requests get a value in memory that is good enough, or a stale value if the failure permits;
-    /// otherwise they get the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding
-    /// failures and the end of a session are never remembered. A refresh, a clear or a stored value ends the
-    /// memory of a failure.
+    /// Other requests get a usable value in memory, or a stale value if the failure is silenceable; otherwise
+    /// the requests throw the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding
+    /// failures and the end of a session are never remembered. After a refresh, a clear or a new value, the
+    /// failure is no longer remembered.
     public var remembersFailure: @Sendable (any Error) -> Duration?
 
-    /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch; 7
-    /// days.
+    /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch.
+    ///
+    /// Default: 7 days.
     public var staleIfError: Duration
 
-    /// Whether a stale value may replace an error; ``SilenceableError/isSilenceable(_:)``.
+    /// Whether a stale value may replace an error.
+    ///
+    /// Default: ``SilenceableError/isSilenceable(_:)``.
     public var isSilenceable: @Sendable (any Error) -> Bool
 
-    /// The time without another fetch after a failure, while an older value is served; 1 second, zero or less
-    /// for none.
+    /// The time after a failure in which an older value is served without another fetch.
     ///
-    /// - A request for which the older value replaces the failed fetch (``staleIfError``) gets the value
-    ///   without a fetch for that time after each failure.
-    /// - Renewals behind a request (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. This
-    ///   pause doubles with each failure in a row, up to a minute, or up to this time if it is longer. A
-    ///   success ends it.
-    /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both,
-    ///   by an hour at most.
+    /// Default: 1 second; zero or less for no such time.
     ///
-    /// ``RequestOptions/reload``, a refresh, and a request without any value that may be served fetch in any
-    /// case.
+    /// - After each failure that the older value may replace (``staleIfError``), requests get the older value
+    ///   without a fetch for this time.
+    /// - Background renewals (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. The pause
+    ///   doubles with each consecutive failure, up to one minute or this time, whichever is longer. A success
+    ///   ends the pause.
+    /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both
+    ///   times, to at most one hour.
+    ///
+    /// A request with ``RequestOptions/reload``, the first request after a refresh, and a request without a
+    /// servable value always fetch.
     public var errorBackoff: Duration
 
-    /// What happens to a fetch without callers; cancelled after a second.
+    /// The treatment of a fetch without callers.
+    ///
+    /// Default: the fetch is cancelled after one second.
     public var whenAbandoned: WhenAbandoned
 
-    /// The time limit of a fetch, including the read of the disk; 60 seconds.
+    /// The time limit of a fetch, including the read from disk.
+    ///
+    /// Default: 60 seconds.
     ///
     /// At the limit the callers get ``MuxError/timedOut(after:)`` and the fetch is cancelled; a late value is
     /// dropped, and the next request starts a new fetch. A fetch should not block a thread: the limit does
@@ -79,15 +92,17 @@ public struct MuxPolicy: Sendable {
     /// ``RequestOptions/within(_:)-swift.type.method``.
     public var retry: RetryPolicy?
 
-    /// The maximum number of values of a ``MultiplexerMap`` in memory; 10,000, `nil` for no limit.
+    /// The maximum number of values of a ``MultiplexerMap`` in memory; `nil` for no limit.
+    ///
+    /// Default: 10,000.
     ///
     /// Above the limit, least used values are evicted (S3-FIFO). With a `cacheKey`, the next request reads an
-    /// evicted value from disk, so an unsaved value stays in memory until its save. If unsaved values fill
-    /// the memory, the map saves them, regardless of the repository's ``MuxRepository/SavePolicy``. If the
-    /// disk cannot be written, unsaved values are evicted: the observer gets an event for each
-    /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts them. At most as
-    /// many failures are remembered for keys without a value. A negative number counts as zero: callers share
-    /// a fetch, and no value is kept.
+    /// evicted value from disk, so an unsaved value stays in memory until its save. If unsaved values exceed
+    /// the limit, the map saves them, regardless of the repository's ``MuxRepository/SavePolicy``. If the
+    /// disk cannot be written, unsaved values are evicted: the observer gets an event for each eviction
+    /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts the evictions.
+    /// The limit also applies to the number of remembered failures of keys without a value. With a limit of
+    /// zero or less, callers share a fetch, and no value is kept.
     public var maximumCount: Int?
 
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
@@ -96,16 +111,20 @@ public struct MuxPolicy: Sendable {
     /// the callers and is not kept.
     public var maximumCost: MuxPolicy.CostLimit?
 
-    /// The version of the value's format on disk; 1.
+    /// The version of the value's format on disk.
+    ///
+    /// Default: 1.
     ///
     /// An entry of an earlier version is migrated, or is a miss. An entry of a later version is a miss and
     /// stays on disk.
     public var schemaVersion: Int
 
-    /// The migrations of entries from earlier versions; none.
+    /// The migrations of entries from earlier versions.
+    ///
+    /// Default: no migrations.
     public var migrations: [MuxMigration]
 
-    /// What happens to a fetch without callers.
+    /// The treatment of a fetch without callers.
     public enum WhenAbandoned: Sendable, Hashable {
         /// The fetch continues, and its value is kept.
         case finish
@@ -150,10 +169,12 @@ public struct MuxPolicy: Sendable {
         self.migrations = migrations
     }
 
-    /// The age of an early renewal, selected by `random` (from 0 to 1); `nil` for no early renewal.
+    /// The age at which an early renewal is due, selected by `random` (from 0 to 1); `nil` for no early
+    /// renewal.
     ///
-    /// The lead is exponentially distributed within the window, as in probabilistic early expiration
-    /// (Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
+    /// The time between the renewal and the end of the time to live is exponentially distributed within the
+    /// window, as in probabilistic early expiration (Vattani, Chierichetti, Lowenstein, "Optimal
+    /// Probabilistic Cache Stampede Prevention", VLDB 2015).
     @usableFromInline
     package func renewalAge(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration? {
         guard let window = self.refreshAhead, window > .zero else { return nil }
@@ -191,7 +212,7 @@ extension MuxPolicy {
 
         private let cost: @Sendable (any Sendable) -> Int?
 
-        /// Bounds the cost of values of one type.
+        /// Limits the total cost of values of one type.
         ///
         /// - Parameters:
         ///   - maximum: The maximum total cost of all values; a negative number counts as zero.

@@ -1,9 +1,9 @@
 /// A compact slot with an entry: 32 bytes and the value.
 ///
-/// Rare fields are in an object.
+/// Rarely used fields are in a separate object.
 @usableFromInline
 package struct PackedSlot<Value: Sendable>: Sendable {
-    /// Rare fields.
+    /// The rarely used fields.
     @usableFromInline
     final class ColdFields: Sendable {
         @usableFromInline let validator: String?
@@ -47,7 +47,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @usableFromInline package let value: Value
     @usableFromInline let fetchedAt: Moment
     @usableFromInline let timeToLive: Int64
-    /// The revision and six flags; with a change in each nanosecond, the revision wraps after 9 years.
+    /// The revision and six flags; with one change per nanosecond, the revision wraps after 9 years.
     @usableFromInline let revisionAndFlags: UInt64
     @usableFromInline let coldFields: ColdFields?
 
@@ -91,7 +91,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     /// Whether the entry is fresh, and needs no early renewal.
     ///
-    /// `false` also in rare cases, in which only ``Freshness`` can decide.
+    /// `false` does not always mean a miss, for example before an early renewal is due: then ``Freshness``
+    /// decides.
     ///
     /// - Parameters:
     ///   - now: The time.
@@ -109,7 +110,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     /// Whether the entry has no validator, and is too old for any use as a stale entry.
     ///
-    /// Includes a reserve of the time to live, at least 60 seconds.
+    /// An additional period, which is the time to live but at least 60 seconds, serves requests that accept a
+    /// value of any age.
     @inlinable
     package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
         // First the cheap check, which nearly always ends the function.
@@ -122,7 +124,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     func isBeyondUse(at now: Moment, _ limits: Freshness.Limits, _ stale: StaleLimits) -> Bool {
         let timeToLive = self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive)
         let use = max(stale.ifError ?? limits.staleIfError, stale.whileRevalidate ?? limits.staleWhileRevalidate)
-        // For requests that accept a value of any age.
+        // The additional period.
         let grace = max(timeToLive, .seconds(60))
         return now.duration(since: self.fetchedAt) >= .sum(.sum(max(timeToLive, .zero), max(use, .zero)), grace)
     }
@@ -165,7 +167,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// Unpacks a slot after the refresh of all entries with number `refresh`.
+    /// Unpacks a slot; an entry or failure with a ``Slot/Entry/sequence`` below `refresh` is outdated.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

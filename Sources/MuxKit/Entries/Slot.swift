@@ -1,4 +1,4 @@
-/// The state of one key, without flights: the entry, and the effects of refreshes, clears and failures.
+/// The state of one key, without its flights: the entry, and the effects of refreshes, clears and failures.
 @usableFromInline
 package struct Slot<Value: Sendable>: Sendable {
     /// A cached value with its metadata.
@@ -7,16 +7,16 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline package var value: Value
         @usableFromInline package var fetchedAt: Moment
         @usableFromInline package var timeToLive: Duration
-        /// The age of an early renewal; `nil` for no early renewal.
+        /// The age at which an early renewal is due; `nil` for no early renewal.
         @usableFromInline package var renewalAge: Duration?
-        /// The limits of the fetch for the use of the stale entry.
+        /// The limits that the fetch set for the use of the stale entry.
         @usableFromInline package var stale = StaleLimits()
         @usableFromInline package var validator: String?
         /// Identifies the value.
         ///
         /// Revisions ascend; a renewed value keeps its revision.
         @usableFromInline package var revision: UInt64
-        /// The order of arrival, in the numbering of revisions.
+        /// The number of the last commit or renewal of the entry, from the same counter as ``revision``.
         ///
         /// A refresh of all entries has such a number, too: the refresh applies to all entries with a smaller
         /// number.
@@ -71,7 +71,7 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline let heldUntil: Moment
         /// A remembered failure, which requests without a usable entry throw, and the end of its lifetime.
         @usableFromInline let failure: (error: any Error, until: Moment)?
-        /// The pause of renewals behind requests.
+        /// The pause of background renewals.
         @usableFromInline let pause: FailurePause
         /// See ``Slot/Entry/sequence``.
         @usableFromInline let sequence: UInt64
@@ -179,10 +179,10 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// Replaces the present entry with an entry that has further facts.
+    /// Replaces the entry with a copy that has additional metadata.
     package mutating func amended(_ entry: Entry) { self.entry = entry }
 
-    /// A fetch returned a value that is not kept: the previous entry is removed.
+    /// A fetch returned a value that must not be kept: the previous entry is removed.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @usableFromInline
@@ -202,8 +202,8 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - fromBeforeRefresh: Whether the entry precedes a refresh that is saved, or that will be saved
-    ///     without the entry.
+    ///   - fromBeforeRefresh: Whether the entry is older than a refresh that is saved already, or is saved
+    ///     separately: then the entry becomes stale, without a new unsaved change.
     @inlinable
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
@@ -218,8 +218,8 @@ package struct Slot<Value: Sendable>: Sendable {
     /// The entry is not restored if memory has a newer state.
     ///
     /// - Parameters:
-    ///   - former: The slot at the begin of the fetch.
-    ///   - isSaved: Whether the entry of `former` cannot have been evicted unsaved.
+    ///   - former: The slot at the start of the fetch.
+    ///   - isSaved: Whether the entry of `former` is certainly saved.
     package mutating func restored(_ former: Slot, isSaved: Bool) {
         guard var entry = former.entry else { return }
         if isSaved { entry.isDirty = false }
@@ -232,8 +232,8 @@ package struct Slot<Value: Sendable>: Sendable {
     ///   - error: The error.
     ///   - heldUntil: The end of the time in which an entry is served without another fetch.
     ///   - until: The end of the time in which the error is remembered.
-    ///   - firstPause: The pause of renewals behind requests after a first failure; consecutive failures
-    ///     extend the pause.
+    ///   - firstPause: The pause of background renewals after a first failure; consecutive failures extend
+    ///     the pause.
     ///   - retryAfter: The server's `Retry-After`.
     ///   - now: The time.
     ///   - sequence: See ``Entry/sequence``.
@@ -263,7 +263,7 @@ package struct Slot<Value: Sendable>: Sendable {
         )
     }
 
-    /// A fetch took too long, and its flight has ended: renewals behind requests pause.
+    /// A fetch took too long, and its flight has ended: background renewals pause.
     ///
     /// The other state is unchanged.
     package mutating func paused(_ first: Duration, at now: Moment, sequence: UInt64) {
@@ -312,7 +312,7 @@ package struct Slot<Value: Sendable>: Sendable {
         return entry.value
     }
 
-    /// The disk has lost the entry: the entry becomes unsaved.
+    /// The entry on disk is missing or outdated: a persistent entry becomes unsaved.
     @usableFromInline
     package mutating func lostOnDisk() {
         guard let entry, entry.isPersistent else { return }
@@ -326,7 +326,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// `entry` was saved, and has replaced any earlier entry on disk.
     package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
-        // If the entry was cleared or replaced during the save, a removal is still pending.
+        // If the entry was cleared or replaced during the save, a pending removal stays pending.
         guard self.entry?.revision == entry.revision else { return }
         self.isRemovalPending = false
         // If the entry was renewed or refreshed during the save, the change is unsaved.
@@ -355,7 +355,7 @@ package struct Slot<Value: Sendable>: Sendable {
         self.entry?.isPersistent = false
     }
 
-    /// The disk has a newer value than `entry`, which the next request reads.
+    /// The disk has a newer value: `entry` is removed, and the next request reads the newer value.
     ///
     /// Another process, or another multiplexer with the same `cacheKey`, has saved the newer value.
     ///
@@ -376,7 +376,7 @@ package struct Slot<Value: Sendable>: Sendable {
 }
 
 extension Slot.Entry {
-    /// A persistent entry without renewal, limits and validator.
+    /// A persistent entry without early renewal, stale limits and validator.
     package init(value: Value, fetchedAt: Moment, timeToLive: Duration, revision: UInt64, isDirty: Bool) {
         self.init(
             value: value,

@@ -17,7 +17,8 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Changes the slot of `key`; a vacant slot is not stored.
     ///
-    /// `evicted` receives evicted slots and dropped failures, to be released outside the caller's lock.
+    /// `evicted` receives evicted slots, dropped failures and removed keys, to be released outside the
+    /// caller's lock.
     mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
@@ -29,7 +30,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Then a refresh of all entries includes entries that are only on disk.
     static var hasManyKeys: Bool { get }
 
-    /// Makes all present slots stale.
+    /// Makes all entries in memory stale, and removes the marks of refreshed absent entries and the failures.
     ///
     /// - Parameters:
     ///   - number: The sequence number of the refresh, from the same counter as ``Slot/Entry/sequence``.
@@ -50,7 +51,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Removes all saved entries, if the storage has at most `count` unsaved entries.
     ///
     /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
-    ///   more entries are unsaved.
+    ///   more than `count` entries are unsaved.
     /// - Complexity: O(*count*).
     mutating func removeClean(keeping count: Int) -> Self?
 
@@ -77,7 +78,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     var entryCount: Int { get }
 
-    /// The keys of each user; `nil` if the keys have no users, or each user has one key.
+    /// The keys of each user; `nil` if the keys have no users, or the users are the keys.
     var users: UserIndex<Key>? { get }
 
     /// Some of the keys with unsaved changes; may include other keys.

@@ -14,7 +14,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline var failures: BoundedTable<Key, Slot<Value>.FailureRecord>
     /// The keys with unsaved changes; may include other keys.
     ///
-    /// A table, because its keys can be enumerated in portions during changes.
+    /// A table instead of a set, because the keys can be enumerated in portions while the table changes.
     @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
     /// The number of the last refresh of all entries.
     ///
@@ -49,7 +49,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package var entryCount: Int { self.table.count }
 
-    /// The number of marks of absent entries.
+    /// The number of keys that have a mark instead of an entry.
     package var markCount: Int { self.refreshes.count + self.removals.subtracting(self.refreshes).count }
 
     /// The number of remembered failures of keys without an entry.
@@ -121,7 +121,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let former = self.slot(of: key, at: place)
         var slot = former ?? Slot()
         let result = body(&slot)
-        // Marks first: a following eviction may set a mark, even for this key.
+        // The marks are set first: the insertion below may evict an entry and set a mark, even for this key.
         let isAbsent = slot.entry == nil
         let isRemovalPending = isAbsent && slot.isRemovalPending
         // Keys and errors may hold the last references to objects whose `deinit` calls this map: the caller
@@ -200,7 +200,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @usableFromInline
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
-        // Places of failures are negative, and last.
+        // Places in ``failures`` are encoded as negative numbers, and follow the places in ``table``.
         if let place, place < 0 {
             let (keys, next) = self.failures.keys(before: ~place, atMost: count)
             return (keys, next.map { ~$0 })
@@ -244,7 +244,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return next
     }
 
-    /// A broken invariant; `nil` without a broken invariant.
+    /// A violated invariant, for tests; `nil` without a violation.
     package func violation() -> String? {
         if let violation = self.table.violation() { return violation }
         if let violation = self.failures.violation() { return violation }
@@ -347,7 +347,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package mutating func removeMarks() -> any Sendable {
         let former = self.refreshes
-        // The next save skips keys of ``unsaved`` without unsaved changes.
+        // The keys remain in ``unsaved``: the next save skips keys without unsaved changes.
         self.refreshes = []
         return former
     }

@@ -15,7 +15,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
 
     init(userHash: @escaping @Sendable (Key) -> Int) { self.userHash = userHash }
 
-    /// An empty index of the same users.
+    /// An empty index with the same hash function for users.
     var emptied: UserIndex { UserIndex(userHash: self.userHash) }
 
     /// All keys.
@@ -79,7 +79,7 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     private let belongs: @Sendable (Key, EndedUser) -> Bool
     private let userWithText: @Sendable ([Key], String) -> EndedUser?
 
-    /// The relation of a map with the users as keys.
+    /// The relation of a map whose keys are the users.
     init<UserID: MuxKey>(of group: UserGroup) where Key == ExactKey<UserID> {
         self.init(of: group, index: nil, soleKey: { $0 }, user: { $0 })
     }
@@ -110,14 +110,15 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     /// Whether `user` belongs to the group of the users.
     func include(_ user: EndedUser) -> Bool { user.group === self.group }
 
-    /// The first user of `keys` with text `text`.
+    /// The first of the users of `keys` whose text is `text`.
     func user(of keys: [Key], withText text: String) -> EndedUser? { self.userWithText(keys, text) }
 
     /// Whether `key` belongs to `user`.
     func key(_ key: Key, isOf user: EndedUser) -> Bool { self.belongs(key, user) }
 
-    /// The keys of a user with an entry or a remembered failure; may include a key without an entry or
-    /// failure.
+    /// The keys of `user` that have an entry or a remembered failure.
+    ///
+    /// If the users are the keys, returns the key even without an entry or a failure.
     func keys(of user: EndedUser, in index: UserIndex<Key>?) -> [Key] {
         guard let index else { return self.soleKey(user).map { [$0] } ?? [] }
         return index.keys(ofHash: user.hash).filter { self.belongs($0, user) }

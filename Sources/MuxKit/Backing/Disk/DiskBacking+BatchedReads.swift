@@ -1,12 +1,12 @@
-/// Reads of the entries of many flights in common calls.
+/// Batched reads: one call of the store reads the entries of many flights.
 extension DiskBacking {
-    /// The result of a common read for one flight.
+    /// The result of a batched read for one flight.
     @usableFromInline
     struct BatchedRead: Sendable {
         /// The entry on disk; `nil` without an entry.
         @usableFromInline let entry: MuxStoredEntry?
         @usableFromInline let look: DiskLook
-        /// The begin of the read.
+        /// The time at the start of the read.
         @usableFromInline let start: Moment
 
         @usableFromInline
@@ -22,7 +22,7 @@ extension DiskBacking {
         }
     }
 
-    /// The states of slots before a common read; see ``look(for:)``.
+    /// The states of slots before a batched read; see ``look(for:)``.
     @usableFromInline
     func looks(for keys: [Key]) -> [DiskLook?] {
         self.memory.engine.withState { state in keys.map { Self.look(for: $0, in: state) } }
@@ -46,7 +46,7 @@ extension DiskBacking {
         }
     }
 
-    /// Continues the look-up of a flight after a common read; see ``Backing/lookUp(_:_:)``.
+    /// Continues the look-up of a flight after a batched read; see ``Backing/lookUp(_:_:)``.
     @inlinable
     func lookUp(_ key: Key, _ flight: FlightID, after read: BatchedRead) async -> LookUp<Value> {
         guard let entry = read.entry,

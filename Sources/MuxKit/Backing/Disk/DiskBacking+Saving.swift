@@ -26,7 +26,7 @@ extension DiskBacking {
         var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
         /// The number of dirty entries, including the entries of ``unseen``.
         var dirtyCount = 0
-        /// Dirty entries that must not be written before a read of the disk.
+        /// Keys of dirty entries that must not be written before their entries on disk are read.
         var unseen: [Key] = []
         var removals: [Key] = []
         var refreshes: [Key] = []
@@ -106,7 +106,8 @@ extension DiskBacking {
         )
     }
 
-    /// The lifetime of `entry` including the longer stale window; `nil` if unlimited.
+    /// The time after the fetch in which `entry` is usable, stale or for revalidation; `nil` from 2^32
+    /// seconds on.
     private func usableTime(of entry: Slot<Value>.Entry) -> Duration? {
         let staleTime = max(
             entry.stale.ifError ?? self.memory.policy.staleIfError,
@@ -140,7 +141,7 @@ extension DiskBacking {
 
     // MARK: - Before a save
 
-    /// Repairs the disk before a save; in the lane.
+    /// Carries out pending removals and refreshes on disk before a save; runs in the lane.
     func makeGood() async -> MadeGood {
         let unsaved = self.collect()
         var made = MadeGood()
@@ -166,7 +167,7 @@ extension DiskBacking {
     /// Each save of entries writes the mark again, so that a store which evicts the least recently used
     /// entries keeps the mark.
     ///
-    /// - Returns: 1 if the refresh was unsaved, otherwise 0.
+    /// - Returns: 1 if a refresh was unsaved, and is now saved; otherwise 0.
     private func saveRefresh(hasWork: Bool) async throws -> Int {
         let (engine, repository) = (self.memory.engine, self.memory.repository)
         let (isSaved, session) = engine.withState { ($0.disk.refresh.isSaved, $0.session) }
@@ -203,7 +204,7 @@ extension DiskBacking {
         }
     }
 
-    /// Reads the entries on disk that stored values would replace.
+    /// Reads the entries on disk that values of `store` would replace, and detects newer entries.
     ///
     /// A value of ``MultiplexerCore/store(_:_:ifRevision:)`` does not replace an entry of a later version of
     /// the program, and does not replace a newer value of another process. After this read, the store would

@@ -1,6 +1,6 @@
 /// The entries of a multiplexer on disk.
 ///
-/// Changes of the disk run in the repository's lane.
+/// Changes of the disk run in the repository's lane, an asynchronous mutex.
 @usableFromInline
 final class DiskBacking<Slots: SlotStorage>: Sendable {
     @usableFromInline typealias Key = Slots.Key
@@ -20,7 +20,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// The state of a slot before a read of its entry from disk.
     @usableFromInline
     struct DiskLook: Sendable {
-        /// Whether the entry was refreshed; the refresh may be unsaved.
+        /// Whether a refresh has made the entry stale; the refresh may be unsaved.
         @usableFromInline let isRefreshed: Bool
         /// See ``SlotState/clears`` and ``SlotState/session``.
         @usableFromInline let clears: UInt64
@@ -115,14 +115,16 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     /// Stores an entry from disk in its slot, unless memory has a newer state.
     ///
-    /// - Returns: The slot, for which the table may have had no room; `nil` during a removal of the domain.
+    /// - Returns: The slot, even if the table has no room for the slot; `nil` while the removal of the domain
+    ///   is pending.
     @inlinable
     func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
         guard !state.disk.isDomainRemovalPending else { return nil }
         var entry = loaded.entry
         entry.sequence = state.nextRevision()
         entry.revision = entry.sequence
-        // A refresh may have been saved, and its mark removed, since the disk was read.
+        // During the read, a refresh may have been saved, and the mark in the slot removed:
+        // ``DiskLook/isRefreshed`` still has the mark.
         let isFromBefore = look.isRefreshed || state.disk.isFromBeforeRefresh(loaded)
         return state.withSlot(of: key) { slot in
             slot.loaded(entry, fromBeforeRefresh: isFromBefore)
@@ -153,7 +155,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Removing
 
-    /// Removes the entries of `keys` on disk; in the lane.
+    /// Removes the entries of `keys` from disk; runs in the lane.
     func remove(_ keys: [Key]) async -> MuxRepository.ClearReport {
         do {
             let failures = try await self.memory.repository.remove(keys.map(self.persistence.name(of:)))
@@ -169,13 +171,13 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Removes all entries of the domain on disk; in the lane.
+    /// Removes all entries of the domain from disk; runs in the lane.
     func removeDomain() async -> MuxRepository.ClearReport {
         let engine = self.memory.engine
         do {
             let failure = try await self.memory.repository.removeAll(domain: self.persistence.domain)
-            // The removal includes entries that were saved after an earlier failed removal: they are unsaved
-            // again.
+            // The removal includes entries that were saved after an earlier failed removal: these entries are
+            // unsaved again.
             let saved = engine.withState { state in
                 defer { state.disk.savedDuringRemoval = [] }
                 return state.disk.savedDuringRemoval

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The last refresh of all entries, for entries on disk.
+/// The last refresh of all entries, as recorded on disk and in memory.
 ///
 /// The refresh is saved as a separate entry, the mark. Each refresh has a number, and each entry is saved
 /// with the number of the last refresh before its fetch: an entry is stale if its number differs from the
@@ -9,7 +9,7 @@ import Foundation
 /// Numbers ascend. The step is random, so that two processes do not get the same number for simultaneous
 /// refreshes.
 struct DiskRefresh: Sendable {
-    /// The number of the last refresh; `nil` without a known number.
+    /// The number of the last refresh; `nil` without a refresh, or if unknown.
     private(set) var number: UInt64?
     /// The wall-clock time of that refresh.
     private var date: Date?
@@ -17,14 +17,14 @@ struct DiskRefresh: Sendable {
     private var revision: UInt64 = 0
     /// Whether the mark was read from disk.
     private(set) var isRead = false
-    /// Whether the mark is on disk.
+    /// Whether the last refresh is saved; `true` without a refresh.
     private(set) var isSaved = true
 
     private static let payload = Data("\"mux.refreshed\"".utf8)
     /// Not a version of a value, so that a ``Multiplexer`` with the same `cacheKey` does not decode the mark.
     private static let schemaVersion = -1
 
-    /// All entries were refreshed, or all entries that are only on disk.
+    /// Records a refresh of all entries, or of all entries that are only on disk.
     ///
     /// - Parameters:
     ///   - date: The wall-clock time.
@@ -37,7 +37,7 @@ struct DiskRefresh: Sendable {
         self.isSaved = false
     }
 
-    /// The mark was read from disk.
+    /// Records that the mark was read from disk.
     ///
     /// - Parameters:
     ///   - mark: The mark; `nil` without a mark on disk.
@@ -53,7 +53,7 @@ struct DiskRefresh: Sendable {
             if let other = mark?.refreshNumber, other >= self.number ?? 0 { self.number = Self.number(after: other) }
             return
         }
-        // A mark with a smaller number was read before a later refresh was saved.
+        // A mark with a smaller number is outdated: the mark was read before a later refresh was saved.
         guard mark?.refreshNumber ?? .max >= self.number ?? 0 else { return }
         let former = self.number
         if let mark {

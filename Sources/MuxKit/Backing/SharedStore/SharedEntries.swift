@@ -22,7 +22,7 @@ final class FetchClaim: Sendable {
     func giveUp() { self.client.giveUp(self.ticket) }
 }
 
-/// The outcome of a fetched value in the shared store.
+/// The outcome of a put of a fetched value in the shared store.
 @usableFromInline
 enum SharedOutcome<Value: Sendable>: Sendable {
     /// The value is kept in this machine's memory only.
@@ -31,23 +31,24 @@ enum SharedOutcome<Value: Sendable>: Sendable {
     case refused
     /// The claim had ended, and another machine has stored a newer entry with this digest.
     case superseded(by: Slot<Value>.Entry, digest: String)
-    /// The store has the entry, or may have the entry; this is the digest of the payload.
+    /// The store has the entry or, after an unknown outcome, may have the entry; `digest` is the payload's
+    /// digest.
     case stored(digest: String)
 }
 
-/// The facts of a multiplexer about its entries in a shared store, in addition to the slots.
+/// The metadata of a multiplexer's entries in a shared store, in addition to the slots.
 ///
-/// Each key with an entry in memory or a flight has a fact.
+/// Each key with an entry in memory or a flight has a `Fact`.
 @usableFromInline
 struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     private struct Fact: Sendable {
         let name: MuxShared.Name
         /// The digest of the payload of the entry with this revision.
         var digest: (text: String, revision: UInt64)?
-        /// The number of the last refresh by a caller, in the numbering of revisions.
+        /// The sequence number of the last refresh by a caller; see ``Slot/Entry/sequence``.
         var lastRefresh: UInt64 = 0
         var flightCount = 0
-        /// The end of the last claim that a flight stopped waiting for.
+        /// The end of the last claim of another machine for which a flight stopped waiting.
         var vainClaimEnd: Moment?
     }
 
@@ -55,13 +56,13 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// The keys by name; names that differ only in Unicode normalization are different.
     private var keys: [MuxStoreKey: Key] = [:]
     private var tagged: [MuxShared.Scope: Set<Key>] = [:]
-    /// The number of the last refresh of all entries by a caller, in the numbering of revisions.
+    /// The sequence number of the last refresh of all entries by a caller.
     private var lastRefresh: UInt64 = 0
-    /// The number of the last gap in the store's reports of changes.
+    /// The sequence number of the last gap in the store's reports of changes.
     ///
     /// Entries that arrived before the gap must be verified.
     private(set) var lastUnknown: UInt64 = 0
-    /// The number of the last gap, if the store has lost all entries in this gap; otherwise zero.
+    /// The sequence number of the last gap if the store has lost all entries in this gap; otherwise zero.
     ///
     /// Entries that arrived before the loss may be put again.
     private var lastEmptied: UInt64 = 0
@@ -73,7 +74,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 
     // MARK: - Flights
 
-    /// A flight has begun.
+    /// Records that a flight has begun.
     mutating func begins(_ key: Key, _ name: MuxShared.Name) {
         if let place = self.facts.index(forKey: key) {
             self.facts.values[place].flightCount += 1
@@ -140,18 +141,18 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         self.facts.values[place].vainClaimEnd = end
     }
 
-    /// The end of the last claim that a flight stopped waiting for.
+    /// The end of the last claim of another machine for which a flight stopped waiting.
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
-    /// The key with this name, if it has an entry in memory or a flight.
+    /// The key with this name, if the key has an entry in memory or a flight.
     func key(of name: MuxStoreKey) -> Key? { self.keys[name] }
 
-    /// The keys with this tag, and with an entry in memory or a flight.
+    /// The keys with this tag that have an entry in memory or a flight.
     func keys(tagged tag: String) -> Set<Key> { self.tagged[.tag(tag)] ?? [] }
 
     // MARK: - Entries
 
-    /// The entry with this revision has a payload with this digest.
+    /// Records the digest of the payload of the entry with this revision.
     @usableFromInline
     mutating func keeps(_ key: Key, digest: String, revision: UInt64) {
         guard let place = self.facts.index(forKey: key) else { return }
@@ -163,16 +164,16 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return digest.text
     }
 
-    /// A caller has refreshed the entry.
+    /// Records that a caller has refreshed the entry.
     mutating func refreshed(_ key: Key, _ number: UInt64) {
         guard let place = self.facts.index(forKey: key) else { return }
         self.facts.values[place].lastRefresh = number
     }
 
-    /// A caller has refreshed all entries.
+    /// Records that a caller has refreshed all entries.
     mutating func refreshedAll(_ number: UInt64) { self.lastRefresh = number }
 
-    /// The store's reports of changes have a gap.
+    /// Records a gap in the store's reports of changes.
     mutating func missedChanges(_ number: UInt64, isEmptied: Bool) {
         self.lastUnknown = number
         // Entries that were cleared during the gap must not be put again.
@@ -186,10 +187,10 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return entry.sequence <= self.lastUnknown && entry.sequence > lastRefresh
     }
 
-    /// Whether an unverified entry may be put again.
+    /// Whether an unverified entry may be put again, because the store has lost all entries.
     func mayBeOffered<Value>(_ entry: Slot<Value>.Entry) -> Bool { entry.sequence <= self.lastEmptied }
 
-    /// A broken invariant; `nil` without a broken invariant.
+    /// A violated invariant, for tests; `nil` without a violation.
     func violation(_ hasEntry: (Key) -> Bool) -> String? {
         if self.facts.contains(where: { $0.value.flightCount < 0 }) { return "more flights ended than began" }
         if self.facts.contains(where: { $0.value.flightCount == 0 && !hasEntry($0.key) }) {
@@ -200,7 +201,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 }
 
 extension SlotState {
-    /// The entry of `key` was evicted; a new entry may have replaced it since.
+    /// The entry of `key` was evicted; since then, a new entry may have been stored.
     @usableFromInline
     mutating func evictedShared(_ key: Key) { if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) } }
 
@@ -208,7 +209,7 @@ extension SlotState {
     @usableFromInline
     mutating func lostShared(_ key: Key) { for known in self.shared.lost(key) { self.release(known) } }
 
-    /// A flight of an entry that other machines share has ended.
+    /// A flight of an entry in the shared store has ended.
     mutating func sharedFlightEnded(_ key: Key) {
         let hasEntry = self.slots.slot(of: key)?.entry != nil
         for known in self.shared.ended(key, hasEntry: hasEntry) { self.release(known) }

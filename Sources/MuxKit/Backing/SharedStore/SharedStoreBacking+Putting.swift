@@ -9,7 +9,7 @@ extension SharedStoreBacking {
     ///   - isKept: Whether the entry is cached.
     ///   - key: The key.
     ///   - claim: The claim.
-    ///   - began: The begin of the fetch.
+    ///   - began: The time at the start of the fetch.
     /// - Returns: The outcome.
     @usableFromInline
     func share(
@@ -77,7 +77,7 @@ extension SharedStoreBacking {
         return .superseded(by: newer.entry, digest: found.digest)
     }
 
-    /// Reports the refusal of an entry by the store.
+    /// Reports to the observer that the store refused an entry.
     func tellNotShared(_ key: Key, _ reason: MuxEvent.Reason) {
         if self.memory.isObserved { self.memory.told(.notShared, key, because: reason) }
     }
@@ -97,7 +97,7 @@ extension SharedStoreBacking {
         )
     }
 
-    /// The entry in memory if it can replace an entry that the store has lost.
+    /// The entry in memory if it may replace the entry that the store has lost; otherwise `nil`.
     func offered(_ key: Key, _ known: Known) -> Slot<Value>.Entry? {
         let now = self.memory.repository.time.now
         return self.memory.engine.withState { state in
@@ -118,7 +118,7 @@ extension SharedStoreBacking {
             _ = memory.repository.spawn(name: "mux.share") { [weak self] in
                 let budget = client.policy.budget
                 let duration = Duration.sum(budget, budget)
-                // No caller waits.
+                // No caller waits, so the claim may take longer than the budget.
                 let claim = await client.claim(
                     name,
                     maximumAge: .zero,

@@ -48,13 +48,13 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         var budget = client.policy.budget
         // Whether the store's entry is not fresh enough for all callers.
         var wantsNewer = false
-        // The begin of the wait for another machine's fetch, and the last ticket at that time.
+        // The time at the start of the wait for another machine's fetch, and the last ticket at that time.
         var waits: (since: Moment, last: Ticket)?
         let wait = client.wait(for: name.key)
         while true {
             let (isOn, known) = self.known(key, flight)
             guard isOn else { return LookUp(isOver: true) }
-            guard let known else { return LookUp(loaded: loaded) }  // a cancelled flight ends at the begin of the fetch
+            guard let known else { return LookUp(loaded: loaded) }  // a cancelled flight ends at the start of the fetch
             // The fence may have removed the entry that was found before the fence.
             if known.wasFenced { (loaded, wantsNewer, waits) = (nil, false, nil) }
             let asked = time.now
@@ -118,7 +118,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 loaded = await self.fallback(entry, at: asked, key, flight, known) ?? loaded
                 let left = patience - time.now.duration(since: start)
                 let end = time.now.advanced(by: rest)
-                // Another claim would end later. The delay of replies shifts the computed end of a claim.
+                // A claim that ends later is another claim; the tolerance covers the delay of replies.
                 let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
                 // After failed fetches of two machines, all waiting machines fetch at the same time.
                 guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {
@@ -136,12 +136,12 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// The limit of a claim's duration, without the budget.
     ///
-    /// A machine that has ended may keep its claim that long.
+    /// A machine that has crashed may keep its claim that long.
     private static var longestClaim: Duration { .seconds(600) }
 
-    /// The facts of a flight before a claim.
+    /// The state of a flight's key before a claim.
     struct Known {
-        /// Whether a fence came since the last claim of the flight.
+        /// Whether a fence occurred since the last claim of the flight.
         var wasFenced: Bool
         /// The maximum age of an entry for all callers; `nil` for the entry's time to live.
         var maximumAge: Duration?
@@ -150,13 +150,13 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         var digest: String?
         /// Whether ``entry`` is stale only because this machine may have missed changes.
         var isUnverified = false
-        /// Whether the store has lost ``entry``.
+        /// Whether ``entry`` is unverified because the store has lost all entries.
         var mayBeOffered = false
-        /// The end of the last claim that a flight stopped waiting for.
+        /// The end of the last claim of another machine for which a flight stopped waiting.
         var vainClaimEnd: Moment?
     }
 
-    /// The facts of a flight, `nil` for a cancelled flight, and whether the flight continues.
+    /// Whether the flight continues, and the state of its key; the state is `nil` if the flight is cancelled.
     private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
         var known: Known?
         // A fence during the last claim invalidates the result of the claim, not the flight.
@@ -189,8 +189,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     ///
     /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
     ///
-    /// - Returns: Whether the flight has ended. If not, also the slot, which is `nil` after a fence. `nil` if
-    ///   the entry cannot be used.
+    /// - Returns: `nil` if the entry cannot be used; otherwise whether the flight has ended and, if not, the
+    ///   slot, which is `nil` after a fence.
     private func adopt(
         _ entry: MuxShared.Entry,
         at asked: Moment,
@@ -294,7 +294,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Reading without a fetch
 
-    /// Reads the value from the shared store, without storing it in memory; see ``Backing/loadEntry(_:)``.
+    /// Reads the entry from the shared store without a store in memory; see ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
         let asked = self.memory.repository.time.now
         let before = self.memory.engine.withState { ($0.session, $0.clears) }
@@ -309,8 +309,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Changes
 
-    /// The entry of `key` was refreshed, or replaced by a value of `store`; in the critical section of the
-    /// fence.
+    /// Records an invalidation to send, after a refresh of the entry or a call of `store`; called in the
+    /// critical section of the fence.
     ///
     /// Results of earlier calls of the store are dropped, and later calls first send the invalidation.
     func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
