@@ -10,11 +10,11 @@ public import MuxNetwork
 
 // MARK: - Values, dependencies and retries
 
-/// Junction's name of `DependentRunner`.
+/// Junction's name for `DependentRunner`.
 @available(*, deprecated, renamed: "DependentRunner")
 public typealias Dependency<Value: Sendable> = DependentRunner<Value>
 
-/// The name of `MultiplexerMap` with `onFetchMany:` in the callback-based predecessor of AsyncMux.
+/// The name for `MultiplexerMap` with `onFetchMany:` in the callback-based predecessor of AsyncMux.
 @available(*, deprecated, renamed: "MultiplexerMap", message: "Use MultiplexerMap(onFetchMany:)")
 public typealias MultiRequester<Key: Hashable & Sendable, Value: Sendable> = MultiplexerMap<Key, Value>
 
@@ -23,11 +23,11 @@ public typealias MultiRequester<Key: Hashable & Sendable, Value: Sendable> = Mul
 public typealias SilencableError = SilenceableError
 
 extension RunResult {
-    /// Junction's name of `output(_:)`.
+    /// Junction's name for `output(_:)`.
     @available(*, deprecated, renamed: "output(_:)")
     public static func success(_ output: Output) -> RunResult { .output(output) }
 
-    /// Junction's name of `badDependency`.
+    /// Junction's name for `badDependency`.
     @available(*, deprecated, renamed: "badDependency")
     public static var dependencyRequiresRefresh: RunResult { .badDependency }
 }
@@ -39,14 +39,14 @@ extension RunnerPolicy {
 }
 
 extension DependentRunner {
-    /// Junction's label of `policy`.
+    /// Junction's label for `policy`.
     @available(*, deprecated, renamed: "init(policy:)")
     public init(configuration: RunnerPolicy) { self.init(policy: configuration) }
 }
 
 extension Task where Success == Never, Failure == Never {
-    /// `inject(dependency:_:refresh:)` with closures of two arguments, as in Junction, and a refresh
-    /// without refusals.
+    /// `inject(dependency:_:refresh:)` with closures of two arguments, as in Junction; `refresh` returns a
+    /// dependency.
     ///
     /// - Parameters:
     ///   - dependency: The runner of the dependency.
@@ -132,35 +132,35 @@ extension HTTPHost {
     public static func specific(_ text: String) -> HTTPHost { HTTPHost(text) }
 }
 
-/// Moose's name of `HTTPHeaders/Name`.
+/// Moose's name for `HTTPHeaders/Name`.
 @available(*, deprecated, renamed: "HTTPHeaders.Name")
 public typealias HTTPHeaderKey = HTTPHeaders.Name
 
-/// Moose's name of `HTTPMediaType`.
+/// Moose's name for `HTTPMediaType`.
 @available(*, deprecated, renamed: "HTTPMediaType")
 public typealias HTTPMimeType = HTTPMediaType
 
-/// Moose's name of `HTTPStatus`.
+/// Moose's name for `HTTPStatus`.
 @available(*, deprecated, renamed: "HTTPStatus")
 public typealias HTTPStatusCode = HTTPStatus
 
-/// Moose's name of `HTTPMultipart`.
+/// Moose's name for `HTTPMultipart`.
 @available(*, deprecated, renamed: "HTTPMultipart")
 public typealias HTTPMultipartData = HTTPMultipart
 
-/// Moose's name of `HTTPToken`.
+/// Moose's name for `HTTPToken`.
 @available(*, deprecated, renamed: "HTTPToken")
 public typealias TokenRepresentable = HTTPToken
 
-/// Moose's name of `HTTPAuthenticator`.
+/// Moose's name for `HTTPAuthenticator`.
 @available(*, deprecated, renamed: "HTTPAuthenticator")
 public typealias NetworkAuthentificator = HTTPAuthenticator
 
-/// Moose's name of `HTTPClient/Configuration`.
+/// Moose's name for `HTTPClient/Configuration`.
 @available(*, deprecated, renamed: "HTTPClient.Configuration")
 public typealias NetworkSessionConfiguration = HTTPClient.Configuration
 
-/// Moose's name of `HTTPError`.
+/// Moose's name for `HTTPError`.
 @available(*, deprecated, renamed: "HTTPError")
 public typealias NetworkSessionFailure = HTTPError
 
@@ -196,7 +196,7 @@ public protocol DependentOperation<Dependency, Output> {
     /// Makes a dependency if this call starts the update.
     ///
     /// - Returns: The dependency, or the refusal of the update.
-    /// - Throws: Any other error.
+    /// - Throws: The error for the calls that wait for the update; a `BadDependencyError` is a refusal.
     nonisolated(nonsending) func refresh(
         _ refused: Dependency?,
         _ call: RunnerPolicy.Call
@@ -204,7 +204,7 @@ public protocol DependentOperation<Dependency, Output> {
 }
 
 extension DependentOperation {
-    /// No limit.
+    /// `nil`: no time-out.
     public var timeout: Duration? { nil }
 }
 
@@ -282,7 +282,7 @@ extension OAuthService {
 /// let account = OAuthAccount(MyService(), store: .protectedFile(named: "session"))
 /// try await account.authorize()
 /// let page = try await account.runner.run { access in … }
-/// await account.logout()
+/// try await account.logout()
 /// ```
 ///
 /// **Concurrent calls** share sign-ins and refreshes, as calls of ``runner`` do.
@@ -295,12 +295,12 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// Makes an account.
     ///
     /// - Parameters:
-    ///   - service: The server.
+    ///   - service: The operations of the authorization server.
     ///   - store: Keeps the tokens between launches.
     ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
     ///     the store.
     ///   - repository: The repository of the tokens' session.
-    ///   - policy: The limits of one call.
+    ///   - policy: The limits and times of the ``runner``.
     public init(
         _ service: Service,
         store: any TokenStore = .inMemory,
@@ -324,10 +324,10 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
         get async { await self.runner.status }
     }
 
-    /// The ``status`` over time; ends with the ``runner``.
+    /// The changes of the ``status``; the sequence ends when the runner is deallocated.
     public var statuses: OAuthStatus.Changes { self.runner.statuses }
 
-    /// Asks the user to sign in, unless tokens are already present.
+    /// Asks the user to sign in, unless the account has tokens.
     ///
     /// - Throws: `RunnerError`, such as `RunnerError/signInFailed(underlying:)` with the error of the
     ///   service, or `CancellationError`.
@@ -341,7 +341,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
         try await self.runner.set(refresh: tokens.refresh, access: tokens.access)
     }
 
-    /// Renews the access token, even if the present token is good.
+    /// Renews the access token, even if the current token is valid.
     ///
     /// - Throws: The error of the service, `RunnerError`, or `CancellationError`.
     public func refresh() async throws { try await self.runner.renew() }

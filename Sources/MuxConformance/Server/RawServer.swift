@@ -17,7 +17,7 @@ package import MuxTesting
 /// script runs once for each connection, on a separate thread, and may block the thread. The connection is
 /// closed when the script returns or throws. The server runs until ``stop()``.
 package final class RawServer: Sendable {
-    /// The exchange on one connection.
+    /// The script of one connection: reads requests, and writes responses.
     package typealias Script = @Sendable (inout RawConnection) throws -> Void
 
     private struct State: Sendable {
@@ -41,7 +41,7 @@ package final class RawServer: Sendable {
     ///
     /// - Parameters:
     ///   - address: The address to listen on.
-    ///   - script: The exchange on one connection.
+    ///   - script: Runs once for each connection.
     package init(on address: Socket.Loopback = .ipv4, _ script: @escaping Script) {
         self.address = address
         self.script = script
@@ -54,8 +54,8 @@ package final class RawServer: Sendable {
         let wakeUp = try Socket.wakePipe()
         let (listener, port): (Int32, UInt16)
         do throws(LoopbackServer.Failure) {
-            // Small buffers: the server soon notices a client that does not read, and can soon block a
-            // sending client.
+            // With small buffers, the server soon notices a client that does not read, and soon blocks a
+            // client that sends.
             (listener, port) = try Socket.listen(on: self.address, port: 0, buffers: 256 << 10)
         } catch {
             Socket.close(wakeUp.wait)
@@ -78,8 +78,9 @@ package final class RawServer: Sendable {
         return components.url ?? URL(filePath: "/")
     }
 
-    /// Stops listening, ends every connection and every wait of a script; returns after the end of all
-    /// scripts.
+    /// Stops the server, and returns after the end of all scripts.
+    ///
+    /// Ends every connection, and every wait of a script.
     package func stop() async {
         let count = self.state.withLock { state -> Int in
             if let wake = state.wake { Socket.wake(wake) }
@@ -92,7 +93,7 @@ package final class RawServer: Sendable {
         await finishing { await self.closed.reached(self.opened.value) }
     }
 
-    /// Permits one return of ``RawConnection/waitToProceed()``, now or later.
+    /// Lets one current or later call of ``RawConnection/waitToProceed()`` return.
     package func proceed() { self.permits.signal() }
 
     /// The requests received so far, in the order of their completion.
@@ -120,7 +121,7 @@ package final class RawServer: Sendable {
         self.opened.add()
         Thread.detachNewThread {
             var connection = RawConnection(number: number, descriptor: descriptor, server: self)
-            // An error of a script only ends the connection of the script.
+            // An error of a script ends only the connection of the script.
             try? self.script(&connection)
             self.state.withLock { state in
                 state.descriptors[number] = nil
@@ -187,7 +188,7 @@ package struct RawConnection {
     package let number: Int
     private let descriptor: Int32
     private let server: RawServer
-    /// Received, unread bytes.
+    /// The received bytes that the script has not read yet.
     private var buffer: [UInt8] = []
 
     fileprivate init(number: Int, descriptor: Int32, server: RawServer) {
@@ -297,6 +298,6 @@ package struct RawConnection {
         guard !Socket.hasInput(self.descriptor, milliseconds: milliseconds) else { throw Ended() }
     }
 
-    /// Makes the connection end by RST at the return of the script.
+    /// Makes the connection end with RST when the script returns.
     package func reset() { Socket.resetOnClose(self.descriptor) }
 }

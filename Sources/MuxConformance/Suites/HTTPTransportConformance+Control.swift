@@ -61,7 +61,7 @@ extension HTTPTransportConformance {
             try await self.expectCancellation(of: call, "cancelled in the body of send") { try? await isWritten.pass() }
             await server.waitForClosedConnection()
         }
-        // Once during a wait for more bytes, and once during the work of the sink.
+        // The call is cancelled once during a wait for more bytes, and once while the sink processes a piece.
         for isAtWork in [false, true] {
             let hasPiece = Gate<Void>()
             let work = Gate<Void>()
@@ -102,7 +102,7 @@ extension HTTPTransportConformance {
                 await server.waitForClosedConnection()
             }
         }
-        // An error at the end, after the complete response.
+        // The sink throws after the complete response has arrived.
         try await self.serving(self.ending(after: self.text(200, "", "whole"))) { _, url in
             let sink = WatchedSink(onPiece: { throw Refused() })
             do {
@@ -142,7 +142,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A sink with a count of bytes and a wait at a gate for each piece.
+    /// A sink that counts bytes, and waits at a gate for each piece.
     private final class CountingSink: HTTPSink {
         let gate = Gate<Void>()
         private let received = Locked(0)

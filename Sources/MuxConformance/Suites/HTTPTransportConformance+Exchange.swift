@@ -29,7 +29,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script for complete responses to each request of a connection.
+    /// A script: writes a complete response to each request of a connection.
     static func responding(_ response: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
         { connection in
             while true { try connection.write(response(try connection.readRequest())) }
@@ -50,7 +50,7 @@ extension HTTPTransportConformance {
         "HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
     }
 
-    /// A URL of a server.
+    /// The URL of `target` at a server.
     static func url(_ base: URL, _ target: String) throws -> URL {
         guard let url = URL(string: base.absoluteString + target) else {
             throw RuleBroken(detail: "\(target) does not form a valid URL")
@@ -58,7 +58,7 @@ extension HTTPTransportConformance {
         return url
     }
 
-    /// Sends a call, and returns the response with its body.
+    /// Sends a call, and returns the response with its body; checks the calls of the sink.
     static func reply(_ way: Way, _ transport: any HTTPTransport, _ call: HTTPCall) async throws -> HTTPReply {
         switch way {
         case .send: return try await transport.send(call)
@@ -176,7 +176,7 @@ extension HTTPTransportConformance {
         }
         switch outcome {
         case .failure(is CancellationError)?, nil: return
-        case .failure(let error)?: throw RuleBroken(detail: "\(circumstances), it threw \(error)")
+        case .failure(let error)?: throw RuleBroken(detail: "\(circumstances), the call threw \(error)")
         case .success(let reply)?: throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
         }
     }

@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules of failures: distinct, in time, and never mistaken for a response.
+/// Rules for failures: failures are distinct, in time, and never mistaken for a response.
 extension HTTPTransportConformance {
     static func refusedConnections(_ transport: any HTTPTransport) async throws {
         let (descriptor, port) = try Socket.reservePort()
@@ -65,7 +65,7 @@ extension HTTPTransportConformance {
                     _ = try await transport.send(HTTPCall(url: try self.url(base, "/\(index)")))
                 } catch HTTPError.transport(.notHTTP, _) {
                 } catch {
-                    throw RuleBroken(detail: "after \(heads[index].debugDescription), it threw \(error)")
+                    throw RuleBroken(detail: "after \(heads[index].debugDescription), the call threw \(error)")
                 }
             }
         }
@@ -141,7 +141,7 @@ extension HTTPTransportConformance {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
                 try connection.write("HTTP/1.1 200 OK\r\n\(head)")
-                // A reset can overtake unread bytes.
+                // A reset discards bytes that the client has not read: wait until the client has read them.
                 try connection.waitToProceed()
                 connection.reset()
             }
@@ -235,7 +235,7 @@ extension HTTPTransportConformance {
                 }
             }
         }
-        // A server with a total time over the limit, but shorter silences.
+        // The total time of the server's response exceeds the limit, but each silence is shorter.
         try await self.serving(self.slow) { _, url in
             try self.expect(
                 try await transport.send(HTTPCall(url: url, timeout: .seconds(1))),

@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules of redirections, as in `HTTPRedirects`.
+/// Rules for redirections, as specified in `HTTPRedirects`.
 extension HTTPTransportConformance {
     /// A script: redirects `/start` to `location`, and responds to all other requests with "end".
     private static func redirecting(

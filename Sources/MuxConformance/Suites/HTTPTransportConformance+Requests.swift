@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules of requests: sent as given, complete, and not twice.
+/// Rules for requests: each request is sent unchanged, completely, and at most once.
 extension HTTPTransportConformance {
     static func methods(_ transport: any HTTPTransport) async throws {
         let target = "/a%2Fb/c;d?x=1%202&y=%2B+z&&e"
@@ -75,7 +75,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Generates bytes with different neighbours.
+    /// A body whose bytes vary, so that lost or reordered pieces change the body.
     private static func bytes(_ count: Int) -> Data {
         Data((0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) })
     }
@@ -97,8 +97,8 @@ extension HTTPTransportConformance {
                         HTTPCall(method: method, url: url, body: .data(body))
                     )
                     let received = server.requests.first?.body ?? []
-                    try self.expect(Data(received) == body, "the server got another body, of \(received.count) bytes")
-                    try self.expect(reply.body == body, "the caller got another body, of \(reply.body.count) bytes")
+                    try self.expect(Data(received) == body, "the server got a wrong body of \(received.count) bytes")
+                    try self.expect(reply.body == body, "the caller got a wrong body of \(reply.body.count) bytes")
                 }
             }
         }
@@ -170,7 +170,7 @@ extension HTTPTransportConformance {
             let call = HTTPCall(method: "POST", url: url, body: .stream(.init(length: size) { pieces }))
             async let reply = transport.send(call)
             await made.reached(1)
-            // No event signals the end of the generation of pieces; wait instead.
+            // No event signals that the transport has stopped to request pieces: wait instead.
             for _ in 0..<10 { try await self.settle() }
             let held = made.value * piece
             try self.expect(held < 8 << 20, "\(held) bytes were made before the server read the first byte")
@@ -298,7 +298,7 @@ extension HTTPTransportConformance {
                     ("100000 bytes", .data(self.bytes(100_000))),
                 ]
                 for number in 0..<(4 * bodies.count) {
-                    // Leaves an open connection for the POST.
+                    // Opens a connection that the transport may keep for the POST.
                     _ = try? await transport.send(HTTPCall(url: try self.url(base, "/before")))
                     let target = "/\(number)"
                     let call = HTTPCall(
@@ -339,7 +339,7 @@ extension HTTPTransportConformance {
 
     static func addresses(_ transport: any HTTPTransport) async throws {
         let script = self.responding { self.text(200, "", $0.values(of: "Host").joined(separator: "|")) }
-        // Not checked on a machine without the address.
+        // The rule is not checked on a machine without the address.
         guard let probe = try? Socket.listen(on: .ipv6, port: 0, buffers: nil) else { return }
         Socket.close(probe.descriptor)
         try await self.serving(on: .ipv6, script) { _, url in

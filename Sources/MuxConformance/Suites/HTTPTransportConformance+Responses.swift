@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import MuxTesting
 
-/// Rules of responses: a response arrives unchanged.
+/// Rules for responses: a response arrives unchanged.
 extension HTTPTransportConformance {
     /// Passes the response to a request to `check`, for both methods.
     private static func each(
@@ -93,7 +93,7 @@ extension HTTPTransportConformance {
         Data(base64Encoded: "H4sIAAAAAAACA/MtrfDOLFFIzs9Lyy/KTcxLTtVT8B0VGzAxAMGWavWQAQAA") ?? Data()
     )
 
-    /// A script to send the given bytes as gzip content.
+    /// A script: writes a response with `bytes` as gzip content.
     private static func gzipped(_ bytes: [UInt8], _ framing: Framing) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -138,7 +138,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Expects content to fail with a failure accepted by `isExpected`.
+    /// Expects a call with gzip content `bytes` to fail with a failure that `isExpected` accepts.
     private static func expectFailure(
         _ transport: any HTTPTransport,
         _ bytes: [UInt8],
@@ -283,7 +283,7 @@ extension HTTPTransportConformance {
                     try await transport.send(HTTPCall(url: url))
                 }
                 guard case .bodyTooLarge(limit) = failure else {
-                    throw RuleBroken(detail: "\(name), the failure has another limit: \(failure)")
+                    throw RuleBroken(detail: "\(name), the failure has a different limit: \(failure)")
                 }
             }
         }

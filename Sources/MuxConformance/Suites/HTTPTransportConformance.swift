@@ -17,7 +17,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     ///
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
-    ///   - excluded: Unchecked rules, for documented deviations of the transport.
+    ///   - excluded: The rules to skip, for documented deviations of the transport.
     ///   - makeTransport: Makes a transport with the given options; called once for each rule.
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule, unless
     ///   the rule expects the error); an error from `makeTransport`; `CancellationError` if the task is
@@ -40,7 +40,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     private static func options(for rule: Rule) -> HTTPTransportConfiguration {
         var options = HTTPTransportConfiguration()
         options.usesProxies = false
-        // A transport that waits in vain times out before the suite does.
+        // A transport that waits in vain times out before the limit of the suite.
         options.timeout = .seconds(40)
         switch rule {
         case .silence: options.timeout = Limits.short
@@ -54,7 +54,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         return options
     }
 
-    /// The limits exceeded by rules.
+    /// The limits of the transport that some rules exceed.
     enum Limits {
         static let short = Duration.milliseconds(250)
         static let body = 300
@@ -150,7 +150,7 @@ extension HTTPTransportConformance {
         /// 300 KB in either direction.
         case largeBodies = "Large bodies arrive completely"
 
-        /// With a known length, without a length, and without pieces.
+        /// A stream with a known length, a stream without a length, and a stream without pieces.
         case streamedBodies = "A streamed body arrives completely"
 
         /// The server has the first piece before the second piece is generated.
@@ -159,7 +159,7 @@ extension HTTPTransportConformance {
         /// A body of 32 MB for a server that does not read; fewer than 8 MB may be generated.
         case slowServers = "A server that does not read suspends the stream of a body"
 
-        /// A stream shorter or longer than announced, or with an error.
+        /// A stream that is shorter or longer than announced, or that throws an error.
         case brokenBodies = "A call fails if the stream of the body fails or differs from the announced length"
 
         /// A 413 response after the head of a request with 8 MB.
@@ -187,10 +187,10 @@ extension HTTPTransportConformance {
         /// rest.
         case responsesInPieces = "The sink receives a response while the response arrives"
 
-        /// Two lines of `Set-Cookie`, with a comma in a date: RFC 6265, section 3.
+        /// Two `Set-Cookie` lines, one with a comma in a date: RFC 6265, section 3.
         case repeatedFields = "Set-Cookie fields are not merged"
 
-        /// UTF-8, or else ISO 8859-1: RFC 9110, section 5.5.
+        /// The bytes are UTF-8, or otherwise ISO 8859-1: RFC 9110, section 5.5.
         case fieldBytes = "Bytes outside ASCII in a field value arrive as text"
 
         /// RFC 9112, section 7.1.2.
@@ -199,13 +199,13 @@ extension HTTPTransportConformance {
         /// The content is not decoded, and the field `Content-Encoding` stays.
         case unknownCodings = "Content with an unknown coding arrives unchanged, with the field Content-Encoding"
 
-        /// For a transport with `Accept-Encoding: gzip`.
+        /// Checked only if the transport sends `Accept-Encoding: gzip`.
         case knownCodings = "Content with the coding gzip arrives decoded"
 
-        /// Truncated gzip, with a correct `Content-Length`, with a last chunk, and without a length.
+        /// Truncated gzip content, with a correct `Content-Length`, with a last chunk, and without a length.
         case cutContent = "Incomplete gzip content is truncated, even if all announced bytes arrived"
 
-        /// Gzip with a wrong checksum.
+        /// Gzip content with a wrong checksum.
         case damagedContent = "Content with a wrong gzip checksum is an error"
 
         /// 100 and 103: RFC 9110, section 15.2.
@@ -220,7 +220,7 @@ extension HTTPTransportConformance {
         /// Contradictory or non-numeric lengths: RFC 9112, section 6.3.
         case contradictingLengths = "An invalid or contradicting Content-Length is an error"
 
-        /// `HTTPTransportConfiguration.maximumBodySize`; only for `send`.
+        /// `HTTPTransportConfiguration.maximumBodySize`, which applies only to `send`.
         case bodyLimit = "A decoded body over the limit is refused, with or without an announced length"
 
         // MARK: Redirections
@@ -228,7 +228,7 @@ extension HTTPTransportConformance {
         /// 301, 302 and 303.
         case redirectedPosts = "A redirected POST becomes a GET without the body and the fields of the body"
 
-        /// 301 and 302 keep `PUT`; 303 changes `PUT` to `GET`, and keeps `HEAD`.
+        /// 301 and 302 keep all methods except `POST`; 303 changes all methods except `HEAD` to `GET`.
         case redirectedMethods = "Other methods are unchanged by a redirection, except for GET after 303"
 
         /// 307 and 308, with a body in memory.
@@ -273,7 +273,7 @@ extension HTTPTransportConformance {
         /// The failure is `notHTTP`.
         case otherProtocols = "A response of another protocol is not HTTP"
 
-        /// Malformed field lines and status lines; repeated, each after a well-formed response.
+        /// Malformed field lines and status lines, several times, each after a well-formed response.
         case malformedHeads = "Malformed lines of a head are ignored, or the response is not HTTP"
 
         /// The failure is `closedWithoutResponse`, after FIN and after RST.
@@ -282,7 +282,7 @@ extension HTTPTransportConformance {
         /// The failure is `closedWithoutResponse`, after FIN and after RST.
         case halfHeads = "A connection that ends in a head was closed without a response"
 
-        /// The failure is `truncated`, with both counts.
+        /// The failure is `truncated`, with the announced and the received number of bytes.
         case halfBodies = "A body that is shorter than the announced length is truncated"
 
         /// The failure is `truncated`.
@@ -291,10 +291,11 @@ extension HTTPTransportConformance {
         /// The failure is `truncated`.
         case resetBodies = "A body whose connection is reset is truncated"
 
-        /// The failure is `timedOut`: before the head, within the head, after the head, and within the body.
+        /// The failure is `timedOut`, if the server is silent before, within or after the head, or within the
+        /// body.
         case silence = "A call to a silent server times out after the limit"
 
-        /// The failure is `deadlineExceeded`; only a call's deadline applies to `stream`.
+        /// The failure is `deadlineExceeded`; for `stream`, only the deadline of a call applies.
         case slowResponses = "A call ends at the deadline, even while the response arrives"
 
         /// `HTTPCall.timeout` and `HTTPCall.deadline`.

@@ -17,7 +17,7 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     ///
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
-    ///   - advance: Moves the lease's time forward, by up to some minutes.
+    ///   - advance: Moves the lease's time forward, by up to a few minutes.
     ///   - makeLease: Makes a lease without a previous holder, and returns two connections to the lease, as
     ///     from two processes.
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
@@ -107,7 +107,7 @@ extension MuxLeaseConformance {
         try self.expect(other.owner == "alice", "\(other.owner) has the lease")
         try await parties.alice.giveBack(first)
         let next = try await parties.bob.take(as: "bob", for: .seconds(60))
-        try self.expect(next.owner == "bob", "a return of the first term has no effect")
+        try self.expect(next.owner == "bob", "the return of the first term had no effect")
     }
 
     private static func asking(_ parties: Parties) async throws {
@@ -140,7 +140,7 @@ extension MuxLeaseConformance {
         try await parties.alice.giveBack(first)
         let present = try await parties.alice.take(as: "carol", for: .seconds(60))
         try self.expect(present.owner == "bob", "\(present.owner) has the lease")
-        // Also with an earlier term of the same owner.
+        // The return of an earlier term of the current holder has no effect, either.
         let old = MuxLeaseTerm(owner: "bob", generation: first.generation, remaining: .seconds(60))
         try await parties.bob.giveBack(old)
         let still = try await parties.alice.take(as: "carol", for: .seconds(60))
@@ -173,7 +173,7 @@ extension MuxLeaseConformance {
         }
         let winners = terms.filter { $0.0 == $0.1.owner }
         try self.expect(winners.count == 1, "\(winners.count) callers have the lease")
-        try self.expect(Set(terms.map(\.1.owner)).count == 1, "callers were told different holders")
+        try self.expect(Set(terms.map(\.1.owner)).count == 1, "callers got different holders")
     }
 
     private static func waiting(_ parties: Parties) async throws {

@@ -18,8 +18,9 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
     ///
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
-    ///   - unit: The step of time, used a few times in each rule. If the store's time cannot be set, as with
-    ///     a database engine, `advance` waits in real time: use a step much longer than the store's calls.
+    ///   - unit: The length of one step of time; each rule takes a few steps. If the store's time cannot be
+    ///     set, as with a database engine, `advance` waits in real time: use a step much longer than the
+    ///     store's calls.
     ///   - advance: Moves the store's time forward.
     ///   - makeStore: Makes an empty store, and returns two connections to the store, as from two machines.
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
@@ -324,7 +325,7 @@ extension MuxSharedStoreConformance {
     }
 
     private static func otherTags(_ fleet: Fleet) async throws {
-        // First a claim with both tags: a store may record both tags in the same step.
+        // The first claim has both tags, so that a store may record both tags in the same step.
         _ = try await fleet.ticket(fleet.alice)
         let key = MuxStoreKey(domain: "Places", key: "2")
         try await fleet.store(fleet.entry(), MuxShared.Name(key, tags: [fleet.name.tags[0]]))

@@ -155,7 +155,7 @@ extension MuxStoreConformance {
         var entries = (1...40).map { self.entry("a", "\($0)", $0) }
         entries += [self.entry("a", nil, 41), self.entry("b", "1", 42)]
         try await store.save(entries, durability: .full)
-        // In another order than saved, and with one name twice.
+        // In a different order than the saves, and with one name twice.
         let asked = entries.reversed() + entries.prefix(1)
         var names = asked.map(\.name)
         var expected: [MuxStoredEntry?] = asked.map { $0 }
@@ -229,7 +229,8 @@ extension MuxStoreConformance {
         }
         try await store.save([self.entry("a", "c", 1), self.entry("a", "c", 2)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 2))
-        // Also with lower numbers: a clock can be set back, and an app can be downgraded.
+        // A later save with lower numbers also replaces: a clock can be set back, and an app can be
+        // downgraded.
         try await store.save([self.entry("a", "c", 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 1))
     }
@@ -354,7 +355,7 @@ extension MuxStoreConformance {
         )
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "late"))
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
-        // Also, a late entry of an ended session must not replace a present entry.
+        // A late entry of an ended session must not replace a current entry, either.
         try await store.save([self.entry("a", "new", 3, epoch: 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
     }

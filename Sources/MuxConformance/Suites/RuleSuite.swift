@@ -26,7 +26,7 @@ public struct ConformanceFailure: Error, LocalizedError, CustomStringConvertible
     public var description: String { ErrorText.ended("\(self.rule): \(self.detail)") }
 }
 
-/// The error of a check with a broken rule.
+/// The error that a check throws if its rule is broken.
 struct RuleBroken: Error {
     var detail: String
 }
@@ -37,8 +37,8 @@ extension RuleSuite {
     /// Any error of the check, or exceeding the limit, breaks the rule. A check over the limit is cancelled
     /// and not awaited.
     ///
-    /// - Returns: The violation of the rule; `nil` if the rule is kept.
-    /// - Throws: `CancellationError` if the present task is cancelled.
+    /// - Returns: The violation of the rule; `nil` if the rule is obeyed.
+    /// - Throws: `CancellationError` if the current task is cancelled.
     static func flaw(
         within limit: Duration,
         _ check: @escaping @Sendable @concurrent () async throws -> Void
@@ -65,7 +65,7 @@ extension RuleSuite {
         return try await verdict.pass()
     }
 
-    /// Waits in real time to let running calls make progress.
+    /// Waits for 30 ms of real time, so that running calls make progress.
     static func settle() async throws {
         try await TimeSource(ContinuousClock()).sleep(for: .milliseconds(30))
     }

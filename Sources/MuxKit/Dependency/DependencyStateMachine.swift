@@ -407,12 +407,12 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
             if held.revision != self.revision { broken.append("the value has an old revision") }
         }
         if let refusedEpoch {
-            if refusedEpoch > self.epoch { broken.append("a value to come was refused") }
+            if refusedEpoch > self.epoch { broken.append("a future value was refused") }
             if refusedEpoch < self.acceptedEpoch { broken.append("an accepted value does not clear refusals") }
         } else if !self.replacements.isEmpty {
             broken.append("replacements are counted without a refusal")
         }
-        if self.acceptedEpoch > self.epoch { broken.append("a value to come was accepted") }
+        if self.acceptedEpoch > self.epoch { broken.append("a future value was accepted") }
         return broken
     }
 }

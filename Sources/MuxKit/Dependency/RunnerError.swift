@@ -157,7 +157,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
         case .reset: "The runner was reset."
         case .signedOut: "The session ended."
         case .wouldDeadlock: "The update waits for itself. An update must not call its runner."
-        case .noUpdate: "The runner has no dependency and no update. Set a value, or give the runner an update."
+        case .noUpdate: "The runner has no usable dependency and no update. Set a value, or give the runner an update."
         case .signInFailed: "The sign-in failed."
         case .tokensUnreadable: "The stored tokens cannot be read now."
         case .tokensNotStored: "The new tokens could not be stored."

@@ -7,7 +7,8 @@ package enum ErrorText {
     ///
     /// - Parameter error: Any error.
     /// - Returns: The `errorDescription` of a `LocalizedError`; the problem, for an error of the system or of
-    ///   Foundation's coders; the type of any other error, because the description may quote a secret.
+    ///   Foundation's coders; the localized description in the user info of another `NSError`; otherwise only
+    ///   the type of the error, because any other description may quote a secret.
     package static func sentence(of error: any Error) -> String {
         self.ended(self.words(of: error).trimmingCharacters(in: .whitespacesAndNewlines))
     }
@@ -17,17 +18,17 @@ package enum ErrorText {
         text.last.map { ".!?…".contains($0) } ?? true ? text : text + "."
     }
 
-    /// A sentence and a sentence about its cause, or only the cause if the cause contains the sentence.
+    /// `sentence`, then a sentence about `cause`; only the sentence about `cause` if it contains `sentence`.
     package static func joined(_ sentence: String, _ cause: any Error) -> String {
         self.joined(sentence, self.sentence(of: cause))
     }
 
-    /// A sentence and the first line of the text of its cause, as in ``joined(_:_:)``.
+    /// As ``joined(_:_:)``, but with only the first line of the text about `cause`.
     package static func joined(_ sentence: String, firstLineOf cause: any Error) -> String {
         self.joined(sentence, String(self.sentence(of: cause).prefix { !$0.isNewline }))
     }
 
-    /// Two texts, or only the second text if it contains the first.
+    /// Both texts, or only `cause` if `cause` contains `sentence`.
     static func joined(_ sentence: String, _ cause: String) -> String {
         cause.contains(sentence) ? cause : "\(sentence) \(cause)"
     }
@@ -48,7 +49,7 @@ package enum ErrorText {
         let rounded = seconds < 9.95 ? seconds : seconds.rounded()
         switch rounded {
         case ..<120: return text(rounded, "second")
-        // The text keeps the exact value of a limit: 150 seconds are not three minutes.
+        // Below ten minutes, the text keeps the exact value of a limit: 155 seconds is not 2.6 minutes.
         case ..<600 where rounded.truncatingRemainder(dividingBy: 60) != 0: return text(rounded, "second")
         case ..<7_200 where rounded != 3_600: return text(rounded / 60, "minute")
         case ..<172_800: return text(rounded / 3_600, "hour")
@@ -89,8 +90,8 @@ package enum ErrorText {
         }
     }
 
-    /// The type of an error, with the case if the case has no associated values; domain and code of an error
-    /// of the system.
+    /// The type of an error, with the case if the case has no associated values and the type has no custom
+    /// description; domain and code of an error of the system.
     package static func name(of error: any Error) -> String {
         let type = type(of: error)
         if type is NSError.Type { return "\((error as NSError).domain) \((error as NSError).code)" }
@@ -106,7 +107,7 @@ package enum ErrorText {
         return mirror.displayStyle == .enum && mirror.children.isEmpty
     }
 
-    /// An external text as a single line of at most 300 characters; `nil` for a blank text.
+    /// An external text as a single line of at most 300 scalars; `nil` for a blank text.
     package static func line(_ text: String) -> String? {
         let scalars = text.unicodeScalars.prefix(300).map { scalar in
             // Joiners are parts of words: Persian and emoji need joiners.
@@ -124,7 +125,7 @@ package enum ErrorText {
         switch error {
         case .keyNotFound(let key, let context):
             "\(self.quoted(key)) is missing\(self.place(context.codingPath))"
-        // A text of Foundation, which is not shown.
+        // The pattern matches a text of Foundation; the text is not shown.
         case .valueNotFound(_, let context) where context.debugDescription.contains(" null"):
             "The value\(self.place(context.codingPath)) is null"
         case .valueNotFound(let type, let context):
@@ -151,8 +152,8 @@ package enum ErrorText {
         return name.hasPrefix("Dictionary<") ? "\(article) object" : "\(words) \(name)"
     }
 
-    /// The place of a problem in a text, such as `items[3].name`; the keys of a dictionary are data, and not
-    /// shown.
+    /// The coding path of a problem, such as ` at items[3].name`; the keys of a dictionary are data, and are
+    /// not shown.
     private static func place(_ path: [any CodingKey]) -> String {
         // Hidden keys at the end of the path give no information.
         guard let end = path.lastIndex(where: { $0.intValue != nil || self.holdsNothing($0) }) else { return "" }

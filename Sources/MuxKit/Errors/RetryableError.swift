@@ -2,7 +2,7 @@ import Foundation
 
 /// An error with advice about retries.
 ///
-/// Other errors are retried, except:
+/// An error without advice is retried, except:
 ///
 /// - a cancellation,
 /// - an encoding or decoding error,
@@ -20,8 +20,8 @@ public protocol RetryableError: Error {
 public struct RetryAdvice: Sendable, Hashable {
     /// Whether the error is transient, such as a lost connection.
     ///
-    /// With a ``status``, the lists of the policy decide about the retry instead. A transient error counts as
-    /// a failure of the host.
+    /// If ``status`` is set, the status lists of the ``RetryPolicy`` decide about the retry instead. A
+    /// transient error counts as a failure of the host.
     public var isTransient: Bool
 
     /// Whether another run is safe: the work is idempotent, or the request did not reach the server.
@@ -60,12 +60,12 @@ public struct RetryAdvice: Sendable, Hashable {
 
     /// The advice of `error` or its wrapped error.
     ///
-    /// The default is transient, also for `nil`, which means a result with a request for another attempt.
+    /// Without advice, the result is ``transient``. `nil` stands for a result that requests another attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {
         error?.firstDecision(Self.decision) ?? .transient
     }
 
-    /// The advice of an error, without its wrapped error; `nil` if the type of the error gives no advice.
+    /// The advice of an error, regardless of wrapped errors; `nil` if the type of the error gives no advice.
     package static func decision(of error: any Error) -> RetryAdvice? {
         if let error = error as? any RetryableError { return error.retryAdvice }
         if error is CancellationError || error is DecodingError || error is EncodingError || error.isRefusal {

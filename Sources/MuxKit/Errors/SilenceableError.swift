@@ -28,7 +28,7 @@ public struct SilenceableError: Error {
         error.firstDecision(Self.decision) ?? false
     }
 
-    /// Whether an error is silenceable, without its wrapped error; `nil` if the type of the error does not
+    /// Whether an error is silenceable, regardless of wrapped errors; `nil` if the type of the error does not
     /// decide.
     static func decision(of error: any Error) -> Bool? {
         switch error {

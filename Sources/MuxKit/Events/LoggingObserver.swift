@@ -10,7 +10,7 @@
 /// the unified log, failures are errors, and other events are debug messages, which the system drops unless
 /// the log is being read.
 ///
-/// **Concurrent calls.** The thread that reports an event writes the line, in one piece.
+/// **Concurrent calls.** The thread that reports an event writes the complete line in one call.
 public struct LoggingObserver: MuxObserver {
     /// Whether hits are printed.
     public let observesHits: Bool
@@ -26,7 +26,7 @@ public struct LoggingObserver: MuxObserver {
     ///     platforms.
     ///   - category: The category in the unified log, the second word on other platforms.
     ///   - showsKeys: Whether lines show the keys of entries.
-    ///   - showsHits: Whether hits are printed; most events are hits.
+    ///   - showsHits: Whether hits are printed; usually most events are hits.
     ///   - isIncluded: Selects the events to print.
     public init(
         subsystem: String = "MuxKit",
@@ -59,7 +59,7 @@ public struct LoggingObserver: MuxObserver {
     }
 
     private func line(_ event: MuxEvent) -> String {
-        // Escaped as in source code, so a key cannot begin a new line.
+        // Escaped as in source code, so that a name or a key cannot start a new line.
         var line = (event.name ?? event.cacheKey).map { $0.debugDescription.dropFirst().dropLast() + " " } ?? ""
         if self.showsKeys, let key = event.key { line += "[\(key.debugDescription)] " }
         line += "\(event.kind)"
@@ -105,7 +105,7 @@ package final class MisuseLog: Sendable {
         return MisuseLog { log.write($0, isTrouble: true) }
     }
 
-    /// The greatest number of sentences.
+    /// The maximum number of sentences.
     private static let limit = 100
 
     private let sink: @Sendable (String) -> Void
@@ -140,6 +140,6 @@ extension MisuseLog.Misuse {
         }
     }
 
-    /// A name in quotes, without the viewer that a client appends to the name.
+    /// A name in quotes, without the suffix for the viewer that an HTTP client appends to the name.
     private static func shown(_ name: String) -> String { String(name.prefix { $0 != "\u{1f}" }).debugDescription }
 }

@@ -39,7 +39,7 @@ public enum MuxError: Error, Sendable, Equatable {
     /// The fetched batch has no value for the key.
     case notFound
 
-    /// The store has no number left for another session.
+    /// The session number has reached its maximum, so that no other session can start.
     case tooManySessions
 
     /// A multiplexer, media or a response cache has a different repository than its dependency.
@@ -60,8 +60,8 @@ public enum MuxError: Error, Sendable, Equatable {
     /// for.
     case calledFromStore
 
-    /// The shared store exceeded its budget, failed a moment ago and is not called during the pause, or
-    /// refused an invalidation.
+    /// A call of the shared store exceeded the budget, the store is not called during the pause after a
+    /// failure, or the store refused an invalidation.
     case sharedStoreUnavailable
 }
 
@@ -95,7 +95,7 @@ extension MuxError: LocalizedError, CustomStringConvertible {
 }
 
 extension MuxError: RetryableError {
-    /// Transient for a time-out, a fetch that was cancelled from within, and an unavailable shared store;
+    /// Transient for a time-out, a fetch that was cancelled by its own code, and an unavailable shared store;
     /// otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
@@ -108,7 +108,7 @@ extension MuxError: RetryableError {
 }
 
 extension MuxError: ConnectivityError {
-    /// Whether the fetch was cancelled from within, so nothing is known about the value.
+    /// Whether the error is ``fetchCancelled``, after which nothing is known about the value.
     public var isConnectivityFailure: Bool { self == .fetchCancelled }
 }
 
@@ -124,7 +124,7 @@ extension Error {
         return decision ?? false
     }
 
-    /// The error for callers of shared work without a cancelled caller: a cancellation becomes
+    /// The error for callers of shared work that the callers have not cancelled: a cancellation becomes
     /// ``MuxError/fetchCancelled``.
     @usableFromInline
     package var ofUncancelledWork: any Error { self.isCancellation ? MuxError.fetchCancelled : self }

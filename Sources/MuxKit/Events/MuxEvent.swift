@@ -1,13 +1,13 @@
 import Foundation
 
-/// A decision of a multiplexer, a repository or a runner.
+/// An event of a multiplexer, a repository or a runner.
 public struct MuxEvent: Sendable, Equatable {
-    /// The kind of the decision.
+    /// The kind of the event.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
     public enum Kind: Sendable, Hashable {
-        /// A request returned a value in memory, or with ``RequestOptions/cacheOnly`` on disk.
+        /// A request returned a value from memory or, with ``RequestOptions/cacheOnly``, from disk.
         case hit
         /// A request joined a running flight.
         case joined
@@ -26,18 +26,19 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchFailed
         /// A request returned a stale value; an event for its source is sent as well.
         case servedStale
-        /// The outcome of a fetch from before a fence was not cached.
+        /// The outcome of a fetch was not cached, because a refresh, a store, a clear or a sign-out occurred
+        /// during the fetch.
         case fenceDropped
         /// An entry on disk could not be read or decoded: a miss.
         case loadFailed
         /// An entry was evicted.
         case evicted
-        /// An unsaved entry was evicted, because the disk cannot be written.
+        /// An unsaved entry was evicted: the disk cannot be written, or memory is far above its limit.
         case evictedUnsaved
         /// The session ended.
         case sessionEnded
-        /// Two living multiplexers have the same `cacheKey`: they share entries on disk, and the later save
-        /// wins.
+        /// Two living multiplexers have the same `cacheKey`: the multiplexers share entries on disk, and the
+        /// later save wins.
         case cacheKeyShared
         /// The repository of a multiplexer differs from the repository of its dependency: requests fail with
         /// ``MuxError/repositoryMismatch``.
@@ -55,8 +56,8 @@ public struct MuxEvent: Sendable, Equatable {
         /// A previous process started a renewal of the tokens and stored no new tokens; this process tries
         /// the stored tokens.
         case updateInterrupted
-        /// Data could not be stored on disk or looked up, and work continues without: see
-        /// ``MuxEvent/problem``. The event is sent once, and again only after a success.
+        /// Data could not be stored on disk or read from disk, and work continues without the data: see
+        /// ``MuxEvent/problem``. The event is sent again only after a success.
         case storageFailed
         /// The shared store became unavailable, or the ``MuxEvent/reason`` of the outage changed.
         case sharedStoreUnavailable
@@ -67,7 +68,7 @@ public struct MuxEvent: Sendable, Equatable {
         case notShared
     }
 
-    /// The kind of the decision.
+    /// The kind of the event.
     public let kind: Kind
 
     /// The source of the event: the name in the policy of a multiplexer or runner, otherwise its `cacheKey`,
@@ -119,8 +120,8 @@ public protocol MuxObserver: Sendable {
     /// longer than a hit; ``MuxRepository/Statistics/hits`` counts hits in any case.
     var observesHits: Bool { get }
 
-    /// Called after each decision, on the deciding thread and outside all locks: keep the implementation
-    /// short.
+    /// Called for each event, on the thread that causes the event and outside all locks: keep the
+    /// implementation short.
     func observe(_ event: MuxEvent)
 }
 
@@ -128,14 +129,14 @@ extension MuxObserver {
     /// `true`: the observer gets hits.
     public var observesHits: Bool { true }
 
-    /// Sends `event`; a task that the observer starts is not part of the deciding operation.
+    /// Sends `event`; a task that the observer starts is not part of the operation that reports the event.
     package func tell(_ event: MuxEvent) { ReentrantAsyncMutex.outside { self.observe(event) } }
 }
 
 extension MuxEvent {
     /// The class of an error, for counters and logs, without secrets.
     ///
-    /// An app's own error has a status if it is a ``RetryableError`` whose advice has a status, and is
+    /// An error type of the app has a status if it is a ``RetryableError`` whose advice has a status, and is
     /// ``connection`` if it is a ``ConnectivityError`` with a connectivity failure.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
@@ -195,7 +196,7 @@ extension MuxEvent.Reason {
         }
     }
 
-    /// The class of an error, unless it is ``other(_:)``.
+    /// The class of an error; `nil` for ``other(_:)``.
     package static func known(of error: any Error) -> MuxEvent.Reason? { error.firstDecision(Self.decision) ?? nil }
 
     /// The class of an error, regardless of wrapped errors; an inner `nil` for ``other(_:)``, an outer `nil`
