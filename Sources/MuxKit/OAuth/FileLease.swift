@@ -10,9 +10,9 @@ public import Foundation
 /// replacement, and not between calls. If a process is killed while holding the lease, other processes wait
 /// for the remaining time of the lease.
 ///
-/// A lease ends by the time of day, which all processes share, also across a restart of the machine. If the
-/// time of day is set back, the lease has also ended for a process that has seen the same term unchanged for
-/// the term's whole duration.
+/// The end of a lease is a wall-clock time, which all processes share, even across a restart of the machine.
+/// If the wall clock is set back, a lease also ends for a process that has seen the same term unchanged for
+/// the full duration of the term.
 ///
 /// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name: a file of
 /// another name is not used (``MuxStoreError/otherName``). A folder or file is refused if another user is its
@@ -37,7 +37,7 @@ public actor FileLease: MuxLease {
     private let file: DurableFile
     private let fileSystem: CheckedFileSystem
     private let folder: String
-    /// The problems of the folder.
+    /// Collects the problems of the folder.
     package nonisolated let problems: StorageProblems?
     private let wallTime: @Sendable () -> Date
     private let time: TimeSource
@@ -49,7 +49,7 @@ public actor FileLease: MuxLease {
         unsafe self.executor.asUnownedSerialExecutor()
     }
 
-    /// Describes a lease; accesses nothing yet.
+    /// Describes a lease; does not access the disk yet.
     ///
     /// - Parameters:
     ///   - name: Identifies the lease in the folder: any text. Names with different UTF-8 bytes are
@@ -100,8 +100,8 @@ public actor FileLease: MuxLease {
     ///
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
-    ///   - duration: The duration of the lease from now on; at most one day.
-    /// - Returns: The present term, of `owner` or of another owner.
+    ///   - duration: The duration of the lease, measured from this call; a longer duration counts as one day.
+    /// - Returns: The current term, of `owner` or of another owner.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
     public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {
         let duration = min(max(duration, .zero), .seconds(Self.longest))
@@ -176,7 +176,7 @@ public actor FileLease: MuxLease {
         var record = record
         record.name = self.name.fields
         let content = (try? JSONEncoder().encode(record)) ?? Data()  // never throws: all numbers are finite
-        // A power cut ends all holders, so the record need not survive a power cut.
+        // A power cut ends the processes of all holders, so the record need not survive a power cut.
         try self.file.write(content, durability: .relaxed)
     }
 
@@ -200,7 +200,7 @@ struct FolderLock: Sendable {
     private let folder: String
     private let fileSystem: any FileSystem
 
-    /// Describes a lock on a separate empty file; accesses nothing yet.
+    /// Describes a lock on a separate empty file; does not access the disk yet.
     init(_ name: String, in folder: String, fileSystem: any FileSystem) {
         self.path = FilePath.join(folder, name)
         self.folder = folder

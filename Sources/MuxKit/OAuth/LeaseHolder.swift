@@ -3,7 +3,7 @@ package final class LeaseHolder: Sendable {
     private struct State: Sendable {
         /// The number of operations that use the lease or wait for the lease.
         var uses = 0
-        /// The term that is held; `nil` if no term was taken, or the term was given back.
+        /// The last term of this owner; `nil` after the term was given back, or another owner was found.
         var term: MuxLeaseTerm?
         /// The time until which no other owner can have the lease.
         var end = Moment.distantPast
@@ -29,8 +29,8 @@ package final class LeaseHolder: Sendable {
     /// Waits for the lease, runs `work`, and keeps the lease until the end of `work`.
     ///
     /// The lease is extended after each third of its duration. A process that is suspended for longer than
-    /// the duration loses the lease; `work` detects the loss by ``tenure``. Waiting owners get the lease in
-    /// no particular order.
+    /// the duration may lose the lease; `work` detects the loss with ``tenure``. Waiting owners get the lease
+    /// in no particular order.
     ///
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` during the wait, or the
     ///   error of `work`.
@@ -40,7 +40,8 @@ package final class LeaseHolder: Sendable {
             return try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask {
                     while (try? await self.time.sleep(for: self.duration / 3)) != nil {
-                        // A lost lease is not taken back: the new owner may have begun the same work.
+                        // After a loss to another owner, the lease is not taken again: the other owner may
+                        // have begun the same work.
                         if let term = try? await self.take(), term.owner != self.owner { return }
                     }
                 }
@@ -59,24 +60,26 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Identifies the period until now in which no other owner can have had the lease.
+    /// Identifies the current period in which no other owner has had the lease: an unchanged number proves
+    /// that no other owner had the lease in the meantime.
     ///
-    /// `nil` if another owner may have the lease.
+    /// `nil` if another owner may have the lease now.
     var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
     }
 
-    /// Takes the lease again after a possible end; other owners may have had the lease in between.
+    /// Takes the lease again after a possible end of the lease; other owners may have had the lease in
+    /// between.
     ///
-    /// - Returns: ``tenure`` from now on; `nil` if another owner has the lease.
+    /// - Returns: The new ``tenure``; `nil` if another owner has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
     func takenAgain() async throws -> UInt64? {
         let term = try await self.orUnavailable { try await self.take() }
         return self.state.withLock { term.owner == self.owner ? $0.tenure : nil }
     }
 
-    /// Counts `body` as a use of the lease; the last use gives it back.
+    /// Counts `body` as a use of the lease; the lease is given back after the last use.
     private func using<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
         let result: Result<Success, any Error>
@@ -85,7 +88,8 @@ package final class LeaseHolder: Sendable {
         } catch {
             result = .failure(error)
         }
-        // Also after a cancellation: other owners should not have to wait for the end of the lease.
+        // The lease is given back even after a cancellation, so that other owners do not wait for the end of
+        // the term.
         await finishing { await self.mutex.run { await self.useEnded() } }
         return try result.get()
     }
@@ -118,8 +122,8 @@ package final class LeaseHolder: Sendable {
 
     /// Waits until no other owner has the lease, and takes the lease.
     private func untilTaken() async throws {
-        // A term whose end was reported although the owner still holds the lease: the term is not watched
-        // again, only its time is awaited.
+        // The last term whose end the lease reported. If `take` still returns this term, the report was
+        // false: the term is no longer watched, and only its time is awaited.
         var misreported: MuxLeaseTerm?
         while true {
             try Task.checkCancellation()

@@ -1,34 +1,35 @@
-/// Mutual exclusion between processes or machines, which survives the death of the holder.
+/// Mutual exclusion between processes or machines for a limited time.
 ///
-/// A lease ends when the holder gives the lease back or the duration has passed; a holder extends the lease
-/// by another ``take(as:for:)``. Between the calls, no lock of the system and no connection is held.
-/// ``FileLease`` is a lease between the processes of one machine. A lease on a server works between several
-/// machines:
+/// A lease ends when the holder gives the lease back, or when the duration has passed, even if the holder has
+/// died. A holder extends the lease with another ``take(as:for:)``. Between the calls, no lock of the system
+/// and no connection is held. ``FileLease`` is a lease between the processes of one machine. A lease on a
+/// server works between several machines:
 ///
 /// ```swift
 /// struct ServerLease: MuxLease {
 ///     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
-///         try await api.post("lease", owner, duration)     // the server compares and answers in one step
+///         try await api.post("lease", owner, duration)     // atomic on the server
 ///     }
 ///     …
 /// }
 /// ```
 ///
-/// `MuxLeaseConformance` of `MuxConformance` tests a custom lease against the rules.
+/// `MuxLeaseConformance` in the module `MuxConformance` tests whether a custom lease obeys the rules of this
+/// protocol.
 public protocol MuxLease: Sendable {
     /// Takes the lease if the lease is free or has ended; extends the lease if `owner` is the holder.
     ///
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
-    ///   - duration: The duration of the lease from now on.
-    /// - Returns: The present term, of `owner` or of another owner.
-    /// - Throws: An error if the holder is not known.
+    ///   - duration: The duration of the lease, measured from this call.
+    /// - Returns: The current term, of `owner` or of another owner.
+    /// - Throws: An error if the holder cannot be determined.
     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm
 
     /// Gives the lease back; does nothing if `term` has already ended.
     ///
     /// - Parameter term: A term from ``take(as:for:)``, before or after an extension.
-    /// - Throws: The failure; the lease is then free after its duration.
+    /// - Throws: An error if the lease could not be given back; the lease then ends after its duration.
     func giveBack(_ term: MuxLeaseTerm) async throws
 
     /// Suspends until the holder may have given `term` back.
@@ -46,12 +47,12 @@ public struct MuxLeaseTerm: Sendable, Hashable {
     /// The name of the holder.
     public var owner: String
 
-    /// A number that increases with each change of the holder, and never decreases.
+    /// A number that increases at least with each change of the holder, and never decreases.
     ///
     /// An extension does not change the number.
     public var generation: UInt64
 
-    /// The remaining time of the term, from the call that returned the term, without an extension.
+    /// The time until the term ends without an extension, measured from the call that returned the term.
     public var remaining: Duration
 
     /// Describes a term.

@@ -14,34 +14,36 @@
 ///
 /// A refresh renews the access token with the refresh token. A sign-in obtains the refresh token.
 ///
-/// **Concurrent calls.** At most one refresh and at most one sign-in run, for any number of tasks that report
-/// a bad token at the same time; all tasks continue with the new token. At most one refresh at a time uses a
-/// refresh token.
+/// **Concurrent calls.** All tasks that report a bad token at the same time share one refresh, or one
+/// sign-in, and continue with the new token. Two refreshes never use the same refresh token at the same time.
 ///
-/// **Cancellation.** A cancelled caller returns at once with `CancellationError`; refreshes and sign-ins
-/// continue.
+/// **Cancellation.** A cancelled caller that waits for a token throws `CancellationError` at once; refreshes
+/// and sign-ins continue.
 ///
 /// **After a failure.** If `refreshAccess` throws (no network, 503, time-out), all waiting callers get the
-/// error, and the next call tries again. Such an error never starts a sign-in; only a refusal of the refresh
-/// token, a ``BadDependencyError``, starts a sign-in. If `signIn` throws, all waiting callers get the error
-/// in a ``RunnerError/signInFailed(underlying:)``. No retry policy repeats a sign-in, unless the error of
-/// `signIn` is a transient ``RetryableError`` or a connectivity failure.
+/// error, and the next call tries again, except during the pauses of a ``DependentRunner``. Such an error
+/// never starts a sign-in; only missing tokens or a refusal of the refresh token, a ``BadDependencyError``,
+/// start a sign-in. If `signIn` throws, all waiting callers get the error in a
+/// ``RunnerError/signInFailed(underlying:)``. A retry of the call does not repeat a failed sign-in, unless
+/// the error of `signIn` is a transient ``RetryableError`` or a connectivity failure.
 ///
-/// **Broken folders** stop only operations that need the folder: good tokens are used, and tokens that cannot
-/// be stored are kept and renewed in memory. The failure is reported once, as
+/// **With a folder that cannot be used**, only operations that need the folder fail: good tokens are used,
+/// and tokens that cannot be stored are kept and renewed in memory. The failure is reported once, as
 /// ``MuxEvent/Kind/storageFailed``. In this state, a stored refresh token is not sent if the server rotates
 /// refresh tokens: the loss of the successor would end the session.
 ///
-/// **On disk.** The store keeps the tokens. The store records the attempt before a refresh token is sent. A
-/// rotated refresh token is stored before any caller gets the new access token. After a crash in between, the
-/// next start tries the stored refresh token, and signs in only if the server refuses the token.
+/// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
+/// store. A rotated refresh token is stored before any caller gets the new access token. After a crash
+/// between the two, the next launch sends the stored refresh token again, and signs in only if the server
+/// refuses the token.
 ///
 /// **Several processes** with the same store share one refresh: the holder of the lease reads the store
 /// first, and uses newer tokens of another process. If a process is killed while holding the lease, other
 /// processes wait for the remaining time of the lease.
 ///
 /// **Status.** ``status`` returns whether a session exists, without a request and without a sign-in;
-/// ``statuses`` is the sequence of its values. `signIn` may have a parameter for the reason of the sign-in.
+/// ``statuses`` is the sequence of the status values. `signIn` may have a parameter for the reason of the
+/// sign-in.
 ///
 /// **Sign-out.** The runner and the repository sign out together: ``signOut()`` is
 /// ``MuxRepository/clearAll()``.
@@ -129,8 +131,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Runs `task` with an access token, and again with a new token if the task reports a bad token.
     ///
-    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a
-    ///   report, too.
+    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` reports a
+    ///   bad token, too.
     /// - Returns: The output of the task.
     /// - Throws: The error of the task or of the refresh, ``RunnerError``
     ///   (``RunnerError/signInFailed(underlying:)`` with the error of the sign-in), or `CancellationError`.
@@ -149,10 +151,11 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// Runs `task` as ``run(_:)`` does, within a time limit.
     ///
     /// - Parameters:
-    ///   - timeout: The time in which the call may wait for tokens and start further runs. A running task is
-    ///     not interrupted, and a refresh continues. At the limit, a token whose early renewal is not
-    ///     finished is used.
-    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    ///   - timeout: The time in which the call may wait for tokens and run `task` again. A running task is
+    ///     not interrupted, and a running refresh continues. If the call waits only for an early renewal, the
+    ///     call uses the current token after the time-out.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` reports a bad
+    ///     token, too.
     /// - Returns: The output of the task.
     /// - Throws: The error of the task or of a closure of the runner, ``RunnerError``, or
     ///   `CancellationError`.
@@ -163,12 +166,11 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         try await self.session.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
     }
 
-    /// Renews the access token, even if the present token is good; simultaneous callers share one refresh.
+    /// Renews the access token, even if the current token is good; simultaneous callers share one refresh.
     ///
-    /// Sends exactly one refresh to the token server, apart from retries (``RunnerPolicy/retry``). This
-    /// includes a call right after a launch, because stored tokens are not new, and a call right after tokens
-    /// were set. Without a refresh token, a sign-in runs first; if the sign-in returns an access token, no
-    /// refresh is sent.
+    /// Sends exactly one refresh to the token server, apart from retries (``RunnerPolicy/retry``). A stored
+    /// access token, or an access token from ``set(refresh:access:)``, does not replace the refresh. Without
+    /// a refresh token, a sign-in runs first; if the sign-in returns an access token, no refresh is sent.
     ///
     /// - Returns: The new access token.
     /// - Throws: The error of a closure of the runner, ``RunnerError``, or `CancellationError`.
@@ -187,7 +189,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         get async { await self.session.status() }
     }
 
-    /// The ``status`` over time: the present status, then each changed status; ends with the runner.
+    /// The current ``status``, then each change; ends when the runner is released.
     ///
     /// ```swift
     /// for await status in oauth.statuses {
@@ -196,12 +198,13 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// ```
     public nonisolated var statuses: OAuthStatus.Changes { self.session.statuses }
 
-    /// The events of the access token from now on, for one listener; the stream ends with the runner.
+    /// A new stream of the access token's events after this access, for one listener; ends when the runner is
+    /// released.
     ///
-    /// Keeps the newest 256 events for a slow listener.
+    /// The stream buffers the newest 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.session.lower.watchers.stream }
 
-    /// Replaces the tokens by tokens from outside the runner, and stores them.
+    /// Replaces the tokens with tokens from outside the runner, and stores the new tokens.
     ///
     /// Callers that wait for an update get the new access token, or an access token made with the new refresh
     /// token.
@@ -210,13 +213,14 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - refresh: The refresh token.
     ///   - access: An access token; `nil` to obtain an access token with `refresh`.
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; the runner
-    ///   still uses the tokens.
+    ///   still uses the tokens. Another ``RunnerError`` after a sign-out during the call, or for a call from
+    ///   inside the store.
     public nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken? = nil) async throws {
         let (upper, lower) = (self.session.upper, self.session.lower)
         try await self.session.tokenManager.set(refresh: refresh, access: access, upper: upper, lower: lower)
     }
 
-    /// Replaces the access token by a token from outside the runner.
+    /// Replaces the access token with a token from outside the runner.
     ///
     /// Use this function for an access token without a refresh token. The token is kept in memory only.
     /// Callers that wait for an update get the token.
@@ -228,10 +232,11 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Signs out: ``MuxRepository/clearAll()`` of the runner's repository.
     ///
-    /// Running calls end with ``RunnerError/signedOut`` as soon as they wait or report. The result of a
-    /// running refresh is dropped, and a late refusal starts no sign-in. The next call signs in.
+    /// A running call throws ``RunnerError/signedOut`` as soon as the call waits for a token or its task
+    /// reports a bad token: a late report starts no sign-in. The result of a running refresh is dropped. The
+    /// next call signs in.
     ///
-    /// - Returns: The failed removals from disk; the remaining data is never read again.
+    /// - Returns: The failed removals from disk; the data that remains on disk is never read again.
     @discardableResult
     public nonisolated(nonsending) func signOut() async -> MuxRepository.ClearReport {
         await self.repository.clearAll()

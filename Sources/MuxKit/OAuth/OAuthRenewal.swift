@@ -8,8 +8,9 @@ public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Senda
 
     /// The lifetime of the access token; `nil` if the server sent no lifetime.
     ///
-    /// The server sends the lifetime as `expires_in` (RFC 6749, section 5.1). The lifetime is measured from
-    /// now on by a monotonic clock. The token is renewed before its end: see ``RunnerPolicy/leeway``.
+    /// The server sends the lifetime as `expires_in` (RFC 6749, section 5.1). The lifetime is measured with a
+    /// monotonic clock from the end of the refresh. Without a lifetime, the expiry of an
+    /// ``ExpiringDependency`` applies. The token is renewed before its end: see ``RunnerPolicy/leeway``.
     public var accessLifetime: Duration?
 
     /// Describes a renewal.

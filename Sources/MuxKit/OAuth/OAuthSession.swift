@@ -2,9 +2,9 @@ import Foundation
 
 /// The two layers of an ``OAuthDependentRunner``.
 ///
-/// The upper layer holds the refresh token, and its update is the sign-in. The lower layer holds the access
-/// token, and its update runs as a task of the upper layer. An access token is invalid as soon as its grant
-/// is replaced.
+/// The upper layer holds an ``OAuthGrant``: the refresh token and its state. Its update reads the stored
+/// grant, or signs in. The lower layer holds the access token; its update, a refresh, runs as a task of the
+/// upper layer. An access token is invalid as soon as its grant is replaced.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
@@ -12,8 +12,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     @usableFromInline let lower: RunnerCore<AccessToken>
 
     init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
-        // Never cancelled: the server may have exchanged the refresh token already. The token manager limits
-        // the time of a refresh; the time of a sign-in has no limit.
+        // An update without waiting callers is not cancelled: the server may have exchanged the refresh token
+        // already. The token manager limits the time of a refresh; a sign-in has no time limit.
         var policy = policy
         policy.cancelsUnwantedUpdates = false
         policy.updateTimeout = nil
@@ -81,14 +81,14 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// The identity of the storage.
     ///
-    /// When the storage detects a sign-out of another process, the storage uses its own identity to spare
-    /// this participant.
+    /// If this participant has no grant, and the storage detects a sign-out of another process, the storage
+    /// excludes this identity from the end of the session.
     var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }
 
     var gauges: MuxRepository.Gauges {
-        // The lower layer's update is a caller of the upper layer. Its waiters are callers that are already
+        // The upper layer's waiters are not counted: they are updates of the lower layer, whose waiters are
         // counted.
         var gauges = MuxRepository.Gauges(self.lower.engine) + MuxRepository.Gauges(self.upper.engine)
         gauges.waiters = self.lower.engine.occupancy.waiters
@@ -118,7 +118,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     let refresh: RefreshToken
 
-    /// The newest access token of the refresh token: from the sign-in, a `set`, the store or a refresh.
+    /// The newest access token that belongs to the refresh token: from the sign-in, a `set`, the store or a
+    /// refresh.
     let access: AccessToken?
 
     /// The end of the access token; `nil` if the end is not known.
@@ -138,13 +139,13 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// Serialises uses of the refresh token; shared with later grants that continue this grant.
     var mutex = AsyncMutex()
 
-    /// The serial number of the grant's record in the store, or of the previous record.
+    /// The serial number of the grant's record in the store; of an earlier record if the grant is not stored.
     var serial: UInt64 = 0
 
     /// Whether the grant is in the store.
     var isStored = false
 
-    /// Whether the grant, or a previous grant of the same family, was in the store.
+    /// Whether this grant, or a grant that this grant continues, is or was in the store.
     ///
     /// Other processes may have read the stored grant.
     var wasStored = false
@@ -155,10 +156,10 @@ struct AccessEnd: Sendable {
     /// The end by the monotonic clock of this process.
     let moment: Moment
 
-    /// The end by the time of day, for the next process.
+    /// The end in wall-clock time, for the store.
     let date: Date
 
-    /// The end of a new token; `nil` if the server sent no lifetime, or a lifetime that is not positive.
+    /// The end of a new token; `nil` if the lifetime is unknown or not positive.
     init?(_ lifetime: Duration?, now: Moment, wallTime: Date) {
         guard let lifetime, lifetime > .zero else { return nil }
         self.moment = now.advanced(by: lifetime)
@@ -167,7 +168,7 @@ struct AccessEnd: Sendable {
 
     /// The end of a token from the store.
     ///
-    /// The end is correct only if the time of day was correct at the save and is correct now.
+    /// The end is correct only if the wall clock was correct at the save and is correct now.
     init?(_ date: Date?, now: Moment, wallTime: Date) {
         guard let date else { return nil }
         self.moment = now.advanced(by: .saturating(seconds: date.timeIntervalSince(wallTime)))
@@ -178,10 +179,10 @@ struct AccessEnd: Sendable {
 extension OAuthGrant {
     /// Whether an exchange without a save of the new refresh token may lose the session.
     ///
-    /// `true` if the grant is stored, and the server rotates refresh tokens.
+    /// `true` if ``wasStored`` is `true`, and the server rotates refresh tokens.
     var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
 
-    /// The grant of a stored record.
+    /// The grant of a stored record; `nil` for a record without a refresh token.
     init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record, now: Moment, wallTime: Date) {
         guard let refresh = record.refresh else { return nil }
         self.init(

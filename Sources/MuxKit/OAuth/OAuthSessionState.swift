@@ -1,14 +1,15 @@
-/// The state of a token manager about the session and the store; a pure value.
+/// The state of an ``OAuthTokenManager``: facts about the session and the token store, as a pure value.
 package struct OAuthSessionState: Sendable {
-    /// The repository's session epoch at the first use in the runner's present session.
+    /// The repository's session epoch, read once in the runner's current session; `nil` before the first use.
     package var repositoryEpoch: UInt64?
-    /// The runner's session of the last stored tokens.
+    /// The number of the runner's session whose tokens were stored last.
     package var storedSession: UInt64?
     /// Whether stored tokens may be used; `false` after a sign-out in this process.
     package private(set) var mayRestore = true
-    /// The number of the runner's present session.
+    /// The number of the runner's current session.
     package private(set) var sessionID: UInt64 = 0
-    /// Identifies a refresh token and its successors: increased by a sign-out and by set tokens.
+    /// Identifies a refresh token and its successors: increased by a sign-out and by tokens from outside the
+    /// runner.
     package var tokenFamily: UInt64 = 0
     /// The epoch of the last grant that the server refused.
     package var refusedEpoch: UInt64?
@@ -105,7 +106,7 @@ package enum OAuthProblem: Sendable, Hashable {
         case .session: "The folder of the repository cannot be used. Tokens are still used."
         case .storing: "Tokens cannot be stored. The tokens in memory may be lost at the end of the process."
         case .lease:
-            "The folder of the tokens is not writable. If safe, tokens are renewed without a lease."
+            "The folder of the tokens is not writable. Tokens are renewed without a lease, unless the session could be lost."
         case .damaged: "The stored tokens are damaged and cannot be used. A sign-in replaces the tokens."
         }
     }

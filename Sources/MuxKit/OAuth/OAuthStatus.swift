@@ -1,10 +1,10 @@
-/// Whether an account has a session.
+/// Whether a session exists: tokens that the server has not refused.
 ///
 /// ```swift
 /// switch await oauth.status {
 /// case .signedIn: show(.home)
 /// case .signedOut: show(.welcome)
-/// case .unknown: show(.home)          // the device is locked: asked again when a request needs a token
+/// case .unknown: show(.home)          // the tokens cannot be read yet: the next request tries again
 /// }
 /// ```
 public enum OAuthStatus: Sendable, Hashable {
@@ -24,13 +24,14 @@ public enum OAuthStatus: Sendable, Hashable {
         case noTokens
         /// The server has refused the refresh token.
         ///
-        /// The refusal was in this process, in an earlier process, or in another process with the same store.
+        /// The refusal occurred in this process, in an earlier process, or in another process with the same
+        /// store.
         case tokensRefused
     }
 
     /// The status of a runner over time.
     ///
-    /// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets the present status
+    /// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets the current status
     /// first; a slow consumer skips to the newest status.
     ///
     /// **Cancellation.** The sequence ends when the consumer's task is cancelled, and when the runner is
@@ -46,7 +47,7 @@ public enum OAuthStatus: Sendable, Hashable {
         public typealias Failure = Never
 
         let signals: @Sendable () -> AsyncStream<Void>
-        /// The present status; `nil` after the runner's deallocation.
+        /// The current status; `nil` after the runner's deallocation.
         let current: @Sendable @concurrent () async -> OAuthStatus?
 
         /// Starts to watch the status.

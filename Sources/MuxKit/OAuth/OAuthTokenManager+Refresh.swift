@@ -2,12 +2,13 @@ import Foundation
 
 /// The update of the lower layer: makes access tokens with the refresh token of the upper layer.
 extension OAuthTokenManager {
-    /// Returns an access token that was made with, or stored with, the grant of `upper`.
+    /// Returns the access token of the grant of `upper` if usable, otherwise the access token of a refresh.
     ///
     /// - Parameters:
     ///   - held: The grant that the caller received.
     ///   - upper: The layer that holds the grant.
-    ///   - refused: The access token that was refused; `nil` if this grant has made no access token yet.
+    ///   - refused: The access token to replace; `nil` if the lower layer holds no access token of the
+    ///     current grant.
     /// - Returns: The token; ``RunResult/badDependency`` for a refused grant.
     /// - Throws: ``RunnerError``, or the error of the refresh.
     func access(
@@ -18,7 +19,7 @@ extension OAuthTokenManager {
         guard let limit = self.refreshLimit else {
             return try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
         }
-        // A refresh that ignores its cancellation continues; its callers do not wait for the refresh.
+        // At the limit callers stop waiting, even if the refresh ignores its cancellation and continues.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
             try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
@@ -40,9 +41,10 @@ extension OAuthTokenManager {
                 throw RunnerError.signedOut
             }
             let result = try await mutex.run { () -> RunResult<Lower.Updated>? in
-                // Another use may have exchanged the refresh token in the meantime, and made an access token.
+                // The previous holder of the mutex may have exchanged the refresh token for an access token.
                 guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
-                // Or other tokens were set, which have a separate mutex.
+                // If other tokens were set, their grant has another mutex: the loop continues with the other
+                // mutex.
                 guard present.value.mutex === mutex else { return nil }
                 return try await self.access(of: present, of: upper, insteadOf: refused)
             }
@@ -50,7 +52,7 @@ extension OAuthTokenManager {
         }
     }
 
-    /// Returns an access token of the present grant; inside the grant's mutex.
+    /// Returns an access token of the current grant; called inside the grant's mutex.
     ///
     /// - Returns: The token; ``RunResult/badDependency`` for a refused grant; `nil` if the grant may have
     ///   been replaced.
@@ -63,8 +65,8 @@ extension OAuthTokenManager {
             defer { sessionState.unclaimed = nil }
             return sessionState.unclaimed == present.revision
         }
-        // The next caller may have used the late token, and the server refused the token, before the mark was
-        // set.
+        // `unclaimed` is set after the late token is visible: the server may already have refused the late
+        // token.
         let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
@@ -77,7 +79,8 @@ extension OAuthTokenManager {
                 try await self.refreshedAccess(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
-            // By the time of day the token has ended, but the time of day may be wrong: the server decides.
+            // The refresh failed. The access token seems to have ended, but the wall clock may be wrong: the
+            // server decides.
             guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
                 upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
             else { throw error }
@@ -136,7 +139,7 @@ extension OAuthTokenManager {
             else { return nil }
             sent = journaled
         } catch is BadDependency {
-            // The server has refused the grant in another process.
+            // Another process has recorded that the server refused the grant.
             self.sessionState.withLock { $0.refusedEpoch = given.epoch }
             return .badDependency
         }
@@ -144,7 +147,7 @@ extension OAuthTokenManager {
         do {
             renewal = try await self.exchanged(sent.value.refresh)
         } catch  where error.saysBadDependency {
-            // Then the upper layer searches the store for a newer grant.
+            // After a refusal, the upper layer reads a newer grant from the store, or signs in.
             self.sessionState.withLock { $0.refusedEpoch = sent.epoch }
             await self.noteRefusal(of: sent, of: upper, since: tenure)
             return .badDependency
@@ -153,7 +156,7 @@ extension OAuthTokenManager {
             return .badDependency  // other tokens were set in the meantime
         }
         guard let held = await self.coordination.afterExchange(of: sent, of: upper, since: tenure) else { return nil }
-        // Some servers send an empty text instead of no token.
+        // Some servers send an empty string instead of no refresh token.
         let rotated = renewal.refresh.flatMap { ($0 as? String)?.isEmpty == true ? nil : $0 }
         let isRotated = rotated.map { !self.storage.tokens.areSame($0, held.value.refresh) } ?? false
         let grant = Grant(
@@ -174,7 +177,7 @@ extension OAuthTokenManager {
         return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
     }
 
-    /// Exchanges the refresh token within the time limit of a refresh.
+    /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh.
     private func exchanged(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
@@ -186,7 +189,7 @@ extension OAuthTokenManager {
             defer { group.cancelAll() }
             if let renewal = try await group.next() ?? nil { return renewal }
             group.cancelAll()
-            // The result of a late exchange must not be lost.
+            // The exchange may succeed in spite of the cancellation: a new refresh token must not be lost.
             do {
                 if let renewal = try await group.next() ?? nil { return renewal }
             } catch  where error.saysBadDependency {
@@ -196,7 +199,7 @@ extension OAuthTokenManager {
         }
     }
 
-    /// The end of a new token: after `lifetime`, otherwise the end that the token contains.
+    /// The end of a new access token: after `lifetime`, or at the token's expiry if `lifetime` is `nil`.
     func end(of access: AccessToken?, after lifetime: Duration?) -> AccessEnd? {
         let wallTime = self.repository.wallTime()
         let lifetime = lifetime ?? access.flatMap { Duration(lifetimeOf: $0, at: wallTime) }

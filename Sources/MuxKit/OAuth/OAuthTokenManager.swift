@@ -1,7 +1,7 @@
 /// Obtains, renews and stores the tokens of an OAuth session.
 ///
-/// The manager contains the updates of the session's two layers. The layers hold the tokens; the manager
-/// holds no tokens.
+/// The manager implements the updates of the two layers of an ``OAuthSession``. The layers hold the tokens in
+/// memory; the manager holds no tokens.
 final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
@@ -10,7 +10,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     let storage: OAuthTokenStorage<AccessToken, RefreshToken>
     let coordination: any TokenCoordination<AccessToken, RefreshToken>
-    /// The time limit of a refresh.
+    /// The time limit of a refresh; `nil` for no limit.
     let refreshLimit: Duration?
     let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
     private let signIn:
@@ -56,13 +56,16 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - The upper layer's update
 
-    /// Returns the stored grant if it differs from `refused`, otherwise the grant of a new sign-in.
+    /// Returns the stored grant if usable, otherwise the grant of a new sign-in.
+    ///
+    /// After a refusal, the store is read only if other processes share the store, and only a grant that is
+    /// newer than `refused` is usable.
     ///
     /// - Parameters:
-    ///   - refused: The grant that the server refused; `nil` without a refused grant.
-    ///   - session: The upper layer's session.
+    ///   - refused: The grant that the server refused; `nil` if no grant was refused.
+    ///   - session: The number of the upper layer's session, to detect a sign-out.
     /// - Returns: The grant.
-    /// - Throws: ``RunnerError``, or a ``CriticalError`` of the sign-in.
+    /// - Throws: ``RunnerError``, a ``CriticalError`` of the sign-in, or `CancellationError`.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
         if let grant = try await self.coordination.restored(insteadOf: refused) {
@@ -72,7 +75,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             if let grant = try await self.coordination.restoredBeforeSignIn(insteadOf: refused) {
                 return Upper.Updated(.updatedDependency(grant))
             }
-            // No sign-in after a sign-out, or if tokens were set in the meantime.
+            // No sign-in starts after a sign-out, nor after a call of `set`, which cancels this task.
             try Task.checkCancellation()
             guard self.sessionState.withLock({ $0.sessionID == session && !$0.isEnding }) else {
                 throw RunnerError.signedOut
@@ -92,8 +95,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                     throw RunnerError.signedOut
                 }
                 guard error.criticalCause == nil, (error as? RunnerError)?.code != .wouldDeadlock else { throw error }
-                // The error is no permanent refusal, because another password may be right, and no
-                // cancellation of the callers.
+                // The error is wrapped, so that callers do not treat the error as a refusal of a token or as
+                // their own cancellation.
                 throw RunnerError.signInFailed(underlying: error)
             }
             grant.serial = self.sessionState.withLock { $0.serial }
@@ -106,7 +109,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Whether a session exists; see ``OAuthDependentRunner/status``.
     func status(of upper: Upper) async -> OAuthStatus {
-        // Only the repository records a sign-out of a process without tokens.
+        // A process that does not use the token store records its sign-out only in the repository.
         if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
         while true {
             let (sessionID, refusedEpoch) = self.sessionState.withLock { ($0.sessionID, $0.refusedEpoch) }
@@ -119,10 +122,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Tokens from outside the runner
 
-    /// Replaces the grant of `upper` by the tokens, and stores the new grant.
+    /// Replaces the grant of `upper` with the tokens, and stores the new grant.
     ///
-    /// If the refresh token is equal to the present refresh token, the grant stays, because a running refresh
-    /// may be about to replace the refresh token. A refresh token that the server has refused is tried again.
+    /// If the current grant has the same refresh token, and the server has not refused the grant, the grant
+    /// is kept: a running refresh may be about to replace the refresh token. A refresh token that the server
+    /// has refused is tried again.
     func set(refresh: RefreshToken, access: AccessToken?, upper: Upper, lower: Lower) async throws {
         let refusedEpoch = self.sessionState.withLock { $0.refusedEpoch }
         if let present = upper.held, present.epoch != refusedEpoch,
@@ -146,8 +150,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Makes the grant durable, unless the grant is already stored.
     ///
     /// - Throws: ``RunnerError``. A failed save throws only if the loss of the grant would end the session:
-    ///   if the grant is rotated, and the store has a previous grant. Otherwise a later update repeats the
-    ///   save.
+    ///   if the grant is rotated, and this or a previous grant was stored. Otherwise a later update repeats
+    ///   the save.
     func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         do {
             try await self.storeNow(held, of: upper)
@@ -158,7 +162,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Makes the grant durable, unless the grant is already stored.
     ///
-    /// - Throws: ``RunnerError``: not stored, or signed out.
+    /// - Throws: ``RunnerError``, such as ``RunnerError/tokensNotStored(underlying:)`` or
+    ///   ``RunnerError/signedOut``.
     private func storeNow(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         guard !held.value.isStored else { return }
         _ = try await self.write(held, of: upper, attempt: nil)
@@ -166,9 +171,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Durably records the attempt to send the refresh token.
     ///
-    /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which are exchanged
-    ///   independently.
-    /// - Throws: ``RunnerError``. A failed save throws only if an exchange could lose the grant.
+    /// - Returns: The stored grant; `held` if the save failed, and no exchange could lose the session; `nil`
+    ///   if other tokens were set, which are exchanged independently.
+    /// - Throws: ``RunnerError``. A failed save throws only if the grant is at stake
+    ///   (``OAuthGrant/isAtStake``).
     func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
         let attempt = Tokens.Attempt(owner: self.storage.owner, time: self.repository.wallTime())
         do {
@@ -182,7 +188,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
         -> Upper.VersionedDependency?
     {
-        // Before the call to the repository, which may be waiting for the store.
+        // Checked before the call to the repository: the repository may be waiting for the store, and the
+        // call would deadlock.
         guard self.storage.mayWait else { throw RunnerError.wouldDeadlock }
         let (epoch, _) = await self.storage.sessionNumber()
         return try await self.storage.storing {
@@ -197,7 +204,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Replaces the stored grant by a mark of the server's refusal.
+    /// Replaces the stored grant with a mark that the server has refused the grant.
     ///
     /// Other processes and later launches then do not send the refresh token. If the save fails, other
     /// processes and later launches send the refresh token once more.
@@ -220,10 +227,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Sign-out
 
-    /// Replaces the stored tokens by a mark that the sessions before `epoch` have ended.
+    /// Replaces the stored tokens with a mark that the sessions before `epoch` have ended.
     ///
-    /// The repository keeps the session's number in a folder that the system may empty; the mark does not
-    /// depend on the folder.
+    /// The repository keeps the session epoch in a folder that the system may empty; the mark does not depend
+    /// on the folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
         self.sessionState.withLock { $0.ends(before: epoch) }
         guard self.storage.mayWait else { return }
@@ -237,10 +244,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Removes the stored tokens of ended sessions; tokens of the runner's present `session` stay.
+    /// Removes the stored tokens of ended sessions; tokens of the runner's current `session` stay.
     func removeTraces(present session: UInt64) async throws {
-        // Inside an operation of the store that waits for this sign-out, `exclusively` throws; the operation
-        // then removes the tokens at its end.
+        // If an operation of the store calls and awaits this sign-out, `exclusively` throws, and the
+        // operation removes the tokens at its end.
         self.sessionState.withLock { $0.owesRemoval = true }
         try await self.storage.exclusively {
             let (stored, ended) = self.sessionState.withLock { sessionState in

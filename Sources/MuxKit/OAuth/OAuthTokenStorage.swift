@@ -23,7 +23,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Exclusive access
 
-    /// Whether the present task may wait for the store: `false` inside an operation of the store.
+    /// Whether the current task may wait for the store: `false` inside an operation of the store.
     var mayWait: Bool { self.mutex.access == .queued }
 
     /// Runs `operation` after the end of all earlier operations.
@@ -31,7 +31,10 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         try await self.mutex.run(admitsNested: false, operation)
     }
 
-    /// Runs `operation`, which may store tokens, and then a pending removal of a sign-out inside `operation`.
+    /// Runs `operation`, which may store tokens; then removes the tokens if a sign-out left the removal
+    /// pending.
+    ///
+    /// A sign-out inside `operation` cannot wait for the store, and leaves the removal pending.
     func storing<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.exclusively {
             let result: Result<Success, any Error>
@@ -66,10 +69,10 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Reading
 
-    /// The session's number in the repository, and whether the number is certain.
+    /// The repository's session epoch, and whether the epoch is certain.
     ///
-    /// If the repository's folder cannot be used, the number is the greatest number found in the token store.
-    /// Tokens in memory need no number, and so no folder.
+    /// If the repository's folder cannot be used, the epoch is the greatest known epoch, from the token store
+    /// or a sign-out. Tokens in memory do not need the folder.
     func sessionNumber() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
@@ -92,14 +95,15 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// The grant in the store, if the grant is newer than `refused`.
     ///
     /// - Parameters:
-    ///   - refused: The grant that the server refused; `nil` without a refused grant.
+    ///   - refused: The grant that the server refused; `nil` if no grant was refused.
     ///   - isAlone: Whether no other process can be renewing or storing tokens; permits the removal of an
-    ///     ended session's tokens.
+    ///     ended session's tokens, and the report of an interrupted exchange.
     /// - Returns: The grant; `nil` without a usable grant.
-    /// - Throws: ``RunnerError``: not readable now, or another process has ended the session of `refused`.
+    /// - Throws: ``RunnerError`` if the store cannot be read now, or another process has ended the session of
+    ///   `refused`.
     func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
-        // After a sign-out in this process, only tokens that another process has stored since.
+        // After a sign-out in this process, only tokens that another process has stored since may be used.
         guard mayRestore || self.isShared else { return nil }
         let (epoch, isKnown) = await self.sessionNumber()
         guard mayRestore || isKnown else { return nil }
@@ -117,7 +121,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             self.worked(.damaged)
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
             self.sessionState.withLock { $0.met(session: record.session) }
-            // The repository's number never decreases, but may have been lost with the caches folder.
+            // The repository's epoch never decreases, but may have been lost with the caches folder.
             if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
@@ -149,7 +153,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         return Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 
-    /// Replaces the stored tokens of a session by a mark of the server's refusal; inside ``storing(_:)``.
+    /// Replaces the stored tokens of a session with a mark of the server's refusal; called inside
+    /// ``storing(_:)``.
     ///
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
     func saveRefusal(of grant: Grant, epoch: UInt64) async throws {
@@ -176,11 +181,11 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// - Parameters:
     ///   - grant: The grant in memory; `nil` without a grant.
     ///   - isRefused: Whether the server has refused `grant`.
-    ///   - sessionID: The session of this process at the lookup of `grant`.
+    ///   - sessionID: The number of the runner's session when `grant` was read.
     /// - Returns: The status; `nil` if a sign-out happened during the call.
     func status(of grant: Grant?, isRefused: Bool, in sessionID: UInt64) async -> OAuthStatus? {
         let inMemory = grant.map { _ in isRefused ? OAuthStatus.signedOut : .signedIn }
-        // No other process has the grant.
+        // No other process knows the grant, so the store need not be read.
         if let inMemory, !self.isShared || grant?.wasStored == false { return inMemory }
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         guard grant != nil || mayRestore || self.isShared else { return .signedOut }
@@ -212,7 +217,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Whether the tokens are in memory only, so that no other process changes the tokens.
     var isPrivate: Bool { !self.isShared && self.tokens.store is InMemoryTokenStore }
 
-    /// Calls `onChange` when another process may have changed the store, until the task is cancelled.
+    /// Calls `onChange` when another process may have changed the store, until the returned task is
+    /// cancelled.
     func watch(_ onChange: @escaping @Sendable () -> Void) -> Task<Void, Never> {
         let store = self.tokens.store
         return ReentrantAsyncMutex.outside {
@@ -225,7 +231,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Makes the grant of a sign-in durable.
     ///
     /// - Returns: The stored grant.
-    /// - Throws: ``RunnerError``: not stored, signed out, or other tokens were set.
+    /// - Throws: ``RunnerError`` if the save failed, after a sign-out, or if other tokens were set.
     func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
         let (epoch, _) = await self.sessionNumber()
         return try await self.storing {
@@ -236,12 +242,12 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Saves a grant; inside ``storing(_:)``.
+    /// Saves a grant; called inside ``storing(_:)``.
     ///
     /// - Parameters:
     ///   - grant: The grant.
-    ///   - session: The runner's session of the grant.
-    ///   - epoch: The session's number in the repository.
+    ///   - session: The number of the runner's session to which the grant belongs.
+    ///   - epoch: The repository's session epoch.
     ///   - attempt: The exchange of the grant's refresh token that is about to be sent; `nil` without an
     ///     exchange.
     /// - Returns: The stored grant, with a serial number greater than all known numbers.

@@ -21,7 +21,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     private let lock: FolderLock
     private let folder: String
     private let fileSystem: CheckedFileSystem
-    /// The problems of the folder.
+    /// Collects the problems of the folder.
     package nonisolated let problems: StorageProblems?
     /// Whether temporary files of killed processes were removed.
     private var isTidy = false
@@ -34,7 +34,7 @@ public actor ProtectedFileTokenStore: TokenStore {
         unsafe self.executor.asUnownedSerialExecutor()
     }
 
-    /// Describes a store; accesses nothing yet.
+    /// Describes a store; does not access the disk yet.
     ///
     /// - Parameters:
     ///   - name: Identifies the tokens in the folder: any text. Names with different UTF-8 bytes are
@@ -115,7 +115,7 @@ public actor ProtectedFileTokenStore: TokenStore {
         try? self.lock.hold { () throws(MuxStoreError) in self.tidyLocked() }
     }
 
-    /// Does the same as ``tidy()``, under the lock.
+    /// Does the same as ``tidy()``; the caller holds the lock.
     private func tidyLocked() {
         guard !self.isTidy else { return }
         self.isTidy = true

@@ -11,17 +11,18 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
         _ work: () async throws -> Success
     ) async throws -> Success
 
-    /// Identifies the period until now in which no other process can have renewed.
+    /// Identifies the current period in which no other process has renewed: an unchanged number proves that
+    /// no other process has renewed in the meantime.
     ///
-    /// `nil` if another process may be renewing.
+    /// `nil` if another process may be renewing now.
     var tenure: UInt64? { get }
 
     // MARK: Before and after a sign-in
 
-    /// The stored grant to use instead of `refused`, if the decision needs no exclusive access.
+    /// The stored grant, read without exclusive access; `nil` after a refusal, or without a usable grant.
     func restored(insteadOf refused: Grant?) async throws -> Grant?
 
-    /// The stored grant to use instead of a sign-in; during ``exclusively(risking:_:)``.
+    /// The stored grant to use instead of a sign-in; called inside ``exclusively(risking:_:)``.
     func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant?
 
     /// Makes the grant of a sign-in available to other processes.
@@ -31,7 +32,7 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
 
     // MARK: Around the exchange of a refresh token
 
-    /// The present grant after a check of the grants of other processes; `held` without a newer grant.
+    /// The newest grant: the stored grant if another process has stored a newer grant, otherwise `held`.
     ///
     /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
     ///   has refused the grant in another process.
@@ -40,10 +41,10 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
 
     /// Whether the refresh token of `held` may be sent now.
     ///
-    /// Changes `tenure` if the tenure was obtained again.
+    /// Updates `tenure` if the lease was taken again.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool
 
-    /// The present grant after the exchange.
+    /// The newest grant after the exchange.
     ///
     /// `nil` if another process has replaced the grant's refresh token in the meantime.
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
@@ -183,9 +184,10 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         throw RunnerError.signedOut
     }
 
-    /// Takes the lease again if the process was suspended beyond the end of the lease.
+    /// Takes the lease again if the lease may have ended, such as during a suspension of the process.
     ///
-    /// Other processes may have acted since the end.
+    /// Other processes may have changed the tokens since the end: then the refresh token of `held` is not
+    /// sent.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
         guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
         do {
@@ -199,7 +201,7 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
     {
-        // The result of the exchange must not be lost because the store cannot be read now.
+        // If the store cannot be read now, the result of the exchange is kept.
         guard !self.isAlone(since: tenure), let newest = try? await self.newest(held, of: upper, since: tenure) else {
             return held
         }
@@ -216,10 +218,10 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         }
     }
 
-    /// Removes the tokens only if the lease is free.
+    /// Removes the tokens only if no other owner has the lease.
     ///
-    /// The holder of the lease may be in the next session, or about to store its tokens. If the lease is not
-    /// free, the mark that the session has ended stays.
+    /// Another owner may be in the next session, or about to store its tokens. In that case the mark that the
+    /// session has ended stays in the store.
     func removeTokens(before epoch: UInt64?) async throws {
         func remove() async throws {
             if let epoch, case .record? = try? await self.storage.tokens.load(session: epoch) { return }

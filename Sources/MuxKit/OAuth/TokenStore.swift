@@ -2,23 +2,23 @@ public import Foundation
 
 /// Keeps the tokens of a session between launches.
 ///
-/// The library runs the `save` and `delete` calls of one store one after another, in order. During such a
-/// call, the store may call its runner: the runner uses a good access token, and a call that must wait for
-/// the store throws ``RunnerError/wouldDeadlock``.
+/// A runner calls `save` and `remove` of its store one at a time, in order. During such a call, the store may
+/// call the runner: the runner uses a good access token, and a call that must wait for the store throws
+/// ``RunnerError/wouldDeadlock``.
 public protocol TokenStore: Sendable {
     /// Returns the data of the last save; `nil` without saved data.
     ///
     /// - Throws: An error if tokens may exist but cannot be read now, such as on a locked device.
     func load() async throws -> Data?
 
-    /// Replaces the saved data by `data`; returns when the data is durable.
+    /// Replaces the saved data with `data`; returns when the data is durable.
     ///
-    /// - Throws: The failure; the previous data is then still saved.
+    /// - Throws: An error if the save failed; the previous data is then still saved.
     func save(_ data: Data) async throws
 
     /// Removes the saved data; returns when the removal is durable.
     ///
-    /// - Throws: The failure.
+    /// - Throws: An error if the removal failed.
     func remove() async throws
 
     /// Prevents simultaneous renewals by processes that share the store.
@@ -29,15 +29,15 @@ public protocol TokenStore: Sendable {
     /// Calls `onChange` after each change of the store, by any process, until the task is cancelled.
     ///
     /// Additional calls of `onChange` are allowed. If the store cannot be watched, the function returns at
-    /// once, as by default.
+    /// once, as the default implementation does.
     func watch(_ onChange: @escaping @Sendable () -> Void) async
 }
 
 extension TokenStore {
-    /// No other process uses the store.
+    /// `nil`: no other process uses the store.
     public var lease: (any MuxLease)? { nil }
 
-    /// The store cannot be watched.
+    /// Returns at once: the store cannot be watched.
     public func watch(_ onChange: @escaping @Sendable () -> Void) async {}
 }
 
@@ -48,7 +48,7 @@ public final class InMemoryTokenStore: TokenStore {
     /// Makes an empty store.
     public init() {}
 
-    /// The same as ``load()``, for tests.
+    /// The saved data, without suspension.
     package var peek: Data? { self.data.withLock { $0 } }
 
     /// Returns the data of the last save.
@@ -77,15 +77,16 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         /// `nil` in a mark that the sessions before ``session`` have ended, or that the tokens are refused.
         var refresh: RefreshToken?
         var access: AccessToken?
-        /// The end of the access token, by the time of day.
+        /// The end of the access token, in wall-clock time.
         var accessExpiry: Date?
         /// Whether the server is known to rotate refresh tokens.
         var rotates: Bool?
         /// The serial number, which increases with each record: the greater number is newer.
         var serial: UInt64?
-        /// The exchange of ``refresh`` that was about to be sent; removed when the result is known.
+        /// The last attempt to exchange ``refresh``; the next save removes the attempt.
         var attempt: Attempt?
-        /// Whether the server has refused the refresh token of the previous record, now replaced.
+        /// Whether the record is the mark that the server has refused the refresh token of the previous
+        /// record.
         var isRefused: Bool?
     }
 
@@ -98,9 +99,9 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
 
     /// The content of a store.
     enum Found: Sendable {
-        /// Nothing.
+        /// No data.
         case nothing
-        /// Data that no runner has written.
+        /// Data that is not a valid record.
         case nonsense
         /// Tokens of an ended session, or the mark that the sessions before `before` have ended.
         case ended(before: UInt64)
@@ -194,7 +195,8 @@ package enum KeychainAnswer {
         /// The first action.
         package static let first = Action.update
 
-        /// The remaining number of additions; at zero, an interference of another process is an error.
+        /// The remaining number of attempts to add the item; at zero, a concurrent change by another process
+        /// is an error.
         private var races = 3
 
         package init() {}

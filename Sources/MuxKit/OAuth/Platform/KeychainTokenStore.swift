@@ -22,7 +22,7 @@ public struct KeychainTokenStore: TokenStore {
         /// An `OSStatus`, such as `errSecInteractionNotAllowed` on a locked device.
         public let status: Int32
 
-        /// The status code, with the remedy if known.
+        /// A description of the status code, with the remedy if known.
         public var errorDescription: String? { self.description }
 
         /// The same as ``errorDescription``.
