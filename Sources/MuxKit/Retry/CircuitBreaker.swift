@@ -1,7 +1,8 @@
-/// Decides about the requests to one host: admission, and permission of retries.
+/// Limits the requests to one host: admits or refuses requests, and permits or refuses retries.
 ///
-/// Retries are limited to a share of the first attempts; both counts are halved with each window. After
-/// consecutive failures the breaker opens for a pause, then admits one request as a probe.
+/// Retries are limited to a minimum number or a share of the first attempts, whichever is greater; both
+/// counts are halved after each window. After consecutive failures the breaker opens for a pause, then admits
+/// one request as a probe.
 package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
         /// Requests are admitted; the last `failures` requests have failed.
@@ -19,7 +20,7 @@ package struct CircuitBreaker: Sendable {
     private var firsts = 0.0
     private var retries = 0.0
     private var window: Moment
-    /// The time of the last call for a request or a retry.
+    /// The time of the last ``wanted(isRetry:at:)`` or ``retryWanted(at:)``.
     package private(set) var lastUsed: Moment
 
     package init(_ limits: RetryBudget.Limits, at now: Moment) {
@@ -57,7 +58,7 @@ package struct CircuitBreaker: Sendable {
 
     /// Asks for permission of a retry.
     ///
-    /// - Returns: Whether the share permits the retry; a permitted retry is counted.
+    /// - Returns: Whether the limits permit the retry; a permitted retry is counted.
     package mutating func retryWanted(at now: Moment) -> Bool {
         self.forget(at: now)
         let share = self.limits.share.isNaN ? 0 : max(self.limits.share, 0)
@@ -155,8 +156,10 @@ extension RetryPolicy {
 
             func succeeded() { self.host.answered() }
 
-            /// Reports an error: only a transient error counts against the host; a refusal counts as a
-            /// response.
+            /// Reports an error of the request.
+            ///
+            /// Only a transient error counts against the host. Another error with a status code, and a
+            /// refusal, count as a response; any other error gives no information about the host.
             func failed(_ error: any Error) {
                 let advice = RetryAdvice.of(error)
                 if advice.isTransient {
@@ -171,12 +174,12 @@ extension RetryPolicy {
             func cancelled() { self.host.budget.abandoned(self.host.name, self.ticket) }
         }
 
-        /// Admits a request; `nil` if the breaker is open.
+        /// Admits a request; `nil` if the breaker refuses the request.
         func admit(isRetry: Bool) -> Pass? {
             self.budget.admit(self.name, isRetry: isRetry).map { Pass(host: self, ticket: $0) }
         }
 
-        /// Whether the share permits a retry; a permitted retry is counted.
+        /// Whether the budget permits a retry; a permitted retry is counted.
         func permitsRetry() -> Bool { self.budget.permitsRetry(self.name) }
     }
 }

@@ -1,4 +1,4 @@
-/// The pause before the next attempt after consecutive failures of a server, as a pure state.
+/// The pause before the next attempt after consecutive failures of a server; a pure value.
 ///
 /// The pause doubles with each failure, up to ``longest``, or up to the first pause if longer. The pause is
 /// at least the server's `Retry-After`, limited to ``longestRetryAfter``. A success ends the pause.
@@ -10,7 +10,7 @@ package struct FailurePause: Sendable, Hashable {
     /// The longest accepted `Retry-After`.
     package static let longestRetryAfter = Duration.seconds(3600)
 
-    /// The number of consecutive failures.
+    /// The number of consecutive failures, counted up to 37.
     package private(set) var failures = 0
 
     /// The earliest time of the next attempt.
@@ -56,6 +56,6 @@ package struct FailurePause: Sendable, Hashable {
         min(max(retryAfter ?? .zero, .zero), Self.longestRetryAfter)
     }
 
-    /// The number of doublings to raise a pause of one nanosecond above ``longest``.
+    /// The number of doublings that raise a pause of one nanosecond above ``longest``.
     private static let mostDoublings = 36
 }

@@ -29,7 +29,7 @@
 ///     together.
 ///   - wakeUps: Can end a wait early.
 ///   - providers: Decide about another attempt, in order, before the error and the policy.
-///   - isUnfinished: Returns `true` for an output with a request for another attempt.
+///   - isUnfinished: Whether an output requires another attempt.
 ///   - log: Receives the events of the retry.
 ///   - clock: Measures the waits.
 ///   - operation: Makes one attempt.
@@ -54,7 +54,7 @@ public func retry<Output>(
 
 /// Runs `work`, and repeats it after a transient error: `try await retry { try await fetchPage() }`.
 ///
-/// The same as ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, for work without a use of the
+/// The same as ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, for work that does not use the
 /// attempt.
 ///
 /// - Parameters:
@@ -62,7 +62,7 @@ public func retry<Output>(
 ///   - host: The host of the request. Its ``RetryBudget`` limits the retries of all callers together.
 ///   - wakeUps: Can end a delay early.
 ///   - providers: Decide about another attempt, in order, before the error and the policy.
-///   - isUnfinished: Whether a result requires another attempt.
+///   - isUnfinished: Whether an output requires another attempt.
 ///   - log: Receives the events of the retry.
 ///   - clock: Measures the delays.
 ///   - work: Makes one attempt.
@@ -91,8 +91,8 @@ public func retry<Output>(
 /// let data = try await retry(trying: mirrors) { mirror in try await fetch(from: mirror) }
 /// ```
 ///
-/// Each value has one attempt, after any error and without a delay: the `Retry-After` of one server does not
-/// apply to the next server.
+/// Each value gets one attempt. After any error except a cancellation, the attempt with the next value starts
+/// without a delay: the `Retry-After` of one server does not apply to the next server.
 ///
 /// - Parameters:
 ///   - values: The values, in order of preference.
@@ -128,17 +128,18 @@ extension RetryPolicy {
         /// The index of the attempt; the first is 0.
         public let index: Int
 
-        /// The start, as time since the start of the first attempt.
+        /// The start of this attempt, measured from the start of the first attempt.
         public let began: Duration
 
-        /// The time since the start of the first attempt: at the start, or after the failure.
+        /// The time since the start of the first attempt, measured at the start of this attempt, or at its
+        /// failure.
         public private(set) var elapsed: Duration
 
-        /// The error of the attempt; `nil` at the start, and if the result requested another attempt.
+        /// The error of the attempt; `nil` at the start, and if the output required another attempt.
         public private(set) var error: (any Error)?
 
-        /// The error of the previous attempt; `nil` for the first attempt, and after a result with a request
-        /// for another attempt.
+        /// The error of the previous attempt; `nil` for the first attempt, and after an output that required
+        /// another attempt.
         public let previousError: (any Error)?
 
         package init(index: Int, elapsed: Duration, previousError: (any Error)? = nil) {
@@ -148,7 +149,7 @@ extension RetryPolicy {
             self.previousError = previousError
         }
 
-        /// The attempt after a failure.
+        /// This attempt, with its failure.
         func failed(_ error: (any Error)?, elapsed: Duration) -> RetryPolicy.Attempt {
             var failed = self
             failed.error = error

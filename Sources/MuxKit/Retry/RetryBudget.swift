@@ -8,33 +8,33 @@
 public final class RetryBudget: Sendable {
     /// The bounds of a ``RetryBudget``.
     public struct Limits: Sendable, Hashable {
-        /// The number of retries for each first attempt; 0.1.
+        /// The permitted number of retries per first attempt; by default 0.1.
         public var share: Double
 
-        /// The number of always permitted retries within a window; 10.
+        /// The number of retries that are always permitted within a window; by default 10.
         public var minimumRetries: Int
 
-        /// The time after which the counts are halved; 10 seconds.
+        /// The time after which the counts of first attempts and retries are halved; by default 10 seconds.
         public var window: Duration
 
-        /// The number of consecutive failures to open the breaker; 20.
+        /// The number of consecutive failures that opens the breaker; by default 20.
         public var failuresToOpen: Int
 
-        /// The first pause of an open breaker; 5 seconds, doubled with each failed probe.
+        /// The first pause of an open breaker, doubled with each failed probe; by default 5 seconds.
         public var pause: Duration
 
-        /// The longest pause; 5 minutes.
+        /// The longest pause; by default 5 minutes.
         public var maximumPause: Duration
 
-        /// The time until another request is admitted as a probe if the first probe has not ended; 30
-        /// seconds.
+        /// The time until another request is admitted as a probe if the first probe has not ended; by default
+        /// 30 seconds.
         ///
         /// The first response to any probe closes the breaker.
         public var probeLimit: Duration
 
-        /// The maximum number of hosts in memory; 1,000.
+        /// The maximum number of hosts in memory; by default 1,000.
         ///
-        /// Above the maximum, healthy hosts are removed first, in the order of their last use.
+        /// Above the maximum, hosts are removed: healthy hosts first, in the order of their last use.
         public var maximumHosts: Int
 
         /// Makes limits; each parameter sets the property of the same name.
@@ -68,7 +68,7 @@ public final class RetryBudget: Sendable {
     /// Notifies the listeners for a host name of each response from the host.
     private let answers = Broadcast<String, Void>()
 
-    /// Makes a budget without counts.
+    /// Makes a budget with all counts at zero.
     public init(_ limits: Limits = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.limits = limits
         self.time = TimeSource(clock)

@@ -1,4 +1,5 @@
-/// The state of one run of a ``RetryLoop``, for the loop and for concurrent demands and cancellations.
+/// The state of one run of a ``RetryLoop``, shared with other code that demands an attempt or cancels the
+/// run.
 ///
 /// The state changes are synchronous: a demand or a cancellation takes effect before the call returns.
 package final class RetryControl: Sendable {
@@ -15,9 +16,9 @@ package final class RetryControl: Sendable {
     private struct State: Sendable {
         var machine: RetryStateMachine
         var history = RetryHistory()
-        /// The race of the present wait.
+        /// The race of the current wait.
         var race: RetryRace?
-        /// Receives the end of the present wait.
+        /// Receives the end of the current wait.
         var waitEnd = FirstAnswer<WaitEnd>()
     }
 
@@ -32,10 +33,10 @@ package final class RetryControl: Sendable {
     /// The failed attempts so far.
     var history: RetryHistory { self.state.withLock { $0.history } }
 
-    /// The index of the present or last attempt.
+    /// The index of the current or last attempt.
     var index: Int { self.state.withLock { $0.machine.index } }
 
-    /// The values of the attempt about to begin.
+    /// The attempt that is about to begin.
     var attempt: RetryPolicy.Attempt {
         let now = self.loop.time.now
         return self.state.withLock { state in
@@ -73,7 +74,7 @@ package final class RetryControl: Sendable {
         return failure
     }
 
-    /// Ends the present attempt, and begins the wait for the next attempt, if permitted.
+    /// Ends the current attempt, and begins the wait for the next attempt, if permitted.
     func beginWait(_ verdict: RetryStateMachine.Verdict) -> RetryStateMachine.FailureAction {
         let now = self.loop.time.now
         let random = self.loop.random()
@@ -83,7 +84,7 @@ package final class RetryControl: Sendable {
         }
     }
 
-    /// Suspends until the end of `wait`, or of a wait in its place.
+    /// Suspends until the end of `wait`, or of a wait that replaces `wait`.
     nonisolated(nonsending) func wait(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) async -> WaitEnd
     {
         let waitEnd = self.state.withLock { $0.waitEnd }
@@ -95,7 +96,7 @@ package final class RetryControl: Sendable {
         }
     }
 
-    /// Ends the retry, and the present race of wake-ups.
+    /// Ends the retry, and the current race of wake-ups.
     ///
     /// - Returns: `false` if the retry had already ended.
     @discardableResult
@@ -122,7 +123,7 @@ package final class RetryControl: Sendable {
         self.loop.log(.waiting(wait.deadline.map { max($0.duration(since: now), .zero) }))
         let left = wait.end.map { $0.duration(since: now) }
         if let left, left <= .zero { return self.woken(wait, by: .time) }
-        // The time is the first racer: the time wins over other due wake-ups.
+        // The timer starts first, so that slow set-ups of other wake-ups do not delay the deadline.
         let racers = (left.map { [.after($0)] } ?? []) + wakeUps
         race.start(racers, self.loop.context) { winner in
             guard let winner else { return }
@@ -147,13 +148,13 @@ package final class RetryControl: Sendable {
 
     // MARK: - Events of other code
 
-    /// Ends the present wait with an attempt; without a wait, only logs the ignored demand.
+    /// Ends the current wait and starts the next attempt; without a wait, only logs the ignored demand.
     func retryNow() {
         let now = self.loop.time.now
         self.follow([]) { $0.demanded(at: now) }
     }
 
-    /// Replaces the present wait; without a wait, only logs the ignored demand.
+    /// Replaces the current wait; without a wait, only logs the ignored demand.
     ///
     /// - Parameters:
     ///   - delay: The length of the new wait; `nil` for a wait without a deadline.
@@ -182,7 +183,7 @@ package final class RetryControl: Sendable {
         }
     }
 
-    /// Ends the present wait and the retry; no further attempt begins.
+    /// Ends the current wait and the retry; no further attempt begins.
     ///
     /// - Parameter beforeItGoesOn: Called if a wait was cancelled, before the loop resumes.
     package func cancel(_ beforeItGoesOn: () -> Void = {}) {
@@ -202,7 +203,8 @@ package final class RetryControl: Sendable {
 ///
 /// A race runs once.
 ///
-/// Each wake-up with a set-up is torn down exactly once, before the end of the race is reported.
+/// Each wake-up that was set up is torn down exactly once: before the end of the race is reported, or
+/// directly after the set-up if the race ended during the set-up.
 package final class RetryRace: Sendable {
     private enum State: Sendable {
         /// The race has not begun.
@@ -261,7 +263,7 @@ package final class RetryRace: Sendable {
     }
 }
 
-/// The last 100 failures of one retry.
+/// The last 100 failed attempts of one retry, and the last error.
 struct RetryHistory: Sendable {
     static let limit = 100
 

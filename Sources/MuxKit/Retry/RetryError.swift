@@ -10,7 +10,7 @@ public struct RetryError: Error, Sendable {
     @nonexhaustive
     #endif
     public enum Reason: Sendable, Hashable {
-        /// The last error is permanent, or the policy does not retry it.
+        /// The last error is permanent, or a ``RetryProvider`` or the policy does not permit a retry.
         case refused
 
         /// The policy permits no further attempt.
@@ -32,7 +32,7 @@ public struct RetryError: Error, Sendable {
         /// The collection of values was empty.
         case nothingToTry
 
-        /// Another attempt had no operation; ``RetryError/lastError`` is the cause.
+        /// No operation could be made for another attempt; ``RetryError/lastError`` is the cause.
         case noOperation
 
         /// An operation of a ``RetryableOperationWrapper`` has run before, or is running: each attempt needs
@@ -57,8 +57,10 @@ public struct RetryError: Error, Sendable {
 }
 
 extension RetryError: RetryableError {
-    /// The advice of the last error; permanent for an end by the budget, the host, or a lack of values or
-    /// operations.
+    /// The advice of the last error.
+    ///
+    /// Permanent without an error, and if the budget, an open circuit breaker, or a lack of values or
+    /// operations ended the retry.
     public var retryAdvice: RetryAdvice {
         switch self.reason {
         case .budgetExhausted, .hostDown, .nothingToTry, .noOperation, .operationUsed: .permanent
@@ -75,7 +77,7 @@ extension RetryError: ConnectivityError {
 }
 
 extension RetryError: BadDependencyError {
-    /// Whether the last error is a bad dependency.
+    /// Whether the last error reports a bad dependency.
     public var isBadDependency: Bool { self.lastError?.saysBadDependency ?? false }
 }
 
@@ -102,7 +104,7 @@ extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugString
         return self.lastError.map { ErrorText.joined("\(why) The last error:", $0) } ?? why
     }
 
-    /// The same text.
+    /// The same as ``description``.
     public var debugDescription: String { self.description }
 
     /// Contains only ``description``.

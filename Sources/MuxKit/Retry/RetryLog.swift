@@ -1,4 +1,4 @@
-/// Receives the events of a retry; each description is a line of text.
+/// Receives the events of a retry; the description of an event is a line of text.
 ///
 /// ```swift
 /// let log = RetryLog { print($0) }
@@ -6,8 +6,8 @@
 public struct RetryLog: Sendable {
     let write: (@Sendable (RetryLog.Event) -> Void)?
 
-    /// Calls `write` with each event, on the thread of the event, outside of all locks; `write` must not
-    /// block.
+    /// Calls `write` with each event, on the thread on which the event occurs, outside of all locks; `write`
+    /// must not block.
     public init(_ write: @escaping @Sendable (RetryLog.Event) -> Void) { self.write = write }
 
     private init() { self.write = nil }
@@ -27,7 +27,7 @@ extension RetryLog {
         /// The attempt with this index begins.
         case attempt(Int)
 
-        /// The attempt with this index failed with an error of this type, or its result requested another
+        /// The attempt with this index failed with an error of this type, or its output required another
         /// attempt.
         case failed(Int, errorType: String?)
 

@@ -35,7 +35,8 @@ package struct RetryLoop: Sendable {
 
     /// Makes attempts until a success, or until no further attempt is permitted.
     ///
-    /// - Throws: The error of the last attempt, not wrapped in a ``RetryError``.
+    /// - Throws: The last error, not wrapped in a ``RetryError``; ``RetryError`` without such an error;
+    ///   `CancellationError`.
     package nonisolated(nonsending) func runPlainly<Output>(
         _ operation: (RetryPolicy.Attempt) async throws -> Output
     ) async throws -> Output {

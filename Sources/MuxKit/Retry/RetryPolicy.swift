@@ -7,10 +7,10 @@ import Foundation
 /// let patient = RetryPolicy.exponential(base: .milliseconds(500), maxAttempts: 4)
 /// ```
 ///
-/// The error's ``RetryableError/retryAdvice``, the status codes of the policy and each ``RetryProvider``
-/// decide about a retry.
+/// After a failed attempt, each ``RetryProvider``, the error's ``RetryableError/retryAdvice`` and the status
+/// codes of the policy decide whether another attempt is made.
 public struct RetryPolicy: Sendable, Hashable {
-    /// The maximum number of attempts, including the first; at least 1.
+    /// The maximum number of attempts, including the first; a number below 1 counts as 1.
     public var maxAttempts: Int
 
     /// The growth of the delay between attempts.
@@ -19,36 +19,37 @@ public struct RetryPolicy: Sendable, Hashable {
     /// The random part of each delay.
     public var jitter: RetryPolicy.Jitter
 
-    /// The longest delay before jitter; 6 hours.
+    /// The longest delay before jitter; by default 6 hours.
     public var maximumDelay: Duration
 
     /// The latest start of an attempt, measured from the start of the first attempt; `nil` for no limit.
     ///
     /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
-    /// - A delay beyond this time ends the retry at once with the same reason. If the longest random delay is
-    ///   beyond this time, the delay is drawn from the remaining time instead, but only once per retry.
+    /// - A delay that would end after this time ends the retry at once with the same reason. Once per retry,
+    ///   if the longest random delay would end after this time, the jitter draws a delay from the remaining
+    ///   time instead.
     /// - A running attempt is not cancelled.
     public var maximumDuration: Duration?
 
-    /// The longest accepted `Retry-After`; 5 minutes.
+    /// The longest accepted `Retry-After`; by default 5 minutes.
     ///
-    /// Only a demand ends such a wait early: ``RetrySignal/WakeUp/signal(_:)`` or a method of
-    /// ``RetryingOperation``. A longer `Retry-After` ends the retry with
+    /// Only ``RetrySignal/WakeUp/signal(_:)`` or a method of ``RetryingOperation`` starts the next attempt
+    /// before the end of a `Retry-After`. A longer `Retry-After` ends the retry with
     /// ``RetryError/Reason/retryAfterTooLong(_:)``.
     public var maximumRetryAfter: Duration
 
-    /// The maximum of the random delay between an early wake-up and the next attempt; 3 seconds.
+    /// The maximum random delay between an early wake-up and the next attempt; by default 3 seconds.
     ///
     /// The delay spreads the attempts of many waits after a common event.
     public var wakeJitter: Duration
 
-    /// Whether work that is not idempotent, such as a `POST`, is retried; `false`.
+    /// Whether work that is not idempotent, such as a `POST`, is retried; by default `false`.
     public var repeatsUnsafeWork: Bool
 
-    /// The retried status codes; 408, 425, 429, 500, 502, 503 and 504.
+    /// The status codes that are retried; by default 408, 425, 429, 500, 502, 503 and 504.
     public var retriedStatuses: Set<Int>
 
-    /// The status codes without a retry, even if in ``retriedStatuses``; empty.
+    /// The status codes that are not retried, even if in ``retriedStatuses``; by default empty.
     public var refusedStatuses: Set<Int>
 
     /// Makes a policy of the given parts.
@@ -107,7 +108,7 @@ public struct RetryPolicy: Sendable, Hashable {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .fixed(delay), jitter: jitter)
     }
 
-    /// Attempts with delays of one, two, three steps.
+    /// Attempts with linearly growing delays: one step, two steps, three steps.
     ///
     /// - Parameters:
     ///   - step: The first delay, and the increment of each further delay.
@@ -118,10 +119,10 @@ public struct RetryPolicy: Sendable, Hashable {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .linear(step: step), jitter: jitter)
     }
 
-    /// Attempts with delays of the base, then twice the previous delay.
+    /// Attempts with exponentially growing delays: first `base`, then twice the previous delay.
     ///
     /// - Parameters:
-    ///   - base: The first delay.
+    ///   - base: The first delay before jitter.
     ///   - maxAttempts: The maximum number of attempts, including the first.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.

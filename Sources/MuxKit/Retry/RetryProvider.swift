@@ -16,7 +16,7 @@ public struct RetryProvider: Sendable {
         self.plan = plan
     }
 
-    /// Retries errors only if `isRetryable` returns `true`; passes without an error.
+    /// Retries an error only if `isRetryable` returns `true`; passes if the attempt has no error.
     public static func when(_ isRetryable: @escaping @Sendable (any Error) -> Bool) -> RetryProvider {
         RetryProvider { failure in
             guard let error = failure.error else { return .pass }
@@ -28,8 +28,8 @@ public struct RetryProvider: Sendable {
 extension RetryProvider {
     /// The next step after a failed attempt.
     public enum Plan: Sendable {
-        /// The next ``RetryProvider`` decides, and after the last provider the policy with the error's
-        /// ``RetryAdvice``.
+        /// The next ``RetryProvider`` decides; after the last provider, the error's ``RetryAdvice`` and the
+        /// policy decide.
         case pass
 
         /// No further attempt.
@@ -45,7 +45,7 @@ extension RetryProvider {
 
         /// Another attempt at the first of the given wake-ups.
         ///
-        /// With an empty array the retry waits for a method of ``RetryingOperation``, such as
+        /// With an empty array, the retry waits for a call of a method of ``RetryingOperation``, such as
         /// ``RetryingOperation/retryNow()``. The wait ends with ``RetryError/Reason/timeExhausted`` at the
         /// policy's ``RetryPolicy/maximumDuration``.
         case wakingOn([RetrySignal.WakeUp])

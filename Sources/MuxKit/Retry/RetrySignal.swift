@@ -9,14 +9,14 @@ public import Foundation
 /// button.retryNow()
 /// ```
 ///
-/// A signal is not stored: a signal ends the present waits, and has no effect on later waits.
+/// A call of ``retryNow()`` ends the current waits, and has no effect on later waits.
 public final class RetrySignal: Sendable {
     private let waits = Locked(Subscribers<@Sendable () -> Void>())
 
     /// Makes a signal.
     public init() {}
 
-    /// Ends every present wait for the signal and starts the next attempt, even before the end of a
+    /// Ends every current wait for the signal and starts the next attempt, even before the end of a
     /// `Retry-After`.
     ///
     /// - Returns: The number of ended waits.
@@ -43,9 +43,10 @@ extension RetrySignal {
     /// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
     /// ```
     ///
-    /// The first wake-up ends the wait, and each wake-up is torn down exactly once. A common event for many
-    /// waits (reachability, success on a host, a notification, a sequence, a custom event) is followed by a
-    /// short random delay, ``RetryPolicy/wakeJitter``. Time and ``signal(_:)`` have no such delay.
+    /// The first wake-up ends the wait, and each wake-up is torn down exactly once. After an event that may
+    /// end many waits at once (reachability, success on a host, a notification, a sequence, a custom event),
+    /// the next attempt starts after a short random delay, ``RetryPolicy/wakeJitter``. The wake-ups
+    /// ``after(_:)`` and ``signal(_:)`` have no such delay.
     public struct WakeUp: Sendable {
         package struct Context: Sendable {
             package let time: TimeSource
@@ -63,7 +64,7 @@ extension RetrySignal {
         /// The name in a log.
         package let name: String
         package let wake: RetryStateMachine.Wake
-        /// Begins to listen; the returned closure ends the listening.
+        /// Starts to listen; the returned closure ends the listening.
         package let setUp: SetUp
 
         package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {
@@ -127,13 +128,13 @@ extension RetrySignal {
         /// }
         /// ```
         ///
-        /// **Concurrent calls.** Each wait calls `setUp` once, then the returned closure once, after every
-        /// kind of end: this wake-up or another wake-up, the deadline, a replacement of the wait, or a
-        /// cancellation. Neither closure may block the calling thread.
+        /// **Concurrent calls.** Each wait calls `setUp` at most once, and then the returned closure exactly
+        /// once, at every kind of end: this wake-up or another wake-up, the deadline, a replacement of the
+        /// wait, or a cancellation. Neither closure may block the calling thread.
         ///
         /// - Parameters:
         ///   - name: The name in a log.
-        ///   - setUp: Begins to listen, and returns a closure that ends the listening. A call of `wake` ends
+        ///   - setUp: Starts to listen, and returns a closure that ends the listening. A call of `wake` ends
         ///     the wait, from any thread; further calls have no effect.
         public init(
             name: String = "event",

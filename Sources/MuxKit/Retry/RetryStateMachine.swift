@@ -16,23 +16,23 @@ package struct RetryStateMachine: Sendable {
     package enum Wake: Sendable, Equatable {
         /// The deadline.
         case time
-        /// A common event for many waits.
+        /// An event that may end many waits at once.
         case signal
-        /// A demand for this attempt.
+        /// A demand for the next attempt, such as ``RetrySignal/retryNow()``.
         case demand
     }
 
     /// One wait for the next attempt.
     package struct Wait: Sendable, Equatable {
         package let id: UInt64
-        /// The start of the attempt without a wake-up; `nil` for never.
+        /// The start of the next attempt if no wake-up occurs; `nil` if only a wake-up starts the attempt.
         package let deadline: Moment?
-        /// The end of a wait without a deadline, without an attempt; `nil` for never.
+        /// The time at which a wait without a deadline ends the retry; `nil` for never.
         let limit: Moment?
-        /// The earliest end by a signal.
+        /// The earliest start of the next attempt, except after a demand: the end of a `Retry-After`.
         let floor: Moment
 
-        /// The end without a wake-up, with an attempt or without one; `nil` for never.
+        /// The end of the wait if no wake-up occurs: ``deadline`` or ``limit``; `nil` for never.
         package var end: Moment? { self.deadline ?? self.limit }
     }
 
@@ -63,12 +63,12 @@ package struct RetryStateMachine: Sendable {
     private var state = State.ready
     private var nextID: UInt64 = 0
     private var startedAt = Moment.distantPast
-    /// Whether a delay was drawn from the rest of the maximum duration.
+    /// Whether a delay was drawn from the remaining time until ``latestStart``.
     ///
     /// This happens only once: repeated draws would get ever shorter.
     private var wasCut = false
 
-    /// The index of the present or last attempt.
+    /// The index of the current or last attempt.
     package private(set) var index = 0
 
     package init(_ policy: RetryPolicy) { self.policy = policy }
@@ -90,7 +90,7 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    /// Whether `wait` is the present wait.
+    /// Whether `wait` is the current wait.
     package func isWaiting(_ wait: Wait) -> Bool { self.state == .waiting(wait) }
 
     // MARK: - Events
@@ -118,7 +118,7 @@ package struct RetryStateMachine: Sendable {
         case stop(RetryError.Reason)
     }
 
-    /// Reports the failure of the present attempt; `random`, from 0 to 1, selects the delay.
+    /// Reports the failure of the current attempt; `random`, from 0 to 1, selects the delay.
     package mutating func failed(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         switch self.state {
         case .ready, .waiting, .over: return .ignore
@@ -151,7 +151,7 @@ package struct RetryStateMachine: Sendable {
         return wait.map(FailureAction.wait) ?? .stop(.timeExhausted)
     }
 
-    /// The policy's delay before the next attempt; `nil` beyond the maximum duration.
+    /// The policy's delay before the next attempt; `nil` if a second delay would have to be shortened.
     private mutating func drawnDelay(at now: Moment, random: Double) -> Duration? {
         let next = self.index + 1
         let left = self.timeLeft(at: now)
@@ -162,7 +162,7 @@ package struct RetryStateMachine: Sendable {
         return self.policy.delay(beforeAttempt: next, below: left, random: random)
     }
 
-    /// Begins a wait; `nil` for an end after ``latestStart``.
+    /// Begins a wait; `nil` if the wait would end after ``latestStart``.
     private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
         if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
         return self.enter(until: deadline, floor: floor)
@@ -171,7 +171,7 @@ package struct RetryStateMachine: Sendable {
     /// The latest start of an attempt; `nil` for no limit.
     private var latestStart: Moment? { self.policy.maximumDuration.map { self.startedAt.advanced(by: $0) } }
 
-    /// The time until ``latestStart``; negative after it.
+    /// The time until ``latestStart``; negative after ``latestStart``; `nil` for no limit.
     private func timeLeft(at now: Moment) -> Duration? { self.latestStart.map { $0.duration(since: now) } }
 
     private mutating func enter(until deadline: Moment?, floor: Moment) -> Wait {
@@ -232,7 +232,7 @@ package struct RetryStateMachine: Sendable {
         case ignore(Phase)
         /// End the wait and make the attempt with this index.
         case attempt(Int)
-        /// Replace the present wait with this wait.
+        /// Replace the current wait with this wait.
         case wait(Wait)
         /// End the wait and the retry.
         case stop(RetryError.Reason)
@@ -253,7 +253,8 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    /// Demands another wait in place of the present wait: with this length, or with `nil` until a wake-up.
+    /// Demands another wait in place of the current wait: for `delay`, or until a wake-up if `delay` is
+    /// `nil`.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> DemandAction {
         switch self.state {
         case .ready, .running, .over: return .ignore(self.phase)
@@ -270,7 +271,7 @@ package struct RetryStateMachine: Sendable {
         case ignore
         /// The first attempt had not begun.
         case nothing
-        /// Cancel the present attempt.
+        /// Cancel the current attempt.
         case stopAttempt
         /// End the wait.
         case stopWaiting

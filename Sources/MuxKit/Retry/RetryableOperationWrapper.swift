@@ -12,11 +12,12 @@ public import Foundation
 /// queue.addOperation(upload)
 /// ```
 ///
-/// **Cancellation.** A cancellation of the wrapper cancels the present instance. If other code cancels an
+/// **Cancellation.** A cancellation of the wrapper cancels the current instance. If other code cancels an
 /// instance, the wrapper ends without another attempt.
 ///
 /// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and the
-/// thrown error. If an instance has run before, the wrapper ends with ``RetryError/Reason/operationUsed``.
+/// thrown error. If an instance is already running or has already run, the wrapper ends with
+/// ``RetryError/Reason/operationUsed``.
 public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -91,7 +92,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         }
     }
 
-    /// The instance of the present or last attempt.
+    /// The instance of the current or last attempt.
     public var current: Inner { self.instance.withLock { $0 } }
 
     private static func run(
@@ -101,7 +102,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         _ failure: @escaping @Sendable (Inner) -> (any Error)?
     ) {
         guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
-        // A queue traps on an operation with a previous run.
+        // A queue traps on an operation that is running or has run.
         guard !inner.isExecuting, !inner.isFinished else {
             return run.endAsImpossible(.operationUsed)
         }

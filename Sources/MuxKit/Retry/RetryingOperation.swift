@@ -76,7 +76,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         super.init()
     }
 
-    /// Makes an operation from a closure with a ``Run`` to end.
+    /// Makes an operation from a closure that receives a ``Run``, and ends the run.
     ///
     /// - Parameters:
     ///   - policy: The number of attempts, and the delays between them.
@@ -190,7 +190,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
                 do {
                     return try await self.work(self, attempt)
                 } catch {
-                    // A cancellation reaches the operation before its task.
+                    // The operation is cancelled before its task: an error in between counts as a
+                    // cancellation.
                     if self.isCancelled { throw CancellationError() }
                     throw error
                 }
@@ -201,7 +202,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         }
     }
 
-    /// Ends the operation: at once during a wait, otherwise at the end of the present attempt.
+    /// Ends the operation: at once during a wait, otherwise at the end of the current attempt.
     public override func cancel() {
         super.cancel()
         // Finish here, before the loop ends on another thread: the operation must have finished when
@@ -279,7 +280,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Demands
 
-    /// Ends the wait for the next attempt; without a wait, only writes a line to the log.
+    /// Ends the wait and starts the next attempt; without a wait, only writes a line to the log.
     ///
     /// After the policy's ``RetryPolicy/maximumDuration``, the operation ends with
     /// ``RetryError/Reason/timeExhausted`` instead.

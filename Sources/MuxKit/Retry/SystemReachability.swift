@@ -37,11 +37,11 @@ package final class SystemReachability: ReachabilityMonitor {
     private let state = Locked(State())
     private let start: Start
 
-    /// - Parameter start: Begins to watch the system. `start` must not call `changed` before it returns: a
-    ///   lock is held.
+    /// - Parameter start: Starts to watch the system, and returns a closure that ends the watch. Must not
+    ///   call `changed` before the return, because a lock is held.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
-    /// Begins to watch; `changed` is called on a system thread, or on the thread of a call of this method.
+    /// Starts to watch; `changed` is called on a system thread, or on a thread that calls this method.
     package func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
             let id = state.watchers.add(changed)
@@ -79,8 +79,8 @@ package final class SystemReachability: ReachabilityMonitor {
         if delivers { self.deliver() }
     }
 
-    /// Delivers the reports outside of the lock, one at a time: the last report of each watch is the latest
-    /// state.
+    /// Delivers the reports outside of the lock, one at a time, so that the last report of each watch is the
+    /// latest state.
     private func deliver() {
         while let (watcher, isReachable) = self.next() { watcher?(isReachable) }
     }
@@ -100,19 +100,19 @@ package final class SystemReachability: ReachabilityMonitor {
 /// Reports whether the network is reachable; ``SystemReachability`` is the implementation for the system's
 /// network.
 package protocol ReachabilityMonitor: Sendable {
-    /// Begins to watch.
+    /// Starts to watch.
     ///
-    /// - Parameter changed: Called with the present state, then with each change.
-    /// - Returns: A closure for the end of the watch; called once.
+    /// - Parameter changed: Called with the current state, then with each change.
+    /// - Returns: A closure that ends the watch; to be called once.
     func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void
 }
 
 extension RetrySignal.WakeUp {
     /// Wakes when the network becomes reachable again.
     ///
-    /// The wait ends at its deadline instead if the network stays reachable. On Apple platforms the system's
-    /// network path decides, on Linux the kernel's routing table: the network is reachable with a default
-    /// route. On other platforms this wake-up never ends a wait.
+    /// If the network stays reachable during the wait, this wake-up does not end the wait. On Apple platforms
+    /// the system's network path decides, on Linux the kernel's routing table: the network is reachable with
+    /// a default route. On other platforms this wake-up never ends a wait.
     ///
     /// - Parameter host: The host of the request, only for the log; the host is not contacted.
     /// - Returns: The wake-up.
@@ -120,7 +120,7 @@ extension RetrySignal.WakeUp {
         .reachable(host, monitor: SystemReachability.shared)
     }
 
-    /// ``reachable(_:)`` with another source of changes.
+    /// The same as ``reachable(_:)``, with the given monitor.
     package static func reachable(
         _ host: RetryPolicy.Host,
         monitor: any ReachabilityMonitor

@@ -10,9 +10,9 @@ import Network
 package enum NetworkPath {
     package static let isSupported = true
 
-    /// Calls `changed` with the present state and with each change, on a separate queue.
+    /// Calls `changed` with the current state and with each change, on a separate queue.
     ///
-    /// - Returns: A closure for the end of the watch.
+    /// - Returns: A closure that ends the watch.
     @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
         let monitor = NWPathMonitor()
         monitor.pathUpdateHandler = { changed($0.status == .satisfied) }
@@ -30,9 +30,9 @@ import Glibc
 package enum NetworkPath {
     package static let isSupported = true
 
-    /// Calls `changed` with the present state and after each change of links or routes, on a separate queue.
+    /// Calls `changed` with the current state and after each change of links or routes, on a separate queue.
     ///
-    /// - Returns: A closure for the end of the watch; `nil` if the kernel refuses the socket.
+    /// - Returns: A closure that ends the watch; `nil` if the kernel refuses the socket.
     @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
         guard let socket = self.openSocket() else { return nil }
         let queue = DispatchQueue(label: "mux.reachability")
