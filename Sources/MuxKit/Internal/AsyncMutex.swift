@@ -1,7 +1,7 @@
 /// Runs asynchronous operations serially, in order of arrival.
 ///
-/// An actor does not: other calls enter the actor at every `await`. A wait is not cancellable: every
-/// operation runs.
+/// An actor does not serialise asynchronous operations: other calls enter the actor at every `await`. A wait
+/// is not cancellable: every operation runs.
 package final class AsyncMutex: Sendable {
     private struct Lane: Sendable {
         var isBusy = false
@@ -43,7 +43,7 @@ package final class AsyncMutex: Sendable {
         }
     }
 
-    /// Escalates the running operation, and operations that run before the mutex is free.
+    /// Escalates the running operation, and each later operation until the mutex is free.
     private func raise(to priority: TaskPriority) {
         let raise = self.lane.withLock { lane -> (@Sendable (TaskPriority) -> Void)? in
             guard !lane.waiting.isEmpty else { return nil }
@@ -78,12 +78,13 @@ package final class AsyncMutex: Sendable {
     package var placeCount: Int { self.lane.withLock { $0.waiting.placeCount } }
 }
 
-/// An ``AsyncMutex`` that knows the task inside an operation.
+/// An ``AsyncMutex`` that detects calls from inside an operation.
 ///
 /// An operation may call other code, such as a user's store, and the other code may call the mutex's owner. A
 /// queued nested call would wait for the enclosing operation, which waits for the nested call. Instead a
-/// nested call runs at once, one level deep. Deeper calls are refused, to bound recursion. Operations of two
-/// mutexes that would wait for each other are refused as well.
+/// nested call runs at once, if the operation admits nested operations, or is refused. Deeper calls are
+/// refused, to bound recursion. A call is also refused if operations of several mutexes would wait for each
+/// other.
 package final class ReentrantAsyncMutex: Sendable {
     /// How the current task can enter the mutex.
     package enum Access: Sendable {
@@ -95,6 +96,7 @@ package final class ReentrantAsyncMutex: Sendable {
         case refused
     }
 
+    /// One execution of an operation.
     private final class Turn: Sendable {
         /// The enclosing turn, of this or another mutex.
         let outer: Turn?
@@ -153,8 +155,8 @@ package final class ReentrantAsyncMutex: Sendable {
     /// The innermost turn of the current task, or of the task that started the current task.
     @TaskLocal private static var turn: Turn?
 
-    /// Serialises the cycle checks of tasks inside turns: of two tasks that would wait for each other, the
-    /// second is refused.
+    /// Serialises the checks for cycles of waits: of two tasks that would wait for each other, the second is
+    /// refused.
     private static let waiting = Locked(())
 
     /// The innermost turn that has not ended: a task may outlive the operation that started the task.
@@ -187,14 +189,14 @@ package final class ReentrantAsyncMutex: Sendable {
     }
 
     /// Runs `operation` after the end of all earlier operations, or at once if the current task is inside an
-    /// operation.
+    /// operation that admits nested operations.
     ///
     /// - Parameters:
     ///   - admitsNested: Whether a nested operation may run during `operation`.
     ///   - operation: The operation.
     /// - Returns: The result of `operation`.
-    /// - Throws: The refusal if the current task is inside an operation without nesting, or if the wait would
-    ///   deadlock; the error of `operation`.
+    /// - Throws: The refusal if the current task is inside an operation that does not admit nested
+    ///   operations, or if the wait would deadlock; the error of `operation`.
     package nonisolated(nonsending) func run<Success>(
         admitsNested: Bool = true,
         _ operation: () async throws -> Success
@@ -246,6 +248,8 @@ package final class ReentrantAsyncMutex: Sendable {
 
     // MARK: - Waiting inside turns of other lanes
 
+    /// Records that tasks inside `turns` wait for this mutex, unless the wait would deadlock.
+    ///
     /// - Returns: `false` if the holder of this mutex waits for one of `turns`, directly or through other
     ///   mutexes.
     private func beginsToWait(inside turns: [Turn]) -> Bool {
@@ -273,7 +277,7 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// Runs `body` outside the current turn: no operation waits for tasks that `body` starts.
+    /// Runs `body` outside the current turn: tasks that `body` starts are not inside an operation.
     package static func outside<Success>(_ body: () -> Success) -> Success {
         guard self.turn != nil else { return body() }
         return self.$turn.withValue(nil, operation: body)

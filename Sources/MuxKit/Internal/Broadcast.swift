@@ -13,7 +13,8 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
     ///
     /// - Parameters:
     ///   - topic: The topic.
-    ///   - finish: Called after the removal of the receiver, and when the broadcast is deallocated.
+    ///   - finish: Called once, when the receiver is released: after its removal, or when the broadcast is
+    ///     deallocated.
     ///   - receiver: Receives the elements.
     /// - Returns: A closure that removes the receiver. A running call of the receiver continues.
     package func add(
@@ -62,7 +63,7 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
 extension Broadcast where Element == Void {
     /// A stream of the elements of `topic`, with a buffer of the newest element.
     ///
-    /// The stream ends with the consumer or with the broadcast.
+    /// The stream ends when its consumer ends, or when the broadcast is deallocated.
     package func stream(of topic: Topic) -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         let remove = self.add(to: topic, finish: { continuation.finish() }, { continuation.yield() })
@@ -80,7 +81,7 @@ private final class SubscriptionEnd: Sendable {
     deinit { self.finish() }
 }
 
-/// Receivers in order of registration: a value, for the locked state of the sender.
+/// Receivers in order of registration; a value, to be stored in the locked state of the sender.
 @usableFromInline
 package struct Subscribers<Receiver: Sendable>: Sendable {
     private var receivers: [UInt64: Receiver] = [:]

@@ -15,7 +15,8 @@ package struct FIFOQueue<Element> {
 
     /// Removes and returns the first element; `nil` if the queue is empty.
     ///
-    /// - Complexity: O(1), amortised: at most every second place is vacated, apart from a few.
+    /// - Complexity: O(1), amortised: vacated places are removed once there are more than 16, and more than
+    ///   half of all places.
     package mutating func popFirst() -> Element? {
         guard !self.isEmpty else { return nil }
         defer {

@@ -2,8 +2,8 @@ import Dispatch
 
 /// Distinguishes code of the main actor from other code, for work that must not run on the main actor.
 ///
-/// The main thread is no criterion: on Linux the main thread ends when an asynchronous `main` first suspends,
-/// and other threads then serve the main queue (Swift 6.3.1).
+/// A check for the main thread is not sufficient: on Linux the main thread ends when an asynchronous `main`
+/// first suspends, and other threads then serve the main queue (Swift 6.3.1).
 enum MainQueue {
     private static let mark: DispatchSpecificKey<Bool> = {
         let mark = DispatchSpecificKey<Bool>()

@@ -147,12 +147,12 @@ package struct PortableSHA256: Sendable {
     private static func rotate(_ word: UInt32, _ count: UInt32) -> UInt32 { word >> count | word << (32 - count) }
 }
 
-/// The FNV-1a hash of 64 bits: finds keys, and detects damage on disk.
+/// The 64-bit FNV-1a hash, to find keys and to detect damage on disk.
 ///
-/// Not a protection against an adversary.
+/// The hash does not protect against deliberate changes.
 ///
-/// Every step is a bijection of the state, so a change of any single byte of the input changes the result.
-/// Source: draft-eastlake-fnv-21, section 2 (the function) and section 5 (the 64-bit constants).
+/// Every step is a bijection of the state, so a change of a single byte of the input always changes the
+/// result. Source: draft-eastlake-fnv-21, section 2 (the function) and section 5 (the 64-bit constants).
 package struct FNV: Sendable {
     package private(set) var value: UInt64 = 0xcbf2_9ce4_8422_2325
 

@@ -1,4 +1,4 @@
-/// Wakes tasks by the system's continuous clock, and removes a cancelled sleep at once.
+/// Suspends tasks by the system's continuous clock; a cancelled sleep is removed at once.
 ///
 /// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until the deadline (Swift 6.3.1): a server with
 /// a limit of an hour for each request would keep the jobs of an hour of requests. Here a sleep is an entry
@@ -57,8 +57,8 @@ package final class SystemTimer: Sendable {
 
     private func begin(_ id: UInt64, until deadline: Int64, _ sleeper: Sleeper) {
         let (begins, driver) = self.state.withLock { state -> (Bool, Int64?) in
-            // Under the lock: `cancel` finds this sleeper after a later cancellation, but not after an
-            // earlier cancellation.
+            // Checked under the lock: after a later cancellation `cancel` finds this sleeper, but after an
+            // earlier cancellation `cancel` does not run again.
             guard !Task.isCancelled else { return (false, nil) }
             state.sleepers[id] = sleeper
             state.deadlines.insert(deadline, id)

@@ -59,9 +59,9 @@ package struct TaskLauncher: Sendable {
     /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the
     /// caller prefers.
     ///
-    /// An immediate task does not check for the right thread (Swift 6.3.1), so the caller must have no
-    /// isolation. This property does not detect a caller in an immediate task of an actor: no API reports the
-    /// actor of the current thread.
+    /// An immediate task does not check whether the current thread fits the isolation of the task (Swift
+    /// 6.3.1), so the caller must have no isolation. This property does not detect a caller in an immediate
+    /// task of an actor: no API reports the actor of the current thread.
     @usableFromInline
     package var canBeginHere: Bool {
         guard self.executor == nil else { return false }
@@ -90,8 +90,8 @@ package protocol JobSchedule: TaskExecutor {
     /// cases.
     func beginsAtOnce() -> Bool
 
-    /// Announces that the current job's last effect enqueues exactly one more job, from any thread, before
-    /// any other job.
+    /// Announces that the last effect of the current job enqueues exactly one job, possibly from another
+    /// thread; no other job may run before the arrival of this job.
     func awaitArrival()
 }
 
@@ -130,7 +130,7 @@ package nonisolated(nonsending) func withEscalationHandler<R>(
 ///
 /// A cancellation or escalation of a task calls the task's handlers at once, under a lock of the runtime. The
 /// handlers cancel or escalate the flight that the task waits for, and so on: a long chain would overflow the
-/// stack. Therefore an effect within another effect runs after the other effect.
+/// stack. Therefore an effect that is requested during another effect runs after the other effect.
 package enum Cascade {
     private final class Pending: Sendable {
         /// `nil` after the last effect.
@@ -245,7 +245,8 @@ package enum BlockingWork {
 ///
 /// - Parameters:
 ///   - items: The items, which may be processed in any order.
-///   - concernsAll: Whether an error concerns all items, so `work` is not called with parts.
+///   - concernsAll: Whether an error concerns all items of a call: then all these items count as failed, and
+///     `work` is not called with parts.
 ///   - work: Processes all given items, or throws.
 /// - Returns: The failing items and the errors.
 /// - Complexity: O(log *n*) calls per failing item. After ``mostFailuresInARow`` consecutive failed calls,
@@ -281,5 +282,6 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
     return failures
 }
 
-/// Enough to isolate single items among millions, and few enough for an unavailable store.
+/// Large enough to isolate single items among millions, and small enough to give up soon if a store is
+/// unavailable.
 private let mostFailuresInARow = 64

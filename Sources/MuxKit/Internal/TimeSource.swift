@@ -31,10 +31,10 @@ package struct Moment: Sendable, Hashable, Comparable {
     }
 }
 
-/// The library's source of in-process time: any clock, type-erased once.
+/// A source of monotonic time: wraps a clock of any type.
 ///
-/// Instants cannot be compared through `any Clock<Duration>`; durations since the source's initialisation
-/// can.
+/// Instants of `any Clock<Duration>` cannot be compared; a ``Moment`` measures the duration since the
+/// source's initialisation, and can be compared.
 @usableFromInline
 package struct TimeSource: Sendable {
     /// The elapsed time of an injected clock; `nil` for the system's continuous clock, which is read
@@ -105,7 +105,7 @@ extension Duration {
     }
 }
 
-/// The clock of hits: the system's coarse clock, unless the time source has an injected clock.
+/// A cheap clock for cache hits: the system's coarse clock, unless the time source has an injected clock.
 @usableFromInline
 package struct CoarseClock: Sendable {
     private let origin: Int64?

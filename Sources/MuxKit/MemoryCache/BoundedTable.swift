@@ -1,8 +1,8 @@
 /// A table of elements by key, in flat arrays, with bounds of count and cost.
 ///
-/// A lookup takes one hash and about one probe, without an object for each key. ``EvictionOrder`` chooses the
-/// element to evict; the owner may protect elements from eviction. A protected element stays even beyond the
-/// bound, see ``excess``. The table is fast for up to 2^28 elements; the limit is 2^32 elements.
+/// A lookup computes one hash and compares about one key; there is no object for each key. ``EvictionOrder``
+/// chooses the element to evict; the owner may protect elements from eviction. A protected element stays even
+/// beyond the bound, see ``excess``. The table is fast for up to 2^28 elements; the limit is 2^32 elements.
 @usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
     /// The position of a key; valid until the next change.
@@ -51,7 +51,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     package var isOverBound: Bool { !self.fits(0, 0) }
 
-    /// Whether the count exceeds its bound four times, plus 1,024, or the cost exceeds its bound four times.
+    /// Whether the count exceeds four times its bound plus 1,024, or the cost exceeds four times its bound.
     @usableFromInline
     package var isFarOverBound: Bool {
         let (count, overflow) = (self.maximumCount ?? .max).multipliedReportingOverflow(by: 4)
@@ -177,9 +177,9 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return entry
     }
 
-    /// Examines at most `count` elements, and removes the elements with `isUnwanted`.
+    /// Examines at most `count` elements, and removes the elements for which `isUnwanted` returns `true`.
     ///
-    /// From the end, because the element that moves into a vacated place was examined already.
+    /// Examines from the end, because the element that moves into a vacated place was examined already.
     ///
     /// - Returns: The `place` for the next call; `nil` at the end. Elements that are added between calls are
     ///   skipped.
@@ -199,7 +199,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Returns at most `count` keys.
     ///
-    /// From the end, so a removal between calls, which moves the last element, causes no omission.
+    /// Reads from the end: a removal between calls moves the last element, whose key was returned already, so
+    /// no key is omitted.
     ///
     /// - Returns: The keys, and the `place` for the next call; `nil` at the end.
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
@@ -257,7 +258,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if self.maximumCost != nil { self.cost += UInt128(cost) }
     }
 
-    /// Doubles the capacity, or reserves the maximum at once if the maximum is near.
+    /// Doubles the capacity, or reserves the maximum at once if an eighth of the maximum is used.
     ///
     /// With doubling alone, the allocator would retain some of the last, large arrays: a tenth of the memory
     /// (glibc 2.41).
@@ -324,7 +325,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 }
 
 extension BoundedTable {
-    /// The number of words and places of all arrays.
+    /// The total capacity of all arrays, in elements.
     package var footprint: Int {
         self.keys.capacity + self.elements.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
             + self.order.ghostFootprint
@@ -337,13 +338,13 @@ extension BoundedTable {
         if self.index.occupancy != self.count { return "index has \(self.index.occupancy) of \(self.count)" }
         if !self.index.hasRoom(for: self.count) { return "index is too full" }
         for (number, key) in self.keys.enumerated() {
-            if FlatIndex.hash(key) != self.order.hash(of: number) { return "hash of \(number) is another's" }
+            if FlatIndex.hash(key) != self.order.hash(of: number) { return "hash of \(number) is wrong" }
             if self.place(of: key).hit?.number != number { return "\(number) is not found" }
         }
         let cost = self.order.costs.reduce(into: UInt128(0)) { $0 += UInt128($1) }
         if cost != self.cost { return "costs add up to \(cost), not \(self.cost)" }
-        // The capacity of a doubling array, of an array that has just grown to its bound or beyond, or of a
-        // small array.
+        // The limit permits the capacity of a doubled array, of an array that has just grown to its bound or
+        // beyond, and of a small array.
         if self.room > max(64, 8 * self.count + 8) { return "room for \(self.room), \(self.count) there" }
         return nil
     }

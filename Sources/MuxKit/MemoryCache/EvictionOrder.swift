@@ -1,27 +1,31 @@
 /// The order of eviction: S3-FIFO over numbered elements, with an adaptive size of the small queue.
 ///
-/// A new element enters the small queue. An element with two uses before its turn at the end of the small
-/// queue moves to the main queue. Any other element is evicted, and its hash is remembered as a ghost: if the
-/// element returns soon, it enters the main queue. The oldest element of the main queue is evicted unless it
-/// was used since its last turn. A use increments a counter up to three and moves no element. An element that
-/// may not be evicted is set aside until eviction is permitted.
+/// A new element enters the small queue. The oldest element of the small queue moves to the main queue if the
+/// element was used at least twice. Otherwise the element is evicted, and its hash is remembered as a ghost:
+/// if the element returns soon, the element enters the main queue. The oldest element of the main queue is
+/// evicted if its count of uses is zero. Otherwise the count is decremented, and the element becomes the
+/// newest. A use increments the count, up to three, and moves no element. An element that may not be evicted
+/// is set aside until eviction is permitted.
 ///
 /// In S3-FIFO, the small queue has a tenth of all elements. This implementation differs:
 ///
 /// - The **share** of the small queue begins at a hundredth and adapts to the requests. The share rises when
 ///   an element returns that was evicted from the small queue shortly before. The share falls when an element
-///   returns that was evicted from the main queue, and when an element of the main queue is used.
+///   returns that was evicted from the main queue shortly before, and when the oldest element of the main
+///   queue is kept because of its uses.
 /// - Until the first eviction, the elements of the small queue beyond its share **overflow** into the main
 ///   queue, so both queues are full.
-/// - A returning element is **refused** by a main queue with only used elements at its old end, as in a loop
-///   that is a little longer than the table, and begins in the small queue again.
+/// - A returning element is **refused** by the main queue, and enters the small queue again, if the eight
+///   oldest elements of the main queue all have uses. This occurs if the requests repeat a sequence of keys
+///   that is a little longer than the table.
 /// - Each eviction from the small queue **probes** the main queue's oldest element, which loses a use.
-/// - After 64 probes of elements without uses, and without a return in the meantime, the main queue is
+/// - After 64 probes of elements without uses, and without a return in the meantime, the main queue counts as
 ///   obsolete and is **renewed**: the probed element is evicted, and the small queue's oldest element moves
 ///   to the main queue.
 ///
-/// With a bound of cost, queues are measured by cost instead of count, and the most costly of a queue's
-/// oldest elements with few enough uses is evicted. With equal costs, the order of eviction is the same.
+/// With a bound of cost, queues are measured by cost instead of count. Of the up to eight oldest elements of
+/// a queue whose uses permit eviction, the most costly is evicted. With equal costs, the order of eviction is
+/// the same as without costs.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
@@ -30,13 +34,14 @@ package struct EvictionOrder: Sendable {
     package enum Queue: UInt32, Sendable {
         /// New elements, on probation.
         case small
-        /// Elements that were used.
+        /// Elements that were used at least twice, returned soon, or overflowed.
         case main
         /// Elements that may not be evicted.
         case aside
     }
 
-    /// A node of a queue; the word holds the hash (28 bits), the queue (2) and the number of uses (2).
+    /// A node of a queue; the word holds the hash (28 bits), the queue (2 bits) and the count of uses (2
+    /// bits).
     @usableFromInline
     struct Node: Sendable {
         @usableFromInline var word: UInt32
@@ -58,7 +63,7 @@ package struct EvictionOrder: Sendable {
         var newest = EvictionOrder.none
         var oldest = EvictionOrder.none
         var count = 0
-        /// The sum of the weights; 0 without a bound of cost.
+        /// The sum of the weights: of the costs, each at least 1; 0 without a bound of cost.
         var weight: UInt128 = 0
     }
 
@@ -74,7 +79,7 @@ package struct EvictionOrder: Sendable {
     private let maximumCost: Int?
     /// The maximum number of elements.
     private let maximumCount: Double
-    /// The ghosts of elements evicted from the small queue, and from the main queue.
+    /// The ghosts of elements evicted from the small queue; ``mainGhosts``: from the main queue.
     private var smallGhosts: GhostQueue
     private var mainGhosts: GhostQueue
     private var steering = Steering()
@@ -83,7 +88,8 @@ package struct EvictionOrder: Sendable {
     private struct Steering: Sendable {
         /// The small queue's share of all elements.
         var share = 0.01
-        /// The part of the lowered share that the small queue has not released yet, in elements or cost.
+        /// The size by which the share was lowered and the small queue has not shrunk yet, in elements or
+        /// cost.
         var owed = 0.0
         /// Whether an eviction was requested.
         var isFull = false
@@ -93,7 +99,7 @@ package struct EvictionOrder: Sendable {
 
         static let idleLimit = 64
         static let greatestShare = 0.9
-        /// The maximum number of oldest elements for the search of the highest cost.
+        /// The maximum number of oldest elements that are searched for the highest cost.
         static let candidates = 8
     }
 
@@ -106,8 +112,8 @@ package struct EvictionOrder: Sendable {
         self.maximumCost = maximumCost
         self.maximumCount = maximumCount.map(Double.init) ?? .infinity
         let isBounded = maximumCost != nil || maximumCount != nil
-        // With a bound of cost, the count is not known in advance: at most 8,192 ghosts of the small queue,
-        // of ten bytes each.
+        // With a bound of cost, the count is not known in advance: the limit is 8,192 ghosts of the small
+        // queue, of ten bytes each.
         let count = min(maximumCount ?? .max, maximumCost != nil ? 9_102 : .max)
         self.smallGhosts = GhostQueue(limit: isBounded ? count - count / 10 : 0)
         self.mainGhosts = GhostQueue(limit: isBounded ? max(1, count / 10) : 0)
@@ -145,7 +151,8 @@ package struct EvictionOrder: Sendable {
 
     /// Adapts the share if a new element was evicted shortly before.
     ///
-    /// - Returns: Whether the element was evicted from the small queue recently.
+    /// - Returns: Whether the element was evicted from the small queue recently, and so may enter the main
+    ///   queue.
     private mutating func steer(by hash: UInt32) -> Bool {
         let places = self.places
         let near = max(1, places / 10)
@@ -162,12 +169,12 @@ package struct EvictionOrder: Sendable {
     private mutating func lowerShare(by elements: Double) {
         let step = 1 / Double(self.activeCount)
         let former = self.steering.share
-        // With few elements, a step is greater than the share.
+        // With few elements, a step may be greater than the share: then the share is kept.
         self.steering.share = min(former, max(step, former - elements * step))
         self.steering.owed += (former - self.steering.share) * self.room
     }
 
-    /// Whether the oldest elements of the main queue all have uses.
+    /// Whether the eight oldest elements of the main queue all have uses.
     private var refusesReturns: Bool {
         var name = self.main.oldest
         var count = 0
@@ -182,7 +189,8 @@ package struct EvictionOrder: Sendable {
 
     /// Moves the oldest elements beyond the small queue's share to the main queue.
     ///
-    /// Moves elements until the table is full, and afterwards only for a lowered share (`owed`).
+    /// Before the first eviction, moves all such elements. Afterwards moves at most one element, and only if
+    /// the share was lowered (`owed`).
     private mutating func overflow() {
         while self.small.count > 1 {
             let oldest = Int(self.small.oldest)
@@ -193,7 +201,7 @@ package struct EvictionOrder: Sendable {
                 self.steering.owed -= weight
             }
             self.move(oldest, to: .main)
-            // The rest is released with the next elements.
+            // The next added elements move the rest.
             if self.steering.isFull { return }
         }
         self.steering.owed = 0
@@ -222,7 +230,7 @@ package struct EvictionOrder: Sendable {
     private var room: Double {
         guard let maximumCost else { return max(1, self.maximumCount - Double(self.aside.count)) }
         let most = min(Double(maximumCost), self.maximumCount * self.meanWeight) - Double(self.aside.weight)
-        // Elements without cost count as one here, so the actual size may be greater.
+        // An element without cost has the weight one, so the sum of the weights may exceed the bound.
         return max(1, most, Double(self.small.weight + self.main.weight))
     }
 
@@ -248,7 +256,8 @@ package struct EvictionOrder: Sendable {
         self.costs[number] = cost
     }
 
-    /// Returns an element to a queue, because an element that was set aside may be evicted now.
+    /// Returns an element that was set aside to the small or the main queue, because the element may be
+    /// evicted now.
     @usableFromInline
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
@@ -368,7 +377,7 @@ package struct EvictionOrder: Sendable {
         guard self.maximumCost != nil else { return oldest }
         var victim = oldest
         var number = oldest
-        // Of the oldest eighth, because the newest elements have only just arrived.
+        // At most the oldest eighth of the queue is searched: newer elements have not had time for uses.
         let count = min(Steering.candidates, self[self.nodes[oldest].queue].count / 8)
         for _ in 1..<max(1, count) {
             let next = self.nodes[number].newer
@@ -467,25 +476,25 @@ package struct EvictionOrder: Sendable {
             if content.count != self[queue].count {
                 return "\(queue) counts \(self[queue].count), has \(content.count)"
             }
-            if content.contains(where: { self.nodes[$0.number].queue != queue }) { return "\(queue) has a stranger" }
+            if content.contains(where: { self.nodes[$0.number].queue != queue }) { return "\(queue) has a stray node" }
             var older = Self.none
             for (number, _) in content {
-                if self.nodes[number].older != older { return "\(queue) is not linked back" }
+                if self.nodes[number].older != older { return "\(queue) has a wrong link to an older node" }
                 older = UInt32(truncatingIfNeeded: number)
             }
-            if self[queue].newest != older { return "\(queue) ends elsewhere" }
+            if self[queue].newest != older { return "\(queue) has a wrong newest node" }
             let costs = self.costs.isEmpty ? [] : content.map { max(1, self.costs[$0.number]) }
             let weight = costs.reduce(UInt128(0)) { $0 + UInt128($1) }
             if self[queue].weight != weight { return "\(queue) weighs \(self[queue].weight), not \(weight)" }
         }
-        if self.costs.count != (self.maximumCost == nil ? 0 : self.nodes.count) { return "costs are of others" }
+        if self.costs.count != (self.maximumCost == nil ? 0 : self.nodes.count) { return "costs do not match elements" }
         if total != self.nodes.count { return "\(self.nodes.count) elements, \(total) in queues" }
         for ghosts in [self.smallGhosts, self.mainGhosts] where ghosts.count > ghosts.limit { return "too many ghosts" }
         let steering = self.steering
         if !(0...Steering.greatestShare).contains(steering.share) || !(0...).contains(steering.owed) {
             return "the share is \(steering)"
         }
-        if !(0..<Steering.idleLimit).contains(steering.idle) { return "idle for \(steering.idle)" }
+        if !(0..<Steering.idleLimit).contains(steering.idle) { return "idle probes: \(steering.idle)" }
         return nil
     }
 
@@ -498,7 +507,7 @@ package struct EvictionOrder: Sendable {
         return self.smallGhosts.contains(hash) || self.mainGhosts.contains(hash)
     }
 
-    /// The size of the small queue beyond its maximum and `owed`.
+    /// The size by which the small queue exceeds its maximum and `owed`; zero before the first eviction.
     package var smallExcess: Double {
         guard self.steering.isFull else { return 0 }
         return self.size(of: self.small) - self.smallRoom(for: 1) - 1 - self.steering.owed

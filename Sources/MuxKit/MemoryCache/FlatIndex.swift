@@ -1,7 +1,7 @@
 /// An index from hashes to numbers: open addressing in one flat array of 32-bit words.
 ///
-/// A word holds a number and, in the bits without use for numbers, a part of the number's hash, so few
-/// elements are compared in vain. A removal shifts the following words back, so the index has no tombstones.
+/// A word holds a number and, in the remaining bits, a part of the hash, so that few keys are compared
+/// without a match. A removal shifts the following words back, so the index has no tombstones.
 @usableFromInline
 package struct FlatIndex: Sendable {
     /// The number of used bits of a hash.
@@ -41,7 +41,7 @@ package struct FlatIndex: Sendable {
         return UInt32(truncatingIfNeeded: product &>> (64 - Self.hashBits))
     }
 
-    /// Whether `count` numbers, all less than `count`, have room, which is three quarters of the words.
+    /// Whether the numbers below `count` fit: at most three quarters of the words are used.
     @usableFromInline
     package func hasRoom(for count: Int) -> Bool { count <= self.words.count / 4 * 3 }
 
@@ -49,7 +49,7 @@ package struct FlatIndex: Sendable {
     package mutating func rebuild(room: Int, count: Int, hash: (Int) -> UInt32) {
         let room = max(room, count, 12)
         self.words = ContiguousArray(repeating: Self.empty, count: (room / 3 + 1) * 4)
-        // No number within the room has all bits set: all bits mark an empty word.
+        // No number that fits has all its bits set, so a word with all bits set marks an empty position.
         self.numberBits = UInt32(Int.bitWidth - (self.words.count / 4 * 3).leadingZeroBitCount)
         self.numberMask = (1 << self.numberBits) &- 1
         for number in 0..<count { self.insert(number, hash: hash(number)) }

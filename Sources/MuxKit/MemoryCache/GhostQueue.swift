@@ -46,7 +46,7 @@ package struct GhostQueue: Sendable {
     /// The number of hashes; O(n).
     package var count: Int { self.index.occupancy }
 
-    /// Words of storage in use.
+    /// The number of words of storage in use.
     package var footprint: Int { self.ring.count + self.index.size }
 
     private mutating func grow() {
@@ -55,8 +55,8 @@ package struct GhostQueue: Sendable {
             let isKnown = self.index.find(hash: self.ring[place]) { $0 == place } != nil
             if isKnown { places.append(place) }
         }
-        // Reserves the limit early, as the table does: the allocator would retain some of the last, large
-        // arrays.
+        // Reserves the limit early, as ``BoundedTable`` does: with doubling alone, the allocator would retain
+        // some of the last, large arrays.
         let count = self.ring.count
         let room = count >= self.limit / 8 ? self.limit : max(12, count * 2)
         self.ring.reserveCapacity(room)

@@ -8,7 +8,7 @@
 /// ```
 ///
 /// Values with a single use are evicted before values with several uses (S3-FIFO): scrolling through ten
-/// thousand images does not evict the images in permanent use.
+/// thousand images does not evict images that are used often.
 ///
 /// **Concurrent calls.** Any member may be called from any thread. Each call takes effect at once, without
 /// suspension and without errors. Keys and values are released after the call has taken effect, so their

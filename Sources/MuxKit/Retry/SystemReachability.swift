@@ -26,6 +26,8 @@ package final class SystemReachability: ReachabilityMonitor {
         var reports: [(watcher: UInt64, isReachable: Bool)] = []
         var isDelivering = false
 
+        /// Begins a delivery, unless a delivery is running or no report is pending.
+        ///
         /// - Returns: Whether the caller must deliver the reports.
         mutating func beginsDelivery() -> Bool {
             guard !self.isDelivering, !self.reports.isEmpty else { return false }

@@ -3,8 +3,8 @@ package import Foundation
 
 /// Calls back when the app enters the background (on macOS: becomes inactive) or ends, until deallocation.
 ///
-/// Uses the names of notifications, which needs no UI framework. Platforms without a background state have no
-/// names.
+/// Observes notifications by name, which needs no UI framework. On platforms without a background state,
+/// there are no such notifications.
 package final class BackgroundNotices {
     /// Keeps the app awake while a block runs: see ``ExpiringActivity``.
     package typealias Activity = @Sendable (_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) -> Void
@@ -29,8 +29,8 @@ package final class BackgroundNotices {
         for observer in self.observers { NotificationCenter.default.removeObserver(observer) }
     }
 
-    /// The notifications of apps and extensions in the background, of inactive macOS apps, and of apps at the
-    /// end.
+    /// The names of the notifications of apps and extensions that enter the background, of macOS apps that
+    /// become inactive, and of apps that end.
     ///
     /// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
     package static var standardNames: [Notification.Name] {
@@ -52,7 +52,7 @@ package final class BackgroundNotices {
         Notification.Name("UIApplicationWillTerminateNotification"),
     ]
 
-    /// Runs `work`, and prevents suspension or the end of the app before the end of the work.
+    /// Runs `work`, and delays the suspension or end of the app until the end of the work or a time limit.
     ///
     /// - Parameters:
     ///   - isLast: Whether the process ends after this call: the call then blocks until the end of the work,
@@ -84,8 +84,9 @@ package final class BackgroundNotices {
         }
     }
 
-    /// Calls `block` in an activity of the system; on systems without activities at once and as expired, so
-    /// no thread waits.
+    /// Calls `block` in an expiring activity of the system.
+    ///
+    /// On systems without expiring activities, calls `block` at once with `true`, so that no thread waits.
     ///
     /// https://developer.apple.com/documentation/foundation/processinfo/performexpiringactivity(withreason:using:)
     @Sendable package static func systemActivity(_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) {
@@ -103,7 +104,7 @@ extension BackgroundNotices: Sendable {}
 /// Determines the actions of the block of an expiring activity.
 ///
 /// The system calls the block at the beginning of the activity, on a thread that may block, and after the
-/// time limit on another thread. Without any remaining time, the first call has `hasExpired` `true`.
+/// time limit on another thread. If no time remains at the start, `hasExpired` is `true` in the first call.
 package struct ExpiringActivity: Sendable {
     /// The action of a single call of the block.
     package enum Action: Sendable, Equatable {

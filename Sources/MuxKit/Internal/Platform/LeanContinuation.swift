@@ -3,8 +3,8 @@
 /// A checked continuation costs an allocation and a stack slab per waiter, which doubles the time to resume
 /// many waiters.
 ///
-/// The sanitizer build uses a checked continuation, which verifies the rule. ThreadSanitizer also reports a
-/// false race if an unsafe continuation is resumed before the task suspends (Swift 6.3.1).
+/// The sanitizer build uses a checked continuation, which detects violations of this rule. ThreadSanitizer
+/// also reports a false race if an unsafe continuation is resumed before the task suspends (Swift 6.3.1).
 @safe @usableFromInline
 struct LeanContinuation<Value: Sendable>: Sendable {
     #if MUX_TSAN

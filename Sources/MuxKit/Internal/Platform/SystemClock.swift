@@ -8,7 +8,8 @@ import Musl
 import Glibc
 #endif
 
-/// The time of `ContinuousClock` in nanoseconds, including sleep, without the cost of generic clocks.
+/// The time of `ContinuousClock` in nanoseconds, including sleep of the machine, without the cost of generic
+/// clocks.
 enum SystemClock {
     #if canImport(Darwin)
     /// The current time.
@@ -26,9 +27,9 @@ enum SystemClock {
 
     /// The current time, possibly a few milliseconds old.
     ///
-    /// The kernel has a coarse monotonic clock, which stops during sleep of the machine, and a coarse time of
-    /// day. If the difference of the two clocks changes, the machine may have slept, and exact clocks give
-    /// the time asleep.
+    /// The kernel has a coarse monotonic clock, which stops during sleep of the machine, and a coarse wall
+    /// clock. If the difference of the two clocks changes, the machine may have slept, and the time asleep is
+    /// measured again with exact clocks.
     static var recentNanoseconds: Int64 {
         let awake = KernelClock.read(CLOCK_MONOTONIC_COARSE)
         let difference = KernelClock.read(CLOCK_REALTIME_COARSE) &- awake
@@ -38,7 +39,7 @@ enum SystemClock {
         return awake &+ Self.asleep.load(ordering: .relaxed)
     }
 
-    /// The time of day minus the monotonic clock, at the last measurement of the time asleep.
+    /// The wall clock minus the monotonic clock, at the last measurement of the time asleep.
     private static let knownDifference = Atomic<Int64>(0)
     /// The time asleep since the machine started.
     private static let asleep = Atomic<Int64>(0)
@@ -46,7 +47,8 @@ enum SystemClock {
     @inline(never)
     private static func adjusted(_ awake: Int64, _ difference: Int64) -> Int64 {
         let asleep = KernelClock.read(CLOCK_BOOTTIME) &- KernelClock.read(CLOCK_MONOTONIC)
-        // Never decreased by a measurement: the two readings of a measurement are from different instants.
+        // The stored value never decreases: the two readings of a measurement are from different instants, so
+        // a measurement may be too small.
         let former = Self.asleep.load(ordering: .relaxed)
         if asleep > former { Self.asleep.store(asleep, ordering: .relaxed) }
         Self.knownDifference.store(difference, ordering: .releasing)
