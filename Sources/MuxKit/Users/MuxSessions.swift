@@ -37,7 +37,7 @@ import Synchronization
 /// sessions of all users.
 public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// A token in memory.
-    private struct Grant: Sendable {
+    struct Grant: Sendable {
         let token: Token
         /// Distinguishes grants with equal tokens; 0 for a refused token.
         ///
@@ -50,21 +50,21 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let unprovenUntil: Moment
     }
 
-    private let tokens: MultiplexerMap<UserID, Grant>
+    let tokens: MultiplexerMap<UserID, Grant>
     package let repository: MuxRepository
-    private let group = UserGroup()
-    private let calls = UserCalls<UserID>()
-    private let grants: GrantFactory
+    let group = UserGroup()
+    let calls = UserCalls<UserID>()
+    let grants: GrantFactory
 
     /// Numbers the grants.
-    private final class Numbers: Sendable {
+    final class Numbers: Sendable {
         private let last = Atomic<UInt64>(0)
 
         func next() -> UInt64 { self.last.add(1, ordering: .relaxed).newValue }
     }
 
     /// Makes grants.
-    private struct GrantFactory: Sendable {
+    struct GrantFactory: Sendable {
         let policy: MuxPolicy
         let repository: MuxRepository
         let numbers = Numbers()
@@ -408,98 +408,6 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let others = persistence.tags
         persistence.tags = { (others?($0) ?? []) + [tag(user($0))] }
         return persistence
-    }
-
-    // MARK: - Sign-out
-
-    /// Ends the session of one user.
-    ///
-    /// The token and all values of the user are removed, and work that began earlier cannot restore them. In
-    /// every map, calls that wait for a token of the user, and requests that wait for a value of the user,
-    /// throw ``MuxError/sessionEnded`` at once; their fetches are cancelled. Other users are not affected.
-    /// Other machines that share the store also end the session, after the message of the store has arrived.
-    /// If the user has signed in again before the arrival, the message ends the new session on the other
-    /// machine. See <doc:SeveralMachines>.
-    ///
-    /// - Parameter user: The user.
-    /// - Returns: The failure of the shared store. This machine always ends the session, and repeats the call
-    ///   to the store until the store has confirmed the sign-out.
-    /// - Complexity: O(*n*) in the number of the user's values in memory and of all running fetches, and O(1)
-    ///   in the store. Another machine searches all keys in memory if `UserID` is neither a
-    ///   `LosslessStringConvertible` nor a `UUID`.
-    @discardableResult
-    public func signOut(_ user: UserID) async -> MuxRepository.ClearReport {
-        guard let sharedStore = self.repository.sharedStore else {
-            self.end(ExactKey(user))
-            return MuxRepository.ClearReport()
-        }
-        let failures = await sharedStore.invalidate([.tag(self.tag(user))]) { self.end(ExactKey(user)) }
-        return MuxRepository.ClearReport(failures: failures)
-    }
-
-    private func end(_ user: ExactKey<UserID>) { self.repository.end(EndedUser(user, of: self.group)) }
-
-    /// The prefix of all tags of these sessions; tags of sessions with another name never have this prefix.
-    private var tagPrefix: String {
-        let name = self.grants.name
-        return "mux.user.\(name.utf8.count):\(name)/"
-    }
-
-    /// The tag of a user in the shared store.
-    private var tag: @Sendable (UserID) -> String { { [prefix = self.tagPrefix] in prefix + $0.keyText } }
-
-    /// The text of the user with this tag; `nil` if the tag is not a tag of these sessions.
-    private func userText(ofTag tag: String) -> String? {
-        let prefix = self.tagPrefix.utf8
-        return tag.utf8.starts(with: prefix) ? String(tag.utf8.dropFirst(prefix.count)) : nil
-    }
-}
-
-/// Ends the running calls; the maps of tokens and values are separate participants.
-extension MuxSessions: SessionParticipant {
-    package var handsOutTokens: Bool { true }
-
-    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        self.calls.endAll()
-        return {}
-    }
-
-    package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
-        guard let user: ExactKey<UserID> = user.user(of: self.group) else { return nil }
-        self.calls.end(of: user)
-        return nil
-    }
-
-    package func user(of group: UserGroup, withText text: String) -> EndedUser? {
-        guard group === self.group else { return nil }
-        return self.calls.users.first { $0.hasText(text) }.map { EndedUser($0, of: group) }
-    }
-
-    package func sharedStoreChanged(_ change: MuxShared.Change) {
-        switch change {
-        case .invalidated(.tag(let tag)):
-            if let user = self.userText(ofTag: tag).flatMap(self.user) { self.repository.end(user) }
-        case .invalidated(.everything):
-            let resumeWaiters = self.tokens.core.sessionEnded(isTold: false)
-            self.calls.endAll()
-            resumeWaiters()
-        // The machine may have missed sign-outs.
-        case .unknown, .emptied: self.tokens.core.forgetAll()
-        case .invalidated, .stored, .released: break
-        }
-    }
-
-    /// The user with this text; `nil` if no such user is found.
-    ///
-    /// If `UserID` has no initialiser for a text, the function only finds users with data on this machine.
-    private func user(withText text: String) -> EndedUser? {
-        // The initialiser of `Character` stops the process if the text is not exactly one character.
-        guard UserID.self != Character.self || text.count == 1 else { return nil }
-        let read = (UserID.self as? any LosslessStringConvertible.Type)?.init(text) as? UserID
-        if let user = (read ?? UUID(uuidString: text) as? UserID).map(ExactKey.init), user.hasText(text) {
-            return EndedUser(user, of: self.group)
-        }
-        return self.repository.concernedParticipants.lazy.compactMap { $0.user(of: self.group, withText: text) }.first
     }
 }
 
