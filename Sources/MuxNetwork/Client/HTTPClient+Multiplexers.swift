@@ -230,7 +230,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
     }
 
     private func noted(_ key: Key, _ request: Request) -> HTTPResourceName? {
-        let name = (try? self.conditionalFetch.client.configuration.url(of: request)).flatMap { HTTPResourceName($0) }
+        let name = (try? self.conditionalFetch.client.url(of: request)).flatMap { HTTPResourceName($0) }
         if let name { self.index.note(key, name) }
         return name
     }

@@ -29,6 +29,11 @@ public import MuxKit
 /// policy. A failed call can affect later calls through the pause of a `Retry-After`, the retry budget of the
 /// host, and the invalidation of cached values.
 public struct HTTPClient: Sendable {
+    /// The URL of the server for requests without a host: `HTTPEndpoint(path: "/users/{id}")`.
+    ///
+    /// The path and the query of the base URL precede the path and the query of the request.
+    public let baseURL: URL?
+
     /// The settings of all requests.
     public let configuration: HTTPClient.Configuration
 
@@ -42,15 +47,19 @@ public struct HTTPClient: Sendable {
     /// Makes a client.
     ///
     /// - Parameters:
+    ///   - baseURL: The URL of the server for requests without a host; `nil`, the default, if every request
+    ///     has a host.
     ///   - configuration: The settings of all requests.
     ///   - transport: The transport of the requests; by default ``HTTPTransport/system(_:)`` with the limits
     ///     of `configuration`.
     ///   - authenticator: The source of tokens; `nil`, the default, for requests without a token.
     public init(
+        baseURL: URL? = nil,
         configuration: HTTPClient.Configuration = .default,
         transport: (any HTTPTransport)? = nil,
         authenticator: (any HTTPAuthenticator)? = nil
     ) {
+        self.baseURL = baseURL
         self.configuration = configuration
         self.authenticator = authenticator
         let session = authenticator?.sessionRepository
@@ -128,7 +137,7 @@ public struct HTTPClient: Sendable {
     /// Sends a GET request below the client's base URL: `let user: User = try await client.get("/users/42")`.
     ///
     /// - Parameters:
-    ///   - path: The path below ``HTTPClient/Configuration/baseURL``.
+    ///   - path: The path below ``HTTPClient/baseURL``.
     ///   - query: The query parameters, after the parameters of the base URL.
     ///   - headers: Header fields of the request.
     /// - Returns: The body as `Data`, or decoded from JSON.
@@ -201,7 +210,7 @@ public struct HTTPClient: Sendable {
                 )
             }
         } catch let error as HTTPError {
-            throw error.naming(HTTPCall.name(of: request, base: self.configuration.baseURL))
+            throw error.naming(HTTPCall.name(of: request, base: self.baseURL))
         }
     }
 
@@ -238,7 +247,7 @@ public struct HTTPClient: Sendable {
         do throws(HTTPError) {
             return try ValidatedCall(try self.call(for: request, path: values, headers: [:])).call
         } catch {
-            throw error.naming(HTTPCall.name(of: request, base: self.configuration.baseURL))
+            throw error.naming(HTTPCall.name(of: request, base: self.baseURL))
         }
     }
 
@@ -248,7 +257,7 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders
     ) throws(HTTPError) -> HTTPCall {
         do throws(HTTPError.PreparationFailure) {
-            return try HTTPCall(request, path: values, headers: headers, configuration: self.configuration)
+            return try HTTPCall(request, path: values, headers: headers, client: self)
         } catch {
             throw .preparation(error)
         }
@@ -261,9 +270,9 @@ extension HTTPCall {
         _ request: some HTTPRequest,
         path values: [String: String],
         headers: HTTPHeaders,
-        configuration: HTTPClient.Configuration
+        client: HTTPClient
     ) throws(HTTPError.PreparationFailure) {
-        let url = try configuration.url(of: request, path: values)
+        let (url, configuration) = (try client.url(of: request, path: values), client.configuration)
         let method = request.method
         var fields = configuration.fields(of: request)
         var content: HTTPCall.Body?
@@ -294,7 +303,9 @@ extension HTTPClient.Configuration {
         let own: HTTPHeaders = [.accept: self.contentType.rawValue]
         return own.merging(self.headers).merging(request.headers)
     }
+}
 
+extension HTTPClient {
     /// The URL of a request; `values` for the path's placeholders replace the request's own values.
     func url(
         of request: some HTTPRequest,
@@ -306,16 +317,9 @@ extension HTTPClient.Configuration {
         }
         return try endpoint.url(path: request.pathValues.merging(values) { $1 }, query: request.queryItems)
     }
-}
 
-extension HTTPClient {
     /// The settings of all requests of an ``HTTPClient``.
     public struct Configuration: Sendable {
-        /// The URL of the server for requests without a host: `HTTPEndpoint(path: "/users/{id}")`.
-        ///
-        /// The path and the query of the base URL precede the path and the query of the request.
-        public var baseURL: URL?
-
         /// The value of `Accept`, and the content type of a body without a type; JSON.
         public var contentType: HTTPMediaType
 
@@ -368,7 +372,6 @@ extension HTTPClient {
 
         /// The parameters have the names of the properties.
         public init(
-            baseURL: URL? = nil,
             contentType: HTTPMediaType = .json,
             headers: HTTPHeaders = [:],
             transport: HTTPTransportConfiguration = .init(),
@@ -380,7 +383,6 @@ extension HTTPClient {
             validatesWithoutLifetime: Bool = true,
             wallTime: @escaping @Sendable () -> Date = { Date() }
         ) {
-            self.baseURL = baseURL
             self.contentType = contentType
             self.headers = headers
             self.transport = transport

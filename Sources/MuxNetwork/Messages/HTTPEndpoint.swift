@@ -28,7 +28,7 @@ public struct HTTPEndpoint: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - scheme: The scheme, ignored with the host ``HTTPHost/base``.
-    ///   - host: The server; by default the server of ``HTTPClient/Configuration/baseURL``, whose path
+    ///   - host: The server; by default the server of ``HTTPClient/baseURL``, whose path
     ///     precedes `path`.
     ///   - path: The path, which may have placeholders.
     ///   - query: The fixed query parameters, which precede the parameters of a request.

@@ -16,7 +16,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     /// The host as written.
     private let text: String
 
-    /// The server of ``HTTPClient/Configuration/baseURL``.
+    /// The server of ``HTTPClient/baseURL``.
     ///
     /// Without a base URL, requests throw ``HTTPError/PreparationFailure/missingHost``.
     public static let base = HTTPHost("")

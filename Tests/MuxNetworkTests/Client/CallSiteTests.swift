@@ -130,7 +130,7 @@ struct CallSiteTests {
     func `CS-07 a request without a host goes to the base URL of its client`(base: String, prefix: String) async throws
     {
         let transport = ScriptedTransport { _, _ in .json("{}") }
-        let client = HTTPClient(configuration: .init(baseURL: URL(string: base)), transport: transport)
+        let client = HTTPClient(baseURL: URL(string: base), transport: transport)
         _ = try await client.get("/users/\(42)", query: ["fields": "name"]) as Data
         _ = try await client.output(of: GetBook())
         let book = client.multiplexer(GetBook())
@@ -147,11 +147,11 @@ struct CallSiteTests {
     @Test func `CS-08 an error of a request without a host names the host of the base URL`() async throws {
         let transport = ScriptedTransport { _, _ in HTTPReply(status: 404) }
         let base = URL(string: "https://api.example.com/v1")
-        let client = HTTPClient(configuration: .init(baseURL: base), transport: transport)
+        let client = HTTPClient(baseURL: base, transport: transport)
         let missing = await #expect(throws: HTTPError.self) { try await client.output(of: GetBook()) }
         #expect(missing?.description.contains("GET api.example.com") == true)
         let lost = HTTPClient(
-            configuration: .init(baseURL: base),
+            baseURL: base,
             transport: ScriptedTransport([.failure(HTTPError.TransportFailure.notHTTP)])
         )
         let error = await #expect(throws: HTTPError.self) { try await lost.output(of: GetBook()) }
@@ -170,7 +170,7 @@ struct CallSiteTests {
         }
         let transport = ScriptedTransport { _, _ in HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]) }
         let client = HTTPClient(
-            configuration: .init(baseURL: URL(string: "https://api.example.com/v1")),
+            baseURL: URL(string: "https://api.example.com/v1"),
             transport: transport
         )
         let book = client.multiplexer(GetOne())
