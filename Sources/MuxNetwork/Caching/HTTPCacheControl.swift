@@ -105,11 +105,7 @@ struct HTTPDirective: Sendable, Equatable {
     /// The argument, without quotation marks.
     var argument: String?
 
-    /// The elements of a list; separators inside quotation marks do not count: RFC 9110, sections 5.6.1 and
-    /// 5.6.4.
-    ///
-    /// If a closing quotation mark is missing, all quotation marks are read as plain characters. A missing
-    /// mark therefore does not hide later elements, even of another header line.
+    /// The elements of a list; see ``elements(of:separatedBy:)``.
     ///
     /// - Parameters:
     ///   - text: The list.
@@ -117,53 +113,52 @@ struct HTTPDirective: Sendable, Equatable {
     /// - Returns: The elements.
     /// - Complexity: O(*n*).
     static func list(_ text: String, separatedBy separator: Unicode.Scalar = ",") -> [HTTPDirective] {
-        let separator = UInt8(ascii: separator)
-        let elements = self.list(text, separator, hasQuotes: true)
-        return elements ?? self.list(text, separator, hasQuotes: false) ?? []
+        self.elements(of: text, separatedBy: separator).compactMap { element in
+            let sign = element.utf8.firstIndex(of: UInt8(ascii: "="))
+            let name = HTTPGrammar.trimmed(String(element[..<(sign ?? element.endIndex)])).lowercased()
+            guard !name.isEmpty else { return nil }
+            return HTTPDirective(name: name, argument: sign.map { self.unquoted(element[$0...].dropFirst()) })
+        }
     }
 
-    /// - Returns: The elements; `nil` if a closing quotation mark is missing.
-    private static func list(_ text: String, _ separator: UInt8, hasQuotes: Bool) -> [HTTPDirective]? {
-        var directives: [HTTPDirective] = []
-        var name: [UInt8] = []
-        var argument: [UInt8]?
+    /// The argument without quotation marks and escapes; unchanged if a closing quotation mark is missing.
+    private static func unquoted(_ argument: Substring) -> String {
+        var bytes: [UInt8] = []
         var (isQuoted, isEscaped) = (false, false)
-        func end() {
-            let key = HTTPGrammar.trimmed(String(decoding: name, as: UTF8.self)).lowercased()
-            let value = argument.map { HTTPGrammar.trimmed(String(decoding: $0, as: UTF8.self)) }
-            if !key.isEmpty { directives.append(HTTPDirective(name: key, argument: value)) }
-            (name, argument) = ([], nil)
-        }
-        for byte in text.utf8 {
+        for byte in argument.utf8 {
             if isEscaped {
-                argument?.append(byte)
+                bytes.append(byte)
                 isEscaped = false
             } else if isQuoted, byte == UInt8(ascii: "\\") {
                 isEscaped = true
-            } else if hasQuotes, byte == UInt8(ascii: "\""), argument != nil {
+            } else if byte == UInt8(ascii: "\"") {
                 isQuoted.toggle()
-            } else if byte == separator, !isQuoted {
-                end()
-            } else if byte == UInt8(ascii: "="), argument == nil {
-                argument = []
-            } else if argument != nil {
-                argument?.append(byte)
             } else {
-                name.append(byte)
+                bytes.append(byte)
             }
         }
-        guard !isQuoted else { return nil }
-        end()
-        return directives
+        return HTTPGrammar.trimmed(isQuoted ? String(argument) : String(decoding: bytes, as: UTF8.self))
     }
-}
 
-extension HTTPDirective {
-    /// The unparsed elements of a list with commas; commas inside quotation marks do not count: RFC 9110,
-    /// section 5.6.1.
+    /// The unparsed elements of a list; separators inside quotation marks do not count: RFC 9110, sections
+    /// 5.6.1 and 5.6.4.
     ///
+    /// If a closing quotation mark is missing, all quotation marks are read as plain characters. A missing
+    /// mark therefore does not hide later elements, even of another header line.
+    ///
+    /// - Parameters:
+    ///   - text: The list.
+    ///   - separator: The character between two elements.
+    /// - Returns: The elements without surrounding white space; no empty element.
     /// - Complexity: O(*n*).
-    static func elements(of text: String) -> [String] {
+    static func elements(of text: String, separatedBy separator: Unicode.Scalar = ",") -> [String] {
+        let separator = UInt8(ascii: separator)
+        return self.elements(of: text, separator, hasQuotes: true)
+            ?? self.elements(of: text, separator, hasQuotes: false) ?? []
+    }
+
+    /// - Returns: The elements; `nil` if a closing quotation mark is missing.
+    private static func elements(of text: String, _ separator: UInt8, hasQuotes: Bool) -> [String]? {
         var elements: [String] = []
         var element: [UInt8] = []
         var (isQuoted, isEscaped) = (false, false)
@@ -173,7 +168,7 @@ extension HTTPDirective {
             element = []
         }
         for byte in text.utf8 {
-            if byte == UInt8(ascii: ","), !isQuoted {
+            if byte == separator, !isQuoted {
                 end()
                 continue
             }
@@ -182,10 +177,11 @@ extension HTTPDirective {
                 isEscaped = false
             } else if isQuoted, byte == UInt8(ascii: "\\") {
                 isEscaped = true
-            } else if byte == UInt8(ascii: "\"") {
+            } else if hasQuotes, byte == UInt8(ascii: "\"") {
                 isQuoted.toggle()
             }
         }
+        guard !isQuoted else { return nil }
         end()
         return elements
     }

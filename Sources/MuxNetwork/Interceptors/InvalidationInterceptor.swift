@@ -100,6 +100,8 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         var count = 0
         /// The number of keys above which keys that are neither in memory nor in flight are removed.
         var limit = 1_000
+        /// The keys that were recorded since the start of a running removal; `nil` if none runs.
+        var notedInPrune: Set<Key>?
         var refresh: @Sendable (Key) -> Void = { _ in }
         var isKnown: @Sendable (Key) -> Bool = { _ in true }
     }
@@ -130,22 +132,33 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
     package func note(_ key: Key, _ name: HTTPResourceName) {
         let isCrowded = self.state.withLock { state in
             if state.keys[name, default: []].insert(key).inserted { state.count += 1 }
+            state.notedInPrune?.insert(key)
             return state.count > state.limit
         }
         if isCrowded { self.prune() }
     }
 
     /// Removes keys that are neither in memory nor in flight; a later read from disk records the key again.
+    ///
+    /// A key that is recorded again during the removal has become known, and stays.
     private func prune() {
-        let (old, isKnown) = self.state.withLock { ($0.keys, $0.isKnown) }
+        let start: (keys: [HTTPResourceName: Set<Key>], isKnown: @Sendable (Key) -> Bool)? = self.state.withLock {
+            state in
+            guard state.notedInPrune == nil else { return nil }
+            state.notedInPrune = []
+            return (state.keys, state.isKnown)
+        }
+        guard let (old, isKnown) = start else { return }
         let gone = old.mapValues { $0.filter { !isKnown($0) } }.filter { !$0.value.isEmpty }
         self.state.withLock { state in
+            let noted = state.notedInPrune ?? []
             for (name, keys) in gone {
-                state.keys[name]?.subtract(keys)
+                state.keys[name]?.subtract(keys.subtracting(noted))
                 if state.keys[name]?.isEmpty ?? false { state.keys[name] = nil }
             }
             state.count = state.keys.values.reduce(0) { $0 + $1.count }
             state.limit = max(1_000, state.count * 2)
+            state.notedInPrune = nil
         }
     }
 

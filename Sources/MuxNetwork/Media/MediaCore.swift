@@ -133,7 +133,7 @@ final class MediaCore: Sendable {
     }
 
     /// Verifies the digest of a file, unless the digest is already verified: a caller may join a flight after
-    /// the flight has read the expected digests.
+    /// the flight has read the expected digests, or the requests of the flight may expect different digests.
     ///
     /// - Returns: `false` if the file does not exist any more.
     /// - Throws: ``MediaError/wrongDigest``, or an error of the disk.
@@ -146,6 +146,8 @@ final class MediaCore: Sendable {
             self.engine.withState { $0.verified[name.file] = digest }
             return true
         }
+        // A file with the digest that another request expects is not damaged: this request's digest is wrong.
+        guard self.engine.withState({ $0.verified[name.file] }) != found else { throw MediaError.wrongDigest }
         try await self.remove(name)
         throw MediaError.wrongDigest
     }
@@ -224,16 +226,16 @@ final class MediaCore: Sendable {
         return (try await download.run(), true)
     }
 
-    /// The complete file; `nil` if absent, or if its digest is not the only digest that the requests expect.
+    /// The complete file; `nil` if absent, or if the requests expect digests and none is the digest of the file.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder
         return try await BlockingWork.run {
             Result { () throws -> URL? in
                 guard let file = try folder.find(name) else { return nil }
-                guard !wanted.isEmpty, wanted != [verified] else { return file }
+                guard !wanted.isEmpty, !(verified.map(wanted.contains) ?? false) else { return file }
                 guard let digest = try folder.digest(of: name) else { return nil }
-                guard wanted != [digest] else { return file }
+                guard !wanted.contains(digest) else { return file }
                 try folder.remove(name)  // damaged: fetched once more
                 return nil
             }

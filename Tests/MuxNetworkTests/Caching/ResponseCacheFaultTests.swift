@@ -188,12 +188,16 @@ struct ResponseCacheFaultTests {
         switch url.path() {
         case "/clear": HTTPReply(status: 204, headers: ["Clear-Site-Data": "\"cookies\", \"cache\""])
         case "/clear-all": HTTPReply(status: 500, headers: ["Clear-Site-Data": "\"*\""])
+        case "/clear-open": HTTPReply(status: 204, headers: ["Clear-Site-Data": "\"cookies, \"cache\""])
         case "/clear-cookies": HTTPReply(status: 200, headers: ["Clear-Site-Data": "\"cookies\", cache"])
         default: reply(url.path(), ["Cache-Control": "max-age=1000", "ETag": "\"1\""])
         }
     }
 
-    @Test(arguments: [("/clear", true), ("/clear-all", true), ("/clear-cookies", false)], [false, true])
+    @Test(
+        arguments: [("/clear", true), ("/clear-all", true), ("/clear-open", true), ("/clear-cookies", false)],
+        [false, true]
+    )
     func `WR-12 Clear-Site-Data removes the stored responses of its origin`(
         clearing: (path: String, clears: Bool),
         relaunches: Bool

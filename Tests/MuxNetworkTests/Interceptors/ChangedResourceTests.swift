@@ -222,6 +222,25 @@ struct ChangedResourceTests {
         #expect(refreshed.withLock { $0 } == [9_500])
     }
 
+    @Test func `N03 a key that is recorded during the removal of other keys stays`() throws {
+        let time = TimeSource(self.world.clock)
+        let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)
+        let names = (0..<1_001).compactMap { URL(string: "http://a/\($0)") }.compactMap { HTTPResourceName($0) }
+        let refreshed = Locked<[Int]>([])
+        index.attach(
+            refresh: { key in refreshed.withLock { $0.append(key) } },
+            isKnown: { key in
+                if key == 7 { index.note(key, names[key]) }
+                return false
+            }
+        )
+
+        for (number, name) in names.enumerated() { index.note(number, name) }
+
+        for number in 6...8 { index.changed(names[number]) }
+        #expect(refreshed.withLock { $0 } == [7])
+    }
+
     @Test func `N03 only equivalent URLs have the same resource name`() throws {
         func name(_ text: String) throws -> HTTPResourceName? { HTTPResourceName(try #require(URL(string: text))) }
         #expect(try name("HTTP://Example.COM:80") == name("http://example.com/#x"))

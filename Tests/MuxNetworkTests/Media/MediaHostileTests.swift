@@ -199,6 +199,31 @@ struct MediaHostileTests {
         }
     }
 
+    @Test func `AM-06 a wrong digest of one caller does not fail a caller with the right digest`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return nil
+        })
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let right = SHA256.text(SHA256.hash(world.file.content))
+            let first = Task { try await media.request(url: world.url, sha256: right) }
+            await gate.waitForCall()
+            let wrong = SHA256.text(SHA256.hash("wrong"))
+            let second = Task { try await media.request(url: world.url, sha256: wrong) }
+            await world.events.wait(for: .joined)
+            gate.openForGood(returning: ())
+
+            let file = try await first.value
+            await #expect(throws: MediaError.wrongDigest) { try await second.value }
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.names == [MediaName(world.url).file])
+            #expect(world.server.requestCount == 1)
+            await media.expectAtRest()
+        }
+    }
+
     @Test func `AM-06 a caller that joins with a wrong digest gets no file`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(answer: { _ in
