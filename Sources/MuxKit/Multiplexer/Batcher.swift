@@ -1,19 +1,21 @@
 /// Gathers fetches of single keys into fetches of many keys.
 ///
-/// A batch is a flight of a separate engine, with the number of the batch as the key. The callers of the
-/// batch are the flights of the keys. As a result:
+/// A batch is a flight of a separate ``FlightEngine``, with the number of the batch as the key. The callers
+/// of this flight are the fetches of the single keys. As a result:
 ///
-/// - A key is not in the batch if its flight is cancelled before the batch begins.
+/// - A key is not fetched if the fetch of the key is cancelled before the fetch of the batch begins.
 /// - A batch without callers is cancelled.
-/// - Cycles of waits through a batch are detected.
+/// - If the fetch of a batch waits for one of its own keys, the deadlock is detected.
 final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
-    /// The output is `nil` for a key that arrived too late for the batch.
+    /// The output is `nil` for a key that arrived after the batch was closed; the key joins a later batch.
     private typealias Engine = FlightEngine<UInt64, [Key: Value]?, State>
 
     private struct State: Sendable, SelfChecking {
         /// The number of the batch that accepts keys.
         var gathering: UInt64 = 0
-        /// The waiting keys by batch and ticket; after a fence, a batch may have equal keys.
+        /// The keys of the waiting fetches, by batch and ticket.
+        ///
+        /// If a fence occurs during the fetch of a key, the next fetch of the key may join the same batch.
         var keys: [UInt64: [Ticket: Key]] = [:]
         /// The timer of the batch that accepts keys.
         var window: Task<Void, Never>?
@@ -28,9 +30,9 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             if self.keys[batch]?.isEmpty ?? false { self.keys[batch] = nil }
         }
 
-        /// Directs further keys to the next batch.
+        /// Closes `batch`: further keys join the next batch.
         ///
-        /// - Returns: The timer of `batch`; `nil` if `batch` was closed before.
+        /// - Returns: The timer to cancel; `nil` without a timer, or if `batch` was closed before.
         mutating func close(_ batch: UInt64) -> Task<Void, Never>? {
             guard self.gathering == batch else { return nil }
             self.gathering += 1
@@ -59,8 +61,9 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     /// Adds `key` to a batch, and returns the key's value.
     ///
-    /// - Throws: ``MuxError/notFound`` if the batch has no value for `key`, the error of the fetch, or
-    ///   `CancellationError`.
+    /// - Throws: ``MuxError/notFound`` if the result has no value for `key`; the error of the fetch;
+    ///   ``MuxError/wouldDeadlock`` if the wait would never end; `CancellationError` if the caller is
+    ///   cancelled.
     func value(of key: Key) async throws -> Value {
         while true {
             let batch = self.engine.withState { $0.gathering }
@@ -79,7 +82,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
                     arrived: { window?.cancel() }
                 )
             } onCancel: {
-                // At once, so that a cancelled key does not count towards the size of the batch.
+                // Not only in the `defer`: a cancelled key must not count towards the size of the batch.
                 self.engine.withState { $0.remove(ticket, from: batch) }
             }
             guard case .output(let values?) = landing else { continue }

@@ -1,4 +1,4 @@
-/// A fetched value with the server's lifetime and validator, which override the policy.
+/// A fetched value with a validator, and with lifetimes that override the policy.
 ///
 /// ```swift
 /// let rates = Multiplexer<Rates>(cacheKey: "Rates") { _ in
@@ -14,7 +14,8 @@ public struct Fetched<Value: Sendable>: Sendable {
 
     /// The freshness lifetime, without jitter; `nil` for ``MuxPolicy/timeToLive``.
     ///
-    /// With zero or less, waiting requests get the value, and the next request fetches.
+    /// With zero or less, the requests that wait for this fetch get the value, which is stale for later
+    /// requests.
     public var timeToLive: Duration?
 
     /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
@@ -22,9 +23,10 @@ public struct Fetched<Value: Sendable>: Sendable {
     /// `nil` for ``MuxPolicy/staleWhileRevalidate``.
     public var staleWhileRevalidate: Duration?
 
-    /// The time after the time to live in which the stale value may replace a failure of a fetch.
+    /// The time after the time to live in which the stale value may replace a silenceable failure of a fetch.
     ///
-    /// `nil` for ``MuxPolicy/staleIfError``. With zero, a stale value never replaces a failure.
+    /// `nil` for ``MuxPolicy/staleIfError``. Even with zero, the value may replace a failure before the end
+    /// of the time to live, such as after a refresh, and within ``staleWhileRevalidate``.
     public var staleIfError: Duration?
 
     /// The server's validator of the value, such as an entity tag; saved with the value on disk.
@@ -34,8 +36,8 @@ public struct Fetched<Value: Sendable>: Sendable {
 
     /// Whether the value is cached.
     ///
-    /// If `false`, waiting requests get the value, which is stored neither in memory nor on disk; a previous
-    /// value is removed.
+    /// If `false`, the requests that wait for this fetch get the value, which is stored neither in memory nor
+    /// on disk. The previous value is removed.
     public var isKept: Bool
 
     /// The revision of the entry that the value renews; `nil` for a new value.
@@ -62,7 +64,7 @@ public struct Fetched<Value: Sendable>: Sendable {
 
 extension Fetched: Equatable where Value: Equatable {}
 
-/// The cached value at the begin of a fetch, for a revalidation by the server.
+/// The cached value at the start of a fetch, for a revalidation by the server.
 ///
 /// ```swift
 /// let rates = Multiplexer<Rates>(cacheKey: "Rates") { before in
@@ -77,8 +79,8 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
 
     /// The server's validator of the value.
     ///
-    /// `nil` if the fetch returned no validator, and for a value of ``Multiplexer/store(_:)`` or of a
-    /// migration.
+    /// `nil` if the fetch returned no validator, if the value is from ``Multiplexer/store(_:)``, and after a
+    /// migration of the value.
     public let validator: String?
 
     /// The time since the fetch or the last successful revalidation.
@@ -87,7 +89,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     /// The freshness lifetime.
     public let timeToLive: Duration
 
-    /// The limits of the previous fetch for the use of the stale value.
+    /// The limits that the previous fetch set for the use of the stale value.
     @usableFromInline package let stale: StaleLimits
 
     @usableFromInline let revision: UInt64
@@ -111,16 +113,16 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
 
     /// Renews the value after a successful revalidation, such as an HTTP response with status 304.
     ///
-    /// The value gets a new lifetime, in memory and, with the next save, on disk. The entry keeps its
-    /// revision: ``Multiplexer/values`` has no new element, and ``Multiplexer/store(_:ifUnchangedSince:)``
-    /// finds the entry unchanged.
+    /// The value gets a new lifetime, in memory and, with the next save, on disk. A renewal is not a change
+    /// of the entry: ``Multiplexer/values`` has no new element, and
+    /// ``Multiplexer/store(_:ifUnchangedSince:)`` still replaces the entry.
     ///
     /// - Parameters:
     ///   - timeToLive: The freshness lifetime from now on; `nil` for ``MuxPolicy/timeToLive``.
     ///   - staleWhileRevalidate: See ``Fetched/staleWhileRevalidate``.
     ///   - staleIfError: See ``Fetched/staleIfError``.
-    ///   - validator: The server's new validator; `nil` for the previous validator.
-    /// - Returns: The result for the fetch to return.
+    ///   - validator: The server's new validator; `nil` to keep the previous validator.
+    /// - Returns: The result that the fetch closure has to return.
     public func notModified(
         timeToLive: Duration? = nil,
         staleWhileRevalidate: Duration? = nil,
@@ -158,7 +160,7 @@ package enum FetchFunction<Key: Sendable, Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// The argument of a fetch; `nil` without an entry.
+    /// The cached value for the fetch closure; `nil` without an entry.
     @inlinable
     func fetchedBefore(at now: Moment) -> FetchedBefore<Value>? {
         guard let entry else { return nil }

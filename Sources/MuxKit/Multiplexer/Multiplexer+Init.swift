@@ -1,21 +1,23 @@
 // Stored closures are `@concurrent`. Without `@concurrent`, `Multiplexer(onFetch: Backend.profile)` with a
 // static method crashes the compiler (6.3.1, `determineClosureIsolation`) in every module without
-// `NonisolatedNonsendingByDefault`. A flight runs on the global executor anyway, so the closure is called
-// without a hop.
+// `NonisolatedNonsendingByDefault`. A flight runs on the global executor anyway, so the call of the closure
+// does not change the executor.
 //
-// The initialisers for a plain value are `@_disfavoredOverload`: a closure that only throws,
-// `{ throw Offline() }`, fits several initialisers, and the compiler reports an ambiguity unless an
-// initialiser is disfavoured.
+// The initialisers without a dependency whose closure returns a plain value are `@_disfavoredOverload`: a
+// closure that only throws, `{ throw Offline() }`, fits several initialisers, and the compiler would report
+// an ambiguity.
 
 extension Multiplexer {
-    /// The name of a value on disk: the name of a map without keys.
+    /// The name of the value on disk.
+    ///
+    /// The type is the type for maps, ``MultiplexerMap/CacheKey``, with `Never` as the type of the keys.
     public typealias CacheKey = MultiplexerMap<Never, Value>.CacheKey
 
     /// Makes a multiplexer.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
-    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value.
     @inlinable
@@ -38,7 +40,7 @@ extension Multiplexer {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
-    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value. The closure receives the cached value, fresh or stale, and returns
     ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` if the
@@ -60,12 +62,13 @@ extension Multiplexer {
     /// Makes a multiplexer with a fetch that needs a dependency, such as an access token.
     ///
     /// Value and dependency are each fetched once for all callers, and cached. If the server rejects the
-    /// dependency, the fetch throws a ``BadDependencyError``, and runs once more with a new dependency.
+    /// dependency, the fetch has to throw a ``BadDependencyError``, and then runs again with a new
+    /// dependency.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs; `nil`, the default,
     ///     for the repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository.
     ///     With a repository that differs from the dependency's repository, requests fail with
@@ -93,16 +96,16 @@ extension Multiplexer {
     }
 }
 
-// The initialisers for a name in a variable, or the case of an enum. In a signature, `Value: Codable` holds
-// for every call: a single initialiser with an optional name would exclude values that only memory keeps.
-// Calls without a `cacheKey` do not consider these initialisers.
+// The initialisers whose `cacheKey` may be a variable or the case of an enum. These initialisers require
+// `Value: Codable`, so `cacheKey` is not optional: otherwise a multiplexer without a `cacheKey`, which keeps
+// its value in memory only, would require a `Codable` value, too.
 
 extension Multiplexer where Value: Codable {
     /// Makes a multiplexer whose value is saved on disk.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
-    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value.
     @inlinable
@@ -120,7 +123,7 @@ extension Multiplexer where Value: Codable {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
-    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value; receives the cached value, fresh or stale.
     public init(
@@ -137,7 +140,7 @@ extension Multiplexer where Value: Codable {
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - policy: The lifetime of the value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer; `nil`, the default, for the repository of
     ///     `dependency`.
     ///   - onFetch: Fetches the value.

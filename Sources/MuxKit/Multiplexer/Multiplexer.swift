@@ -10,13 +10,15 @@
 /// await profile.clear()                               // removes the value from memory and disk
 /// ```
 ///
-/// **Concurrent calls.** At most one fetch runs between two fences. A fence is ``refresh()``, ``store(_:)``,
-/// ``clear(endingRequests:)`` or a sign-out: no work that began before the fence changes later reads. A fetch
-/// that began before a fence still returns to its callers; the next request starts a new fetch.
+/// **Concurrent calls.** At most one fetch runs between two fences. A *fence* is a call of ``refresh()``,
+/// ``store(_:)`` or ``clear(endingRequests:)``, or a sign-out: the value of a fetch that began before the
+/// fence is not cached. The callers of this fetch still get the value, unless the fence ends waiting
+/// requests, as a sign-out does; a later request does not join this fetch.
 ///
-/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A
-/// fetch may begin on the thread of its first caller, who always waits for the part before the first
-/// suspension. After the last caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
+/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
+/// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch
+/// before the first suspension. After the last caller has left, ``MuxPolicy/whenAbandoned`` determines
+/// whether the fetch continues.
 ///
 /// **After a failure.** The previous value is kept. If the policy permits, callers get this stale value
 /// instead of the error.
@@ -52,33 +54,35 @@ public final actor Multiplexer<Value: Sendable> {
     /// Callers that arrive during a fetch share the outcome.
     ///
     /// - Returns: A fresh value, or a stale value if the policy permits.
-    /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
+    /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
     /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
-    ///   isolation, the task begins on the caller's thread, and continues elsewhere after its first
-    ///   suspension.
+    ///   isolation, this task may begin on the caller's thread; after its first suspension, the task
+    ///   continues on another executor.
     @inlinable
     public nonisolated(nonsending) func request() async throws -> Value {
         if let value = self.core.hit(.sole) { return value }
         return try await self.core.request(.sole)
     }
 
-    /// Returns the cached value if it is good enough for `options`; otherwise fetches.
+    /// Returns the cached value if `options` permit; otherwise fetches.
+    ///
+    /// With ``RequestOptions/cacheOnly``, the request throws ``MuxError/notCached`` instead of a fetch.
     ///
     /// - Parameter options: Limits on the age, the source and the wait.
     /// - Returns: A fresh value, or a stale value if the policy or the options permit.
-    /// - Throws: What ``request()`` throws.
+    /// - Throws: The errors of ``request()``.
     @inlinable
     public nonisolated(nonsending) func request(_ options: RequestOptions) async throws -> Value {
         if let value = self.core.hit(.sole, options) { return value }
         return try await self.core.request(.sole, options).value
     }
 
-    /// Returns the value of ``request(_:)`` with its age, its source, and the reason for a stale value.
+    /// As ``request(_:)``, but returns the value with its age, its source, and the reason for a stale value.
     ///
     /// - Parameter options: Limits on the age, the source and the wait.
     /// - Returns: The entry.
-    /// - Throws: What ``request(_:)`` throws.
+    /// - Throws: The errors of ``request(_:)``.
     @inlinable
     public nonisolated(nonsending) func requestEntry(_ options: RequestOptions = .init()) async throws -> MuxEntry<
         Value
@@ -92,10 +96,11 @@ public final actor Multiplexer<Value: Sendable> {
     /// The entry in memory, fresh or stale; `nil` without an entry.
     public nonisolated var cachedEntry: MuxEntry<Value>? { self.core.cachedEntry(.sole) }
 
-    /// The present entry in memory, then every change; `nil` without an entry.
+    /// A sequence of the current entry in memory and of its changes; an element is `nil` without an entry.
     public nonisolated var values: MuxValues<Value> { self.core.values(.sole) }
 
-    /// Returns the value in memory, or otherwise on disk, fresh or stale, without a fetch.
+    /// Returns the value in memory, or otherwise on disk or in a shared store, fresh or stale, without a
+    /// fetch.
     ///
     /// - Returns: The value; `nil` without a readable value.
     public nonisolated(nonsending) func loadCachedValue() async -> Value? {
@@ -109,11 +114,11 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Makes the value stale: the next request fetches.
     ///
-    /// If the fetch fails, the policy may permit the stale value.
+    /// If this fetch fails, the request gets the stale value if the policy permits.
     ///
     /// Later requests never get the value of a fetch that began before this call.
     ///
-    /// - Returns: The multiplexer, to go on with ``request(_:)``.
+    /// - Returns: The multiplexer, for a chained call of ``request(_:)``.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refresh(.sole)
@@ -127,11 +132,11 @@ public final actor Multiplexer<Value: Sendable> {
         self.core.store(Fetched(value), .sole, ifRevision: nil)
     }
 
-    /// Replaces `entry` if the cache still holds `entry`: for an optimistic update, or to undo one.
+    /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
     /// - Parameters:
     ///   - value: The new value.
-    ///   - entry: An entry of ``requestEntry(_:)`` or ``cachedEntry``.
+    ///   - entry: An entry from ``requestEntry(_:)`` or ``cachedEntry``.
     /// - Returns: Whether `value` was stored. If not, the cache is unchanged.
     @discardableResult
     public nonisolated func store(_ value: Value, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
@@ -140,24 +145,24 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Removes the value from memory and disk; the next request fetches, and throws if the fetch fails.
     ///
-    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who
-    /// signs out, end the waiting requests: then no caller gets a value of a fetch that began before this
-    /// call returned.
+    /// By default, waiting requests get the value of their fetch, and this value is not cached. If the value
+    /// belongs to a user who signs out, pass `true`: after this call has returned, no caller gets the value
+    /// of a fetch that began before the call.
     ///
     /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
     ///   fetch is cancelled.
-    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and
-    ///   the next save tries again.
+    /// - Returns: The failures on disk, which can be ignored: this process does not read the remaining
+    ///   entries, and the next save repeats the removal.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(.sole, endsRequests: endingRequests)
     }
 
-    /// Removes the value from memory, unless it is unsaved.
+    /// Removes the value from memory, unless the value is unsaved.
     ///
-    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the
-    /// system calls ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a
-    /// repository.
+    /// A running fetch continues. The next request reads a saved value from disk. On Apple platforms, a
+    /// memory warning of the system calls ``MuxRepository/clearMemory()``, which has this effect on all
+    /// multiplexers of a repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
     /// Writes the value to disk if it changed since the last save; does nothing without a `cacheKey`.
@@ -168,7 +173,7 @@ public final actor Multiplexer<Value: Sendable> {
         await self.core.repository.save([self.core])
     }
 
-    /// The number of watchers: zero at rest.
+    /// The number of iterators of ``values`` that still observe changes.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
     /// The number of waiting callers with options: zero at rest.
