@@ -1,6 +1,6 @@
-/// Flights: a look-up in the backing, then a fetch.
+/// The work of flights: a look-up in the backing, then a fetch.
 extension MultiplexerCore {
-    /// The beginning of a fetch.
+    /// The time of a fetch's start, and the slot of the key at this time.
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment
@@ -57,9 +57,9 @@ extension MultiplexerCore {
         }
     }
 
-    /// Fetches a value with its lifetime and validator, or with retries.
+    /// Fetches with a closure that returns lifetimes, with retries, or with a claim of the shared store.
     ///
-    /// A separate function, because this fetch needs a larger stack than the fetch of a plain value.
+    /// A separate function, because this fetch needs a larger frame than the fetch of a plain value.
     @inlinable
     @inline(never)
     func fetchWithFacts(
@@ -130,8 +130,8 @@ extension MultiplexerCore {
     ///   - entry: The entry of `fetched`.
     ///   - key: The key.
     ///   - flight: The flight.
-    ///   - beginning: The beginning of the fetch.
-    ///   - outcome: The outcome in the shared store.
+    ///   - beginning: The start of the fetch.
+    ///   - outcome: The outcome of the put in the shared store.
     @inlinable
     @inline(never)
     func landed(
@@ -199,7 +199,7 @@ extension MultiplexerCore {
         _ flight: FlightID,
         _ beginning: Beginning
     ) {
-        let error = error.ofUncancelledWork  // a flight without callers keeps no error
+        let error = error.ofUncancelledWork  // a cancellation becomes `fetchCancelled`, which is not remembered
         let fallback = beginning.former?.slot
         let isForAnother =
             self.memory.isForAnother(key) || !(self.memory.selection?.includes(key, fallback?.entry?.validator) ?? true)
@@ -240,16 +240,17 @@ extension MultiplexerCore {
             evictions = state.takeEvictions()
         }
         if hasTimedOut { self.pauseAfterTimeout(key, fallback?.entry?.revision) }
-        // A fetch that took too long was cancelled, so its own error is a cancellation.
+        // A fetch that took too long was cancelled, so its error is a cancellation: the event has the
+        // time-out.
         self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.memory.release(evictions)
     }
 
-    /// Pauses renewals of `key` behind requests, after a fetch took too long.
+    /// Pauses background renewals of `key` after a fetch took too long.
     private func pauseAfterTimeout(_ key: Key, _ revision: UInt64?) {
         let now = self.repository.time.now
         self.memory.withSlots { state in
-            // A value that arrived after the timeout ends the pause.
+            // Only for the entry from before the fetch: a newer entry needs no pause.
             guard let entry = state.slots.slot(of: key)?.entry, entry.revision == revision else { return }
             let number = state.nextRevision()
             state.withSlot(of: key) { $0.paused(self.policy.errorBackoff, at: now, sequence: number) }
@@ -295,7 +296,7 @@ extension MultiplexerCore {
     /// A flight to start, with its key.
     @usableFromInline typealias KeyedLaunch = (key: Key, launch: Launch)
 
-    /// Starts flights in portions; each portion reads the disk in one call.
+    /// Starts flights; several flights of entries on disk start in portions, with one read for each portion.
     @inlinable
     func launch(_ launches: [KeyedLaunch]) {
         guard case .disk(let disk) = self.backing, launches.count > 1 else {
@@ -309,9 +310,10 @@ extension MultiplexerCore {
         }
     }
 
-    /// Starts the common task of a portion of flights.
+    /// Starts `work` in a task that a portion of flights share.
     ///
-    /// An escalation of any flight escalates the task. A cancellation of a flight does not cancel the task.
+    /// If the priority of any flight is escalated, the task is escalated, too. The cancellation of a flight
+    /// does not cancel the task.
     @usableFromInline
     func startLoading(_ portion: [KeyedLaunch], _ work: @escaping @Sendable @concurrent () async -> Void) {
         let task = self.repository.spawn(
@@ -323,8 +325,10 @@ extension MultiplexerCore {
         self.engine.setSharedTask(task, of: portion.map(\.launch.flight))
     }
 
-    /// Reads the entries of flights from disk and resumes callers; starts each other flight in a separate
-    /// task.
+    /// Reads the entries of flights from disk in one call, then ends or starts each flight.
+    ///
+    /// A small entry is decoded in the current task: if all callers get the entry, the flight ends without a
+    /// separate task. All other flights start, each in a separate task.
     @inlinable
     func begin(_ portion: [KeyedLaunch], _ disk: DiskBacking<Slots>) async {
         let looks = disk.looks(for: portion.map(\.key))
@@ -345,7 +349,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Starts a flight with a separate look-up.
+    /// Starts a flight whose task calls `lookUp` instead of ``Backing/lookUp(_:_:)``.
     @inlinable
     func launch(
         _ launch: Launch,

@@ -1,5 +1,5 @@
 extension MultiplexerCore {
-    /// Options in an object, because few calls have options.
+    /// The options of a request, in an object that only a request with options allocates.
     @usableFromInline
     final class BoxedOptions: Sendable {
         @usableFromInline let options: RequestOptions
@@ -8,7 +8,7 @@ extension MultiplexerCore {
         init(_ options: RequestOptions) { self.options = options }
     }
 
-    /// A request that was no hit.
+    /// A request that ``MultiplexerCore/hit(_:)`` did not answer.
     ///
     /// An object, because local variables of a waiting asynchronous function take several times as much
     /// memory.
@@ -39,13 +39,16 @@ extension MultiplexerCore {
             self.ticket = ticket ?? core.engine.nextID()
         }
 
-        /// Resumes the caller with a sufficient entry in memory; otherwise joins or starts the key's flight.
+        /// Resumes the caller with an entry or a remembered failure in memory; otherwise joins or starts the
+        /// key's flight.
         ///
         /// - Parameters:
         ///   - waiter: The waiter of the caller.
         ///   - mayFly: Whether the flight may begin on the caller's thread.
-        ///   - isAlone: Whether the wait limit is observed here; otherwise the caller observes the limit.
-        ///   - gather: Receives the flight to start; `nil` to start the flight here.
+        ///   - isAlone: Whether this call applies the wait limit; `false` if the caller of this method
+        ///     applies one wait limit to several requests.
+        ///   - gather: Receives a new flight, which the caller of this method then starts; `nil` to start the
+        ///     flight in this call.
         @inlinable
         @inline(never)
         func arrive(
@@ -109,7 +112,7 @@ extension MultiplexerCore {
         @inline(never)
         func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.departed(answer).value }
 
-        /// The entry of the outcome, after the cleanup.
+        /// Removes the state of the ended wait, and returns the entry of the outcome.
         @inlinable
         @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
@@ -135,19 +138,20 @@ extension MultiplexerCore {
 extension MultiplexerCore.PendingRequest: Sendable {}
 
 extension MultiplexerCore {
-    /// The maximum number of simultaneous reads from disk of a request for many keys.
+    /// The maximum number of simultaneous reads from the backing, for a cache-only request of many keys.
     private static var readersAtOnce: Int { 16 }
 
     /// The results of simultaneous requests for `keys`, in the order of the keys.
     ///
-    /// The task waits for ``flightsAtOnce`` flights at a time; only the work of a flight has a separate task.
+    /// One task waits for at most ``flightsAtOnce`` flights at a time, or for all flights with a wait limit;
+    /// only the work of flights runs in separate tasks.
     @concurrent
     @inlinable
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         guard options.mode != .cacheOnly else { return await self.cachedResults(keys, options) }
         let (engine, first) = (self.engine, self.engine.nextIDs(keys.count))
         let calls = keys.indices.map { PendingRequest(self, keys[$0], options, first &+ Ticket($0)) }
-        // A wait limit applies to all keys from the beginning, so all requests must start at once.
+        // A wait limit applies to all keys from the start of the call, so all requests must start at once.
         let limit = options.waitLimit == nil ? self.flightsAtOnce : keys.count
         var timer: Task<Void, Never>?
         var launches: [KeyedLaunch] = []
@@ -181,7 +185,9 @@ extension MultiplexerCore {
         return self.engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
     }
 
-    /// The values in memory or on disk, read by a few tasks with an equal number of keys each.
+    /// The results of a cache-only request for `keys`, in the order of the keys.
+    ///
+    /// At most ``readersAtOnce`` tasks read equal shares of the keys.
     @usableFromInline
     func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         let readers = min(keys.count, Self.readersAtOnce)

@@ -114,7 +114,7 @@ extension MultiplexerCore: SessionParticipant {
         }
     }
 
-    /// Removes the entry of `key` in memory.
+    /// Removes the entry of `key` from memory, and fences its flight.
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
@@ -141,7 +141,7 @@ extension MultiplexerCore: SessionParticipant {
         self.watchers.sendToAll(())
     }
 
-    /// Removes all saved entries, without a fence.
+    /// Removes all entries without unsaved changes from memory; running flights continue.
     package func clearMemory() {
         let size = SlotMemory<Slots>.portion
         let former = self.engine.withState { state in
@@ -185,8 +185,8 @@ extension MultiplexerCore: SessionParticipant {
     }
 
     package func sharedStoreChanged(_ change: MuxShared.Change) {
-        // The missed changes may be sign-outs of users: values of signed-out users must not serve as a
-        // fallback, and must not be put in the store again.
+        // These changes may include sign-outs of users: values of signed-out users must not replace a failed
+        // fetch, and must not be put in the store again.
         if self.users != nil, [.unknown, .emptied, .invalidated(.everything)].contains(change) {
             // ``MuxSessions`` removes its tokens after the same change.
             return self.handsOutTokens ? () : self.forgetAll()

@@ -1,8 +1,6 @@
 public import Synchronization
 
 /// The implementation of ``Multiplexer`` and ``MultiplexerMap``: requests, flights, and changes by callers.
-///
-/// Members without a wait are synchronous.
 @usableFromInline
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
@@ -78,7 +76,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         } else if let persistence, !(repository.store is NoStore), users == nil {
             self.backing = .disk(DiskBacking(self.memory, persistence))
         } else {
-            // Also for values of users: the entries of one user could not be found on disk.
+            // Values of users stay in memory, too: the sign-out of one user could not find the user's entries
+            // on disk.
             self.backing = .none
         }
         self.engine = self.memory.engine
@@ -127,7 +126,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.hit(key, at: self.coarseClock.now ?? self.engine.time.now, youngerThan: .max)
     }
 
-    /// As ``hit(_:)``, for a request with options; also `nil` if `options` need a closer examination.
+    /// As ``hit(_:)``, for a request with options.
+    ///
+    /// Always `nil` for a reload, a cache-only request and a request that may not use stored entries, and if
+    /// entries are selected by more than their keys.
     @inlinable
     func hit(_ key: Key, _ options: RequestOptions) -> Value? {
         guard options.mode == .usual, options.takesStored, !self.hasSelection else { return nil }
@@ -151,8 +153,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return value
     }
 
-    /// The entry in memory that is good enough for `options`; `nil` without such an entry, or if a renewal is
-    /// due.
+    /// The entry in memory that a request with `options` gets without a flight; `nil` without such an entry,
+    /// or if a renewal is due.
     @inlinable
     @inline(never)
     func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
@@ -173,7 +175,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return entry
     }
 
-    /// The value in memory if it is good enough, otherwise the outcome of the key's flight.
+    /// The value in memory if the policy permits, otherwise the outcome of the key's flight.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }  // a lookup never finds a NaN
@@ -181,7 +183,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try long.value(await self.answer(to: long))
     }
 
-    /// The entry in memory if it is good enough for `options`, otherwise the outcome of the key's flight.
+    /// The entry in memory if `options` permit, otherwise the outcome of the key's flight.
+    ///
+    /// A cache-only request reads the backing instead of waiting for a flight.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }
@@ -193,7 +197,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// Waits for the outcome of a request.
     ///
-    /// Contains only the wait: the stack of a waiting asynchronous function takes memory.
+    /// Contains only the wait, because the frame of a suspended asynchronous function takes memory.
     @inlinable
     @inline(__always)
     nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
@@ -221,7 +225,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return .fail(error)
     }
 
-    /// The entry in memory or on disk; throws ``MuxError/notCached`` without an entry that is young enough.
+    /// The entry in memory or in the backing, fresh or stale.
+    ///
+    /// - Throws: ``MuxError/notCached`` without an entry below the maximum age, and if the request must not
+    ///   use the entry (``EntrySelection``).
     @usableFromInline
     nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
         Value
@@ -251,7 +258,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Changes by callers
 
-    /// The entry of `key` over time.
+    /// The current entry of `key`, then each change.
     func values(_ key: Key) -> MuxValues<Value> {
         MuxValues(
             current: { [weak self] in self.map { $0.cachedEntry(key) } },
@@ -275,7 +282,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 shared?.changed(name)
                 state.shared.refreshed(key, state.nextRevision())
             }
-            // The disk may have an entry that is not in memory.
+            // Without an entry in memory, a mark is necessary only if the disk may have an entry.
             guard self.isOnDisk || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }
         }
@@ -293,7 +300,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             state.shared.refreshedAll(number)
-            // One record replaces the marks of all absent entries.
+            // One record on disk replaces the marks of all entries that are not in memory.
             if let date { state.disk.refresh.refreshed(at: date, upTo: number) }
             return removed
         }
@@ -304,7 +311,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// Replaces the entry of `key`, and fences its flight.
     ///
-    /// - Returns: `false`, with no change, if the cached entry does not have `revision`.
+    /// - Parameters:
+    ///   - fetched: The new value.
+    ///   - key: The key.
+    ///   - revision: The revision of the entry to replace; `nil` to replace any entry.
+    /// - Returns: Whether the entry was stored; `false`, with no change, if the cached entry does not have
+    ///   `revision`, or if `key` is not equal to itself.
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
@@ -315,7 +327,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let isStored = self.engine.fenceIf(key) { state in
             let former = state.slots.slot(of: key)
             if let revision, former?.entry?.revision != revision { return false }
-            // The disk may have an entry of a later version of the program.
+            // The disk may have an entry of a later version of the program, which no save may overwrite.
             if entry.isPersistent, former?.entry == nil { state.disk.unseen.insert(key) }
             let entry = state.adopted(entry, of: key)
             if let name {
