@@ -1,20 +1,25 @@
 extension MuxPolicy {
     /// The limits of the batches in which a ``MultiplexerMap`` fetches simultaneously requested keys.
     ///
-    /// **Concurrent calls.** Until a fence, requests for a key in a running batch join the batch, and the key
-    /// is in no other batch.
+    /// **Concurrent calls.** A request for a key in a running batch waits for this batch. Only after a fence
+    /// of the key (see ``Multiplexer``) may the key be in another batch at the same time.
     ///
-    /// **Cancellation.** A batch is cancelled when no caller waits for any of its keys.
+    /// **Cancellation.** A batch is cancelled when the fetches of all its keys are cancelled: see
+    /// ``MuxPolicy/whenAbandoned``.
     ///
-    /// **After a failure.** A key without a value in the result fails alone; an error of the batch fails all
-    /// keys of the batch.
+    /// **After a failure.** If the result has no value for a key, only the requests for this key fail. An
+    /// error of the batch fails the requests for all keys of the batch.
     public struct Batching: Sendable, Hashable {
-        /// The time that the first key of a batch waits for other keys; 5 milliseconds.
+        /// The time that the first key of a batch waits for other keys.
+        ///
+        /// Default: 5 milliseconds.
         public var window: Duration
 
-        /// The maximum number of keys in a batch, at least 1; 100.
+        /// The maximum number of keys in a batch; a number below 1 counts as 1.
         ///
-        /// A full batch is fetched at once.
+        /// Default: 100.
+        ///
+        /// A full batch is fetched at once, without the rest of the ``window``.
         public var maximumSize: Int
 
         /// Makes limits of batches.
@@ -32,16 +37,17 @@ extension MuxPolicy {
 extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time.
     ///
-    /// One fetch includes the keys of all requests within ``MuxPolicy/Batching/window``, up to
-    /// ``MuxPolicy/Batching/maximumSize``.
+    /// One fetch includes the keys of all requests within ``MuxPolicy/Batching/window`` after a first
+    /// request, up to ``MuxPolicy/Batching/maximumSize`` keys.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map, for common saves and sign-outs.
-    ///   - onFetchMany: Fetches the values of some keys. A key without a value in the result fails alone,
-    ///     with ``MuxError/notFound``; a thrown error fails all keys of the batch.
+    ///   - onFetchMany: Fetches the values of the given keys. Requests for a key without a value in the
+    ///     result fail with ``MuxError/notFound``; a thrown error fails the requests for all keys of the
+    ///     batch.
     @_disfavoredOverload
     public init(
         cacheKey: CacheKey? = nil,
@@ -63,20 +69,21 @@ extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time with a dependency, such as an access token.
     ///
     /// All keys of a call of `onFetchMany` are fetched with the same dependency. If the server rejects the
-    /// dependency, the closure throws a ``BadDependencyError``, and is called once more for the same keys
-    /// with a new dependency.
+    /// dependency, the closure has to throw a ``BadDependencyError``, and is then called again for the same
+    /// keys with a new dependency.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map, for common saves and sign-outs; `nil`, the default, for the
     ///     repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository. With a
     ///     repository that differs from the dependency's repository, requests fail with
     ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
-    ///   - onFetchMany: Fetches the values of some keys. A key without a value in the result fails alone,
-    ///     with ``MuxError/notFound``; a thrown error fails all keys of the batch.
+    ///   - onFetchMany: Fetches the values of the given keys. Requests for a key without a value in the
+    ///     result fail with ``MuxError/notFound``; a thrown error fails the requests for all keys of the
+    ///     batch.
     @_disfavoredOverload
     public init<Runner: DependencyRunner>(
         cacheKey: CacheKey? = nil,
@@ -103,8 +110,8 @@ extension MultiplexerMap {
 
     /// Makes a map whose batches return the values with their lifetimes.
     ///
-    /// `fetchMany` receives whether a value of the batch is still fresh, so the fetch has to reach the
-    /// server.
+    /// The flag for `fetchMany` tells whether a cached value of the batch is within its lifetime: then the
+    /// fetch has to reach the server, because a response cache could return the same value.
     package init(
         policy: MuxPolicy,
         batching: MuxPolicy.Batching,
@@ -156,17 +163,18 @@ extension MultiplexerMap {
 
     /// Returns the values of `keys`: fresh values from memory or disk, other values by simultaneous fetches.
     ///
-    /// Simultaneous requests for a key join the key's fetch. Only a fetch has a separate task. The call
-    /// fetches at most 8,192 keys at a time, or the largest batch if it is larger; further fetches begin when
-    /// half of these fetches have ended. With ``RequestOptions/within(_:)-swift.type.method``, all fetches
-    /// begin at once.
+    /// Simultaneous requests for a key join the key's fetch. Only fetches run in separate tasks. The call
+    /// fetches at most 8,192 keys at a time, or ``MuxPolicy/Batching/maximumSize`` keys if this number is
+    /// larger; further fetches begin when half of these fetches have ended. With
+    /// ``RequestOptions/within(_:)-swift.type.method``, all fetches begin at once.
     ///
     /// - Parameters:
     ///   - keys: Any keys that are equal to themselves.
     ///   - options: Limits on the age, the source and the wait.
     /// - Returns: The values by key, without keys that failed with ``MuxError/notFound``.
-    /// - Throws: The error of a key that failed with another error, or `CancellationError`. Values of other
-    ///   keys are cached.
+    /// - Throws: After the end of all fetches, the first error except ``MuxError/notFound``, in the order of
+    ///   `keys`; ``MuxError/unusableKey`` if a key is not equal to itself; `CancellationError` if the caller
+    ///   is cancelled. The values of other keys are cached.
     /// - Complexity: O(*n*), and no suspension, if memory has fresh values for all *n* keys.
     @inlinable
     public nonisolated(nonsending) func request(
@@ -211,7 +219,7 @@ extension MultiplexerMap {
 
     /// Finds the values of `keys` in memory.
     ///
-    /// - Returns: The values that are good enough, the other keys without duplicates, and the keys that are
+    /// - Returns: The values that `options` permit, the other keys without duplicates, and the keys that are
     ///   not equal to themselves.
     @inlinable
     nonisolated func hits(
@@ -250,10 +258,10 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map, for common saves and sign-outs.
-    ///   - onFetchMany: Fetches the values of some keys.
+    ///   - onFetchMany: Fetches the values of the given keys.
     @_disfavoredOverload
     public init(
         cacheKey: some MuxKey,
@@ -276,10 +284,10 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`.
-    ///   - onFetchMany: Fetches the values of some keys.
+    ///   - onFetchMany: Fetches the values of the given keys.
     @_disfavoredOverload
     public init<Runner: DependencyRunner>(
         cacheKey: some MuxKey,

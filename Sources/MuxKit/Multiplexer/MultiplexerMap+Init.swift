@@ -1,11 +1,11 @@
 extension MultiplexerMap {
     /// The name of the values of a map or multiplexer on disk.
     ///
-    /// The name may be any text. It must be the same in every launch, and differ from the names of other
-    /// multiplexers.
+    /// The name may be any text. The name must be the same in every launch, and differ from the names of
+    /// other multiplexers.
     ///
-    /// If the keys are ``MuxKey`` and the values `Codable`, write a string literal, with or without
-    /// interpolations; for a variable or the case of an enum use ``init(_:)``.
+    /// If the keys conform to ``MuxKey`` and the values to `Codable`, a string literal, with or without
+    /// interpolations, is a name; ``init(_:)`` makes a name from a variable or the case of an enum.
     public struct CacheKey: Sendable {
         @usableFromInline package var persistence: Persistence<ExactKey<Key>, Value>
 
@@ -15,7 +15,7 @@ extension MultiplexerMap {
             self.persistence.isShared = true
         }
 
-        /// Makes a name of values with tags, for ``MuxRepository/clear(tags:)``.
+        /// Makes a name for values with tags, which ``MuxRepository/clear(tags:)`` uses.
         ///
         /// A ``Multiplexer`` has no keys, and its value has no tags: the compiler warns that the closure is
         /// never called.
@@ -37,7 +37,7 @@ extension MultiplexerMap {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
@@ -60,7 +60,7 @@ extension MultiplexerMap {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key. The closure receives the cached value, fresh or stale, and
     ///     returns ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` if
@@ -82,12 +82,13 @@ extension MultiplexerMap {
     /// Makes a map with a fetch that needs a dependency, such as an access token.
     ///
     /// Values and dependency are each fetched once for all callers, and cached. If the server rejects the
-    /// dependency, the fetch throws a ``BadDependencyError``, and runs once more with a new dependency.
+    /// dependency, the fetch has to throw a ``BadDependencyError``, and then runs again with a new
+    /// dependency.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs; `nil`, the default, for the
     ///     repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository. With a
     ///     repository that differs from the dependency's repository, requests fail with
@@ -115,14 +116,14 @@ extension MultiplexerMap {
     }
 }
 
-// The initialisers for a name in a variable, or the case of an enum: see `Multiplexer+Init.swift`.
+// The initialisers whose `cacheKey` may be a variable or the case of an enum: see `Multiplexer+Init.swift`.
 
 extension MultiplexerMap where Key: MuxKey, Value: Codable {
     /// Makes a map whose values are saved on disk.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
@@ -140,7 +141,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key; receives the cached value, fresh or stale.
     public init(
@@ -157,7 +158,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     /// - Parameters:
     ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - policy: The lifetime of values, and the behaviour around a fetch.
+    ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
@@ -189,7 +190,7 @@ extension MultiplexerMap.CacheKey: ExpressibleByStringLiteral where Key: MuxKey,
 
 extension MultiplexerMap.CacheKey: ExpressibleByStringInterpolation where Key: MuxKey, Value: Codable {}
 
-/// The key of a ``Multiplexer``, whose only value has a name without a key.
+/// The key type of ``Multiplexer/CacheKey``: a multiplexer has no keys.
 extension Never: MuxKey {
     /// Never called.
     public var keyText: String { switch self {} }

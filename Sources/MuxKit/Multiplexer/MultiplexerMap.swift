@@ -6,23 +6,24 @@
 /// let alice = try await users.request(key: "alice")
 /// ```
 ///
-/// Each key has its own fetch, age, refresh, clear and save, as with a ``Multiplexer``.
+/// Each key is fetched, refreshed, cleared and saved separately, as the value of a ``Multiplexer`` is.
 ///
-/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; different keys do not
-/// wait for each other.
+/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; for fences, see
+/// ``Multiplexer``. Different keys do not wait for each other.
 ///
-/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. A
-/// fetch may begin on the thread of its first caller, who always waits for the part before the first
-/// suspension.
+/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
+/// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch
+/// before the first suspension.
 ///
 /// **After a failure.** The previous value of the key is kept. If the policy permits, callers get this stale
 /// value instead of the error. Other keys are not affected.
 ///
 /// **In memory.** At most ``MuxPolicy/maximumCount`` values are in memory, with a total cost of at most
-/// ``MuxPolicy/maximumCost``. Least used values are evicted first.
+/// ``MuxPolicy/maximumCost``. Least used values are evicted first. Unsaved values may exceed the limits until
+/// their save.
 ///
-/// **On disk.** With a `cacheKey`, saves write the values. A key may be any text of any length; no file is
-/// named after a key.
+/// **On disk.** With a `cacheKey`, saves write the values to disk. The text of a key may have any length and
+/// any characters; no file is named after a key.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
@@ -65,11 +66,11 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///
     /// - Parameter key: Any key that is equal to itself.
     /// - Returns: A fresh value, or a stale value if the policy permits.
-    /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
+    /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
     /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
-    ///   isolation, the task begins on the caller's thread, and continues elsewhere after its first
-    ///   suspension.
+    ///   isolation, this task may begin on the caller's thread; after its first suspension, the task
+    ///   continues on another executor.
     @inlinable
     public nonisolated(nonsending) func request(key: Key) async throws -> Value {
         let key = ExactKey(key)
@@ -77,13 +78,15 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return try await self.core.request(key)
     }
 
-    /// Returns the cached value of `key` if it is good enough for `options`; otherwise fetches.
+    /// Returns the cached value of `key` if `options` permit; otherwise fetches.
+    ///
+    /// With ``RequestOptions/cacheOnly``, the request throws ``MuxError/notCached`` instead of a fetch.
     ///
     /// - Parameters:
     ///   - key: Any key that is equal to itself.
     ///   - options: Limits on the age, the source and the wait.
     /// - Returns: A fresh value, or a stale value if the policy or the options permit.
-    /// - Throws: What ``request(key:)`` throws.
+    /// - Throws: The errors of ``request(key:)``.
     @inlinable
     public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions) async throws -> Value {
         let key = ExactKey(key)
@@ -91,13 +94,14 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return try await self.core.request(key, options).value
     }
 
-    /// Returns the value of ``request(key:_:)`` with its age, its source, and the reason for a stale value.
+    /// As ``request(key:_:)``, but returns the value with its age, its source, and the reason for a stale
+    /// value.
     ///
     /// - Parameters:
     ///   - key: Any key that is equal to itself.
     ///   - options: Limits on the age, the source and the wait.
     /// - Returns: The entry.
-    /// - Throws: What ``request(key:_:)`` throws.
+    /// - Throws: The errors of ``request(key:_:)``.
     @inlinable
     public nonisolated(nonsending) func requestEntry(
         key: Key,
@@ -118,13 +122,16 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: The entry.
     public nonisolated func cachedEntry(key: Key) -> MuxEntry<Value>? { self.core.cachedEntry(ExactKey(key)) }
 
-    /// The present entry of `key` in memory, then every change; `nil` without an entry.
+    /// A sequence of the current entry of `key` in memory and of its changes; an element is `nil` without an
+    /// entry.
     ///
     /// - Parameter key: Any key that is equal to itself.
     /// - Returns: A sequence for any number of consumers.
     public nonisolated func values(key: Key) -> MuxValues<Value> { self.core.values(ExactKey(key)) }
 
-    /// Returns the value of `key` in memory, or otherwise on disk, fresh or stale, without a fetch.
+    /// Returns the value of `key` in memory, or otherwise on disk or in a shared store, without a fetch.
+    ///
+    /// The value may be stale.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The value; `nil` without a readable value.
@@ -139,12 +146,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Makes the value of `key` stale: the next request fetches.
     ///
-    /// If the fetch fails, the policy may permit the stale value.
+    /// If this fetch fails, the request gets the stale value if the policy permits.
     ///
     /// Later requests never get the value of a fetch that began before this call.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The map, to go on with ``request(key:_:)``.
+    /// - Returns: The map, for a chained call of ``request(key:_:)``.
     @discardableResult
     public nonisolated func refresh(key: Key) -> Self {
         self.core.refresh(ExactKey(key))
@@ -153,9 +160,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Makes all values stale, including values that are only on disk.
     ///
-    /// The next save records this, so the values are stale after a relaunch, too.
+    /// The next save records the refresh, so the values are stale after a relaunch, too.
     ///
-    /// - Returns: The map, to go on with ``request(key:_:)``.
+    /// - Returns: The map, for a chained call of ``request(key:_:)``.
     /// - Complexity: O(*n*) in the number of running fetches.
     @discardableResult
     public nonisolated func refresh() -> Self {
@@ -174,12 +181,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: nil)
     }
 
-    /// Replaces `entry` if the cache still holds `entry`: for an optimistic update, or to undo one.
+    /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
     /// - Parameters:
     ///   - value: The new value.
     ///   - key: The key of `entry`.
-    ///   - entry: An entry of ``requestEntry(key:_:)`` or ``cachedEntry(key:)``.
+    ///   - entry: An entry from ``requestEntry(key:_:)`` or ``cachedEntry(key:)``.
     /// - Returns: Whether `value` was stored. If not, the cache is unchanged.
     @discardableResult
     public nonisolated func store(_ value: Value, key: Key, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
@@ -189,16 +196,16 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// Removes the value of `key` from memory and disk; the next request fetches, and throws if the fetch
     /// fails.
     ///
-    /// Waiting requests get the value of their fetch, which is not kept. If the value belongs to a user who
-    /// signs out, end the waiting requests: then no caller gets a value of a fetch that began before this
-    /// call returned.
+    /// By default, waiting requests get the value of their fetch, and this value is not cached. If the value
+    /// belongs to a user who signs out, pass `true`: after this call has returned, no caller gets the value
+    /// of a fetch that began before the call.
     ///
     /// - Parameters:
     ///   - key: Any key.
     ///   - endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is
     ///     cancelled.
-    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and
-    ///   the next save tries again.
+    /// - Returns: The failures on disk, which can be ignored: this process does not read the remaining
+    ///   entries, and the next save repeats the removal.
     @discardableResult
     public func clear(key: Key, endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(ExactKey(key), endsRequests: endingRequests)
@@ -207,20 +214,20 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// Removes all values from memory and disk, including values that are only on disk.
     ///
     /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
-    ///   fetches are cancelled; otherwise waiting requests get the values of their fetches, which are not
-    ///   kept.
-    /// - Returns: Failures on disk. They can be ignored: this process does not read the remaining files, and
-    ///   the next save tries again.
+    ///   fetches are cancelled; otherwise waiting requests get the values of their fetches, and these values
+    ///   are not cached.
+    /// - Returns: The failures on disk, which can be ignored: this process does not read the remaining
+    ///   entries, and the next save repeats the removal.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clearAll(endsRequests: endingRequests)
     }
 
-    /// Removes all values from memory, except unsaved ones.
+    /// Removes all values from memory, except unsaved values.
     ///
-    /// Running fetches continue, and the next request reads the disk before a fetch. A memory warning of the
-    /// system calls ``MuxRepository/clearMemory()``, which does the same for all multiplexers of a
-    /// repository.
+    /// Running fetches continue. The next request of a key reads a saved value from disk. On Apple platforms,
+    /// a memory warning of the system calls ``MuxRepository/clearMemory()``, which has this effect on all
+    /// multiplexers of a repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
     /// Writes all values that changed since the last save to disk; does nothing without a `cacheKey`.
@@ -252,7 +259,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
         self.core.engineState.withLock { state in
-            // No lifetime remains after a change elsewhere: see ``Persistence/changedAt``.
+            // An entry from before an external change is loaded with a lifetime of zero: see
+            // ``Persistence/changedAt``.
             guard let entry = state.state.slots.requestedSlot(of: ExactKey(key))?.entry, entry.timeToLive > .zero else {
                 return nil
             }
@@ -260,12 +268,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         }
     }
 
-    /// Returns the entry of `key` in memory, or otherwise on disk, fresh or stale, without a fetch.
+    /// Returns the entry of `key` in memory, or otherwise in the backing, fresh or stale, without a fetch.
     package nonisolated(nonsending) func loadCachedEntry(key: Key) async -> MuxEntry<Value>? {
         await self.core.loadCachedEntry(ExactKey(key))
     }
 
-    /// The keys of the values in memory.
+    /// The keys with a value or a remembered failure in memory.
     package nonisolated func keysInMemory() -> [Key] { self.core.keysInMemory().map(\.key) }
 
     /// The number of waiting callers with options: zero at rest.
@@ -277,13 +285,13 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// See ``Locked/acquisitionCount``.
     package nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
 
-    /// Whether the value is in memory, or has a running flight.
+    /// Whether memory has a value of `key`, or `key` has a running flight.
     package nonisolated func isKnown(key: Key) -> Bool {
-        // In this order: a flight that ends between the two checks has stored its value.
+        // In this order: if a flight ends between the two checks, the second check finds its value.
         self.core.engine.isInFlight(ExactKey(key)) || self.core.cachedEntry(ExactKey(key)) != nil
     }
 
-    /// The number of absent values that are marked as refreshed, or have a pending removal.
+    /// The number of marks (refreshes and pending removals) of entries that are not in memory.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
 
     /// The number of keys with state for a shared store.

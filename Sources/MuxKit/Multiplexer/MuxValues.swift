@@ -1,5 +1,4 @@
-/// The entries of a multiplexer, or of one key of a map, over time: the present entry in memory, then every
-/// change.
+/// The current entry of a multiplexer, or of one key of a map, in memory, and its changes over time.
 ///
 /// ```swift
 /// for await entry in profile.values {
@@ -7,20 +6,20 @@
 /// }
 /// ```
 ///
-/// `nil` means no entry in memory: before the first fetch, after a clear, after a sign-out. A watcher starts
-/// no fetch and retains no value. An eviction is not reported as `nil`.
+/// `nil` means no entry in memory: before the first fetch, after a clear, after a sign-out. An eviction alone
+/// adds no element. The sequence starts no fetch and retains no value.
 ///
-/// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets all changes; a slow consumer
-/// skips to the newest entry.
+/// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets every change, but a slow
+/// consumer skips to the newest entry.
 ///
-/// **Cancellation.** The sequence ends when the consumer's task is cancelled or the consumer stops; other
-/// consumers are not affected.
+/// **Cancellation.** The sequence of a consumer ends when the consumer's task is cancelled; other consumers
+/// are not affected.
 ///
 /// **Lifetime.** The sequence does not retain the multiplexer, and ends when the multiplexer is deallocated.
 ///
 /// **After a failure** of a fetch, consumers get no element.
 ///
-/// **On disk.** A watcher does not read the disk; an entry that a request loads from disk is a change.
+/// **On disk.** The sequence does not read the disk; an entry that a request loads from disk is a change.
 public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
     /// The elements: an entry, or `nil`.
     public typealias Element = MuxEntry<Value>?
@@ -31,7 +30,7 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
     let current: @Sendable () -> MuxEntry<Value>??
     let changes: @Sendable () -> AsyncStream<Void>
 
-    /// Starts a watcher.
+    /// Makes an iterator, which observes changes from this call on.
     ///
     /// - Returns: An iterator for one consumer.
     public func makeAsyncIterator() -> Iterator {
@@ -47,8 +46,9 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
 
         private var changes: AsyncStream<Void>.Iterator
         private let current: @Sendable () -> MuxEntry<Value>??
-        /// The revision of the last element: unknown before the first element, absent, or the revision of an
-        /// entry.
+        /// The revision of the last element's entry.
+        ///
+        /// Inner `nil`: the last element had no entry. Outer `nil`: no element yet.
         private var last: UInt64??
 
         init(changes: AsyncStream<Void>.Iterator, current: @escaping @Sendable () -> MuxEntry<Value>??) {
@@ -59,8 +59,8 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
         /// Suspends until the entry differs from the last element.
         ///
         /// - Parameter actor: The isolation of the consumer.
-        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer
-        ///   deallocated.
+        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task was cancelled, or the
+        ///   multiplexer was deallocated.
         public mutating func next(isolation actor: isolated (any Actor)?) async -> Element? {
             while true {
                 if self.last != nil { guard await self.changes.next(isolation: actor) != nil else { return nil } }
@@ -73,8 +73,8 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
 
         /// Suspends until the entry differs from the last element.
         ///
-        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task is cancelled or the multiplexer
-        ///   deallocated.
+        /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task was cancelled, or the
+        ///   multiplexer was deallocated.
         public mutating func next() async -> Element? { await self.next(isolation: #isolation) }
     }
 }

@@ -27,29 +27,34 @@ public struct RequestOptions: Sendable, Hashable {
     /// Options without limits: the policy decides.
     public init() {}
 
-    /// Returns a value in memory or on disk, fresh or stale, and never fetches.
+    /// Options for a request that returns a value in memory, on disk or in a shared store, and never fetches.
+    ///
+    /// The value may be stale.
     ///
     /// The disk keeps a value until its time to live and the longer of ``MuxPolicy/staleIfError`` and
     /// ``MuxPolicy/staleWhileRevalidate`` have passed, and a value with a validator for 30 more days. Opening
     /// the store, or a rewrite of its file, removes older values.
     ///
-    /// Throws ``MuxError/notCached`` without a value, or without a value that is younger than `maxAge`.
+    /// The request throws ``MuxError/notCached`` without a value, or if the value is not younger than the age
+    /// of ``maxAge(_:)-swift.type.method``.
     public static let cacheOnly: RequestOptions = {
         var options = RequestOptions()
         options.mode = .cacheOnly
         return options
     }()
 
-    /// Fetches, or joins a running fetch.
+    /// Options for a request that fetches, or joins a running fetch, even if a fresh value is cached.
     ///
-    /// If the fetch fails, the policy may permit the previous value.
+    /// If the fetch fails, the request gets the previous value if the policy permits.
     public static let reload: RequestOptions = {
         var options = RequestOptions()
         options.mode = .reload
         return options
     }()
 
-    /// Returns a stale value of any age at once, and starts a renewal.
+    /// Options for a request that returns even a stale value of any age at once, and then starts a renewal.
+    ///
+    /// The request waits for a fetch after a refresh, with a maximum age, and without a cached value.
     ///
     /// ``cacheOnly`` documents the age at which values leave the disk.
     public static let staleWhileRevalidate: RequestOptions = {
@@ -58,10 +63,12 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }()
 
-    /// Returns a cached value that is fresh and younger than `age`, or fetches.
+    /// Options for a request that fetches unless a cached value is fresh and younger than `age`.
     public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
 
-    /// Returns a stale value, if present, after a wait of `waitLimit`; the fetch continues.
+    /// Options for a request that returns a usable stale value after a wait of `waitLimit`.
+    ///
+    /// The fetch continues. Without a usable value, the request continues to wait.
     public static func within(_ waitLimit: Duration) -> RequestOptions { RequestOptions().within(waitLimit) }
 
     /// These options with a maximum age.
@@ -74,9 +81,11 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }
 
-    /// These options with a wait limit, after which a stale value, if present, is returned.
+    /// These options with a wait limit, after which the request returns a usable stale value.
     ///
-    /// - Parameter waitLimit: The longest wait.
+    /// Without a usable value, the request continues to wait.
+    ///
+    /// - Parameter waitLimit: The time after which the request returns a usable stale value.
     /// - Returns: The options.
     public func within(_ waitLimit: Duration) -> RequestOptions {
         var options = self

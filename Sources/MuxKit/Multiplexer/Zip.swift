@@ -8,7 +8,8 @@
 /// **Cancellation.** If an operation throws, or the caller's task is cancelled, the other operations are
 /// cancelled; the call returns when all operations have ended.
 ///
-/// - Parameter work: Any number of closures with any types of results; write `{ @Sendable in … }`.
+/// - Parameter work: Any number of closures with any types of results. A closure literal needs an explicit
+///   `@Sendable`: `{ @Sendable in … }`.
 /// - Returns: The results, as a tuple.
 /// - Throws: The first error of an operation.
 public func zip<each Output: Sendable>(
@@ -19,7 +20,8 @@ public func zip<each Output: Sendable>(
         for (work, place) in repeat (each work, each places) {
             group.addTask { place.put(try await work()) }
         }
-        // Not `waitForAll()`, which waits for the other operations before it throws an error.
+        // Not `waitForAll()`, which throws an error only after all operations have ended: the error would not
+        // cancel the other operations.
         while try await group.next() != nil {}
     }
     return (repeat try (each places).take())
@@ -96,13 +98,13 @@ public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable, E: Sendable>
     try await zip(repeating: first, second, third, fourth, fifth)
 }
 
-/// The place of one of several results.
+/// The storage for the result of one operation.
 private final class Place<Output: Sendable>: Sendable {
     private let output = Locked<Output?>(nil)
 
     func put(_ output: Output) { self.output.withLock { $0 = output } }
 
-    /// The result; present after the group has ended without an error.
+    /// The result, which exists after the group has ended without an error.
     func take() throws -> Output {
         guard let output = self.output.withLock({ $0 }) else { throw CancellationError() }
         return output
@@ -125,7 +127,7 @@ public struct Zip<Output: Sendable>: Sendable {
     private let count: Int
     private let limit: Int
 
-    /// Describes an operation for each of several items, without a run.
+    /// Makes an operation for each item; ``run()`` starts the operations.
     ///
     /// - Parameters:
     ///   - items: The items. Items may be closures: `Zip(closures) { try await $0() }`.
@@ -149,7 +151,7 @@ public struct Zip<Output: Sendable>: Sendable {
     // initialisers because `@Sendable () async throws -> Output` is a different type with
     // `NonisolatedNonsendingByDefault` than without.
 
-    /// Describes operations, without a run.
+    /// Stores operations; ``run()`` starts the operations.
     ///
     /// - Parameters:
     ///   - work: The operations. For closures of another type, see ``init(_:atOnce:work:)``.
@@ -158,10 +160,10 @@ public struct Zip<Output: Sendable>: Sendable {
         self.init(Array(work), atOnce: limit) { try await $0() }
     }
 
-    /// Describes operations, without a run.
+    /// Stores operations; ``run()`` starts the operations.
     ///
     /// - Parameters:
-    ///   - work: The operations, with their type in a module with `NonisolatedNonsendingByDefault`.
+    ///   - work: The operations: closures of a module with `NonisolatedNonsendingByDefault`.
     ///   - limit: The maximum number of operations at the same time, at least 1; `nil` for no limit.
     @_disfavoredOverload
     public init(
