@@ -151,8 +151,8 @@ public final actor Multiplexer<Value: Sendable> {
     ///
     /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
     ///   fetch is cancelled.
-    /// - Returns: The failures on disk, which can be ignored: this process does not read the remaining
-    ///   entries, and the next save repeats the removal.
+    /// - Returns: The failures on disk or in a shared store. Failures on disk can be ignored: this process
+    ///   does not read the remaining entries, and the next save repeats the removal.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(.sole, endsRequests: endingRequests)

@@ -204,8 +204,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///   - key: Any key.
     ///   - endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their fetch is
     ///     cancelled.
-    /// - Returns: The failures on disk, which can be ignored: this process does not read the remaining
-    ///   entries, and the next save repeats the removal.
+    /// - Returns: The failures on disk or in a shared store. Failures on disk can be ignored: this process
+    ///   does not read the remaining entries, and the next save repeats the removal.
     @discardableResult
     public func clear(key: Key, endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(ExactKey(key), endsRequests: endingRequests)
@@ -216,8 +216,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
     ///   fetches are cancelled; otherwise waiting requests get the values of their fetches, and these values
     ///   are not cached.
-    /// - Returns: The failures on disk, which can be ignored: this process does not read the remaining
-    ///   entries, and the next save repeats the removal.
+    /// - Returns: The failures on disk or in a shared store. Failures on disk can be ignored: this process
+    ///   does not read the remaining entries, and the next save repeats the removal.
     @discardableResult
     public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clearAll(endsRequests: endingRequests)
