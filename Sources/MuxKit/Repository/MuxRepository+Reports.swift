@@ -7,15 +7,16 @@ extension MuxRepository {
         /// The number of entries that this save wrote.
         public var saved = 0
 
-        /// The number of entries that were on disk before.
+        /// The number of entries in memory without unsaved changes.
         public var unchanged = 0
 
-        /// The number of written refreshes: of entries that are only on disk, and of all entries of a map.
+        /// The number of refreshes that this save wrote: one for each refreshed entry that is only on disk,
+        /// and one for a refresh of all entries of a map.
         public var refreshed = 0
 
-        /// Entries that could not be encoded or written, were too large, had to make room in the same save
-        /// (``MuxStoreError/noRoom``), or belonged to a session that another process ended meanwhile
-        /// (``MuxError/sessionEnded``).
+        /// Entries that could not be encoded or written, were too large, were evicted for newer entries of
+        /// the same save (``MuxStoreError/noRoom``), or belonged to a session that another process ended
+        /// during the save (``MuxError/sessionEnded``).
         ///
         /// Unless their session ended, these entries stay in memory until an eviction, and the next save
         /// tries again.
@@ -27,13 +28,15 @@ extension MuxRepository {
         /// The value in memory is removed; the next request reads the newer value.
         public var superseded: [MuxStoreKey] = []
 
-        /// Failures of a repeated removal or sign-out.
+        /// Failures of earlier removals, refreshes and sign-outs that the save tried to complete on disk, and
+        /// the error of a refused save.
         ///
         /// The next save tries again, unless a removal can never succeed.
         public var repairFailures: [any Error] = []
 
-        /// The entries that were not written completely at the time limit, and the entries that changed
-        /// during the save.
+        /// Entries without a result: the time limit passed before the write, the entry changed during the
+        /// save, the previous entry on disk could not be read, or a newer entry with the same name could not
+        /// be written.
         ///
         /// A write that has begun continues; the next save writes the other entries.
         public var leftOverNames: [MuxStoreKey] = []
@@ -78,8 +81,10 @@ extension MuxRepository {
     public struct ClearReport: Sendable {
         /// Failures on disk, or in the shared store of several machines.
         ///
-        /// Memory is always cleared, this process does not read the remaining files, and the next save or
-        /// sign-out tries again. The repository repeats an invalidation until the shared store confirms it.
+        /// Memory is cleared nevertheless, this process does not read the remaining files, and the next save
+        /// or sign-out tries again. The repository repeats an invalidation until the shared store confirms
+        /// the invalidation. Only a sign-out that a store calls during another sign-out has no effect
+        /// (``MuxError/calledFromStore``).
         public var failures: [any Error] = []
 
         package init(failures: [any Error] = []) { self.failures = failures }
@@ -90,26 +95,27 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// The times of a repository's saves.
+    /// Determines when a repository saves.
     public enum SavePolicy: Sendable, Hashable {
         /// At a call of ``MuxRepository/saveAll(within:)``.
         ///
-        /// With any policy, a map also saves when unsaved values reach its ``MuxPolicy/maximumCount``.
+        /// With any policy, a map also saves if the map exceeds its ``MuxPolicy/maximumCount`` or
+        /// ``MuxPolicy/maximumCost`` because unsaved values cannot be evicted.
         case explicit
 
-        /// At a call, and on Apple platforms when the app enters the background, or a Mac app resigns or
-        /// quits.
+        /// At a call, and on Apple platforms when the app enters the background or ends, or a Mac app becomes
+        /// inactive.
         ///
-        /// The repository asks the system for background time; it delays the end of an app by at most four
-        /// seconds. On other platforms this is ``explicit``.
+        /// The repository asks the system for background time, and delays the end of an app by at most four
+        /// seconds. On other platforms this policy is the same as ``explicit``.
         case enteringBackground
 
-        /// Automatically, a delay after the first unsaved value; the save includes all values that arrive in
-        /// the meantime.
+        /// Automatically, the delay `debounce` after the first unsaved value; the save includes all values
+        /// that arrive in the meantime.
         ///
-        /// On Apple platforms also at once when the app enters the background. A failed save is repeated
-        /// after the next change, or at a call. The repository retains a multiplexer with unsaved values
-        /// until the save; if the disk fails, it retains at most 1,024 of such multiplexers.
+        /// On Apple platforms, the repository also saves at once when the app enters the background. A failed
+        /// save is repeated after the next change, or at a call. The repository retains a multiplexer with
+        /// unsaved values until the save, and at most 1,024 such multiplexers after a failed save.
         case afterFetch(debounce: Duration)
     }
 }
@@ -117,7 +123,8 @@ extension MuxRepository {
 extension MuxRepository {
     /// The counters of a multiplexer since its initialisation.
     public struct Statistics: Sendable, Equatable {
-        /// Requests with a value in memory, without a wait; with ``RequestOptions/cacheOnly`` also from disk.
+        /// Requests that got a value, or a remembered failure, from memory at once; with
+        /// ``RequestOptions/cacheOnly`` also requests that got a value from disk.
         public var hits = 0
 
         /// Requests that joined a running flight.
@@ -130,10 +137,10 @@ extension MuxRepository {
         /// - requests of a cancelled task without a value in memory.
         public var misses = 0
 
-        /// Flights with a value on disk, without a fetch.
+        /// Flights that found a usable value on disk.
         public var diskHits = 0
 
-        /// Flights with a value of the shared store, without a fetch of this machine.
+        /// Flights that ended with a value from the shared store, without a fetch by this machine.
         public var sharedHits = 0
 
         /// Started fetches.
@@ -148,7 +155,8 @@ extension MuxRepository {
         /// Requests that returned a stale value, from any source.
         public var staleServed = 0
 
-        /// Outcomes that were not cached because of a fence.
+        /// Fetched values that were not kept: a refresh, a store, a clear or a sign-out (a fence) occurred
+        /// during the fetch, or another machine stored a newer value.
         public var fenceDrops = 0
 
         /// Evicted entries.
@@ -211,11 +219,12 @@ extension MuxRepository {
 
         /// Flights: fetches, downloads, HTTP exchanges and updates of tokens.
         ///
-        /// A sign-in with its update counts as two.
+        /// A sign-in counts as two flights: the sign-in, and the update of the access token that waits for
+        /// the sign-in.
         public var flights = 0
 
-        /// The number of failures of the last save, by a call or by the save policy: ``SaveReport/failed``
-        /// and ``SaveReport/repairFailures``.
+        /// The number of failures of the last ``MuxRepository/saveAll(within:)``, also by the save policy:
+        /// ``SaveReport/failed`` and ``SaveReport/repairFailures``.
         public var lastSaveFailures = 0
 
         /// Whether the store still contains entries of an ended session; the next save tries to remove these
@@ -257,7 +266,7 @@ extension MuxRepository {
         self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }
 
-    /// The present contents and activity, for a dashboard or a health check.
+    /// The current contents and activity, for a dashboard or a health check.
     ///
     /// Checks the connection to a shared store within ``MuxShared/Policy/budget``.
     ///

@@ -1,12 +1,11 @@
 extension MuxRepository {
-    /// Writes all values that changed since the last save to disk, in all living multiplexers with a
-    /// `cacheKey`.
+    /// Writes to disk the unsaved values of all living multiplexers with a `cacheKey`.
     ///
     /// - Parameter budget: The time limit, including the wait for other operations; `nil` for no limit. The
     ///   newest entries are written first. At the limit the report lists the unsaved entries; a running write
     ///   continues, and the next save writes the other entries.
-    /// - Returns: The number of saved entries, and the failures. They can be ignored: the next save tries
-    ///   again.
+    /// - Returns: The number of saved entries, and the failures. The failures can be ignored: the next save
+    ///   tries again.
     /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
@@ -46,7 +45,7 @@ extension MuxRepository {
         }
     }
 
-    /// Saves after a change, and releases the participants with saved values.
+    /// Runs the scheduled save, and releases the participants without unsaved values.
     private nonisolated func saveDue() async {
         let due = self.registry.withLock { registry in
             defer { registry.unsaved = [:] }
@@ -63,7 +62,7 @@ extension MuxRepository {
         }
     }
 
-    /// The number of retained participants whose values could not be written.
+    /// The maximum number of participants that are retained after a failed save.
     private static var mostUnsaved: Int { 1_024 }
 
     /// Saves at once because the app enters the background or ends.
@@ -97,7 +96,7 @@ extension MuxRepository {
         return hasTurn == false ? run.refused(because: MuxError.calledFromStore) : run.finished()
     }
 
-    /// Saves; in the lane.
+    /// Performs the save, until the deadline if any; in the lane.
     private nonisolated func perform(_ run: SaveRun, until deadline: Moment? = nil) async {
         var settled = MuxRepository.SaveReport()
         let epoch: UInt64
@@ -115,7 +114,7 @@ extension MuxRepository {
         await self.markLosses()
         // Pending removals come first: a removal can remove entries that must be saved again.
         await run.makeGood()
-        // A pending removal may have detected a sign-out of another process.
+        // A sign-out of another process may have been detected during the repairs.
         let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
         var rest = run.collect().dirty[...]
         // With a deadline the save writes portions, and can stop between portions.
@@ -175,7 +174,7 @@ extension MuxRepository {
             case .success(let stored): ready.append(Encoded(entry: entry, stored: stored))
             }
         }
-        // A fence after this check waits for the lane, and changes the disk after the save.
+        // A clear or a sign-out after this check waits for the lane, so it changes the disk after the save.
         var current: [Encoded] = []
         for encoded in ready {
             if encoded.entry.isCurrent() {
@@ -215,7 +214,7 @@ extension MuxRepository {
 
     /// Writes as many of `entries` as possible.
     ///
-    /// - Returns: The errors of the others, by name.
+    /// - Returns: The errors of the entries that were not written, by name.
     private nonisolated func keep(_ entries: [Encoded]) async -> [MuxStoreKey: any Error] {
         var unkept: [MuxStoreKey: any Error] = [:]
         do {
@@ -248,7 +247,7 @@ extension MuxRepository {
         }
     }
 
-    /// Whether every call to the store fails at present.
+    /// Whether the store is the cause of the error, so that calls for other entries fail, too.
     private static func concernsAll(_ error: any Error) -> Bool { (error as? MuxStoreError)?.concernsAll ?? false }
 
     // MARK: - Removing
@@ -256,14 +255,14 @@ extension MuxRepository {
     struct RemovalFailure: Sendable {
         let name: MuxStoreKey
         let error: any Error
-        /// Whether the store cannot have such an entry, so that a repetition is useless.
+        /// Whether the store cannot contain such an entry, so that the removal is not repeated.
         var isFinal: Bool { (self.error as? MuxStoreError)?.isPermanent ?? false }
     }
 
     /// Clears in memory and then on disk, after all earlier operations in the lane.
     ///
-    /// Inside an operation of the store, which may be writing the entries, it clears memory only, and the
-    /// removal is pending.
+    /// A call by the store, inside an operation in the lane, clears memory only, and the removal is pending:
+    /// the operation may be writing the entries.
     ///
     /// - Parameters:
     ///   - forget: Clears memory, and marks the removal as pending.
@@ -286,8 +285,8 @@ extension MuxRepository {
 
     /// Removes entries from disk; in the lane.
     ///
-    /// - Returns: The failures of single entries.
-    /// - Throws: The store's error, if nothing was removed.
+    /// - Returns: The entries that could not be removed, with the errors.
+    /// - Throws: The store's error if the session epoch cannot be read or raised; then no entry was removed.
     nonisolated func remove(_ names: [MuxStoreKey]) async throws -> [RemovalFailure] {
         _ = try await self.settledEpoch()
         let failures = await isolatingFailures(of: names, concernsAll: Self.concernsAll) { names in
@@ -298,8 +297,8 @@ extension MuxRepository {
 
     /// Removes all entries of a domain from disk; in the lane.
     ///
-    /// - Returns: The error of a store that can have no entry of that domain.
-    /// - Throws: The store's error; the removal has to be tried again.
+    /// - Returns: `nil` after the removal; an error if the store cannot contain an entry of the domain.
+    /// - Throws: The store's error; the removal has to be repeated.
     nonisolated func removeAll(domain: String) async throws -> MuxStoreError? {
         _ = try await self.settledEpoch()
         do {

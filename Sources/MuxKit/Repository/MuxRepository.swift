@@ -1,6 +1,6 @@
 public import Foundation
 
-/// The registry of the multiplexers and runners of one account, for common saves and sign-outs.
+/// The registry of one account's multiplexers and runners, which are saved together and signed out together.
 ///
 /// ``shared`` is for an app with one account. Each test, and each of several accounts, needs a separate
 /// repository:
@@ -13,16 +13,16 @@ public import Foundation
 /// **Concurrent calls.** Saves, removals and sign-outs of one repository run one after another, in the order
 /// of the calls.
 ///
-/// **Cancellation.** A save or a sign-out that has begun is finished, even if the caller's task is cancelled.
+/// **Cancellation.** A save or a sign-out is finished, even if the caller's task is cancelled.
 ///
-/// **After a failure.** Requests continue with memory and the network; reports contain the failures, and the
-/// next save tries again.
+/// **After a failure.** If the disk fails, requests use memory and the network; reports contain the failures,
+/// and the next save tries again.
 ///
-/// **On disk.** All entries are in one folder; no file is named after a key. A sign-out first renames the
-/// folder.
+/// **On disk.** All entries are in one folder; no file is named after a key. A sign-out first raises the
+/// session number, then renames the journal of all entries, and then deletes the renamed journal.
 public actor MuxRepository {
-    /// The repository of an app with one account: in the caches folder, or the repository of
-    /// ``setUpShared(_:)``.
+    /// The repository of an app with one account: the repository of ``setUpShared(_:)``, by default a
+    /// repository in the app's caches folder.
     public static var shared: MuxRepository {
         self.sharedRepository.withLock { shared in
             let repository = shared ?? MuxRepository()
@@ -59,22 +59,25 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let random: @Sendable () -> Double
     package nonisolated let spawn: TaskLauncher
     package nonisolated let observer: (any MuxObserver)?
-    /// `nil` in a release build, and if an observer receives misuse.
+    /// The log of programming errors; `nil` in a release build, and for a repository with an observer, which
+    /// receives events instead.
     nonisolated let misuseLog: MisuseLog?
     /// The problems of all folders of the repository; the observer gets each problem once.
     package nonisolated let problems = StorageProblems()
     /// Serialises all changes of the store and the session.
+    ///
+    /// "In the lane" in a comment means: inside an operation of this mutex.
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
     nonisolated let store: any MuxStore
-    /// The store, if it can load without a suspension.
+    /// The store, if the store can load an entry without a suspension; otherwise `nil`.
     nonisolated let promptStore: (any PromptStore)?
     /// The client of the shared store; `nil` without a shared store.
     package nonisolated let sharedStore: SharedStoreClient?
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
-    /// Whether the session epoch was read before the first value; the lock is held during the read.
+    /// Whether ``learnSession(isPlain:)`` has read the session epoch; the lock is held during the read.
     nonisolated let sessionKnowledge = Locked(SessionKnowledge.none)
     /// The task that watches for sign-outs of other processes.
     nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
@@ -82,9 +85,9 @@ public actor MuxRepository {
     private nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
 
     enum SessionKnowledge: Sendable {
-        /// The session epoch was not read.
+        /// No read was tried.
         case none
-        /// It could not be read.
+        /// The store could not return the session epoch.
         case unreadable
         case known
     }
@@ -92,20 +95,20 @@ public actor MuxRepository {
     struct Registry: Sendable {
         var participants = WeakParticipants()
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
-        /// The epoch of this process's session, after the first read.
+        /// The number of this process's session (the session epoch); `nil` before the first read.
         var sessionEpoch: UInt64?
-        /// Whether another process has ended the session, and this process is about to end it; meanwhile no
-        /// entry is read from disk.
+        /// Whether another process has ended the session, and this process has not yet cleared its memory;
+        /// until then no entry is read from disk.
         var isEnding = false
-        /// Whether a sign-out failed to raise the epoch on disk; the entries on disk belong to an ended
-        /// session.
+        /// Whether a sign-out has begun, and has not raised the epoch on disk yet or has failed to: the
+        /// entries on disk belong to the ended session, and are not read.
         var owesSignOut = false
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
-        /// Participants with unsaved values for the scheduled save, retained because users may have released
-        /// them.
+        /// Participants with unsaved values, which the app may have released: retained until the scheduled
+        /// save, and after a failed save until their values are saved.
         var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
-        /// The number of failures of the last save.
+        /// The number of failures of the last ``MuxRepository/saveAll(within:)``.
         var lastSaveFailures = 0
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
@@ -119,14 +122,14 @@ public actor MuxRepository {
     ///   - directory: The folder, created at the first use; `nil` for a folder of this app in the caches
     ///     folder. The folder must belong to the user of the process, and only this user may have write
     ///     permission; otherwise no entry is read or saved, and reports and ``MuxEvent/Kind/storageFailed``
-    ///     contain the reason. The folder of an app group shares entries between processes.
-    ///   - byteLimit: The maximum size of the entries on disk in bytes; 100 million, `nil` for no limit.
-    ///     After each save the least recently used entries are evicted.
+    ///     contain the reason. In a folder of an app group, all processes of the group share the entries.
+    ///   - byteLimit: The maximum size of the entries on disk in bytes, by default 100 million; `nil` for no
+    ///     limit. A save that exceeds the limit evicts the least recently used entries.
     ///   - durability: The durability of a save.
     ///   - savePolicy: The times of saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
-    ///   - wallTime: Returns the time of day, which measures ages across launches.
+    ///   - wallTime: Returns the wall-clock time, which measures ages across launches.
     public init(
         directory: URL? = nil,
         byteLimit: Int? = 100_000_000,
@@ -155,7 +158,7 @@ public actor MuxRepository {
     ///   - savePolicy: The times of saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
-    ///   - wallTime: Returns the time of day, which measures ages across launches.
+    ///   - wallTime: Returns the wall-clock time, which measures ages across launches.
     public init(
         store: any MuxStore,
         durability: MuxDurability = .full,
@@ -189,7 +192,7 @@ public actor MuxRepository {
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process. The store measures the ages of entries from other
     ///     machines.
-    ///   - wallTime: Returns the time of day.
+    ///   - wallTime: Returns the wall-clock time.
     public init(
         sharedStore: any MuxSharedStore,
         policy: MuxShared.Policy = .init(),
@@ -241,7 +244,7 @@ public actor MuxRepository {
         }
         if let observer {
             self.problems.connect { error in
-                // In a task: the caller may hold locks.
+                // The observer is called in a task, because the caller of this closure may hold locks.
                 spawn(name: "mux.problem") { observer.tell(MuxEvent(.storageFailed, problem: error.problem)) }
             }
         }
@@ -266,7 +269,7 @@ public actor MuxRepository {
     /// Includes `participant` in sign-outs and saves until its deallocation.
     ///
     /// - Returns: The participant's number, for ``detach(_:domain:)``.
-    /// - Complexity: Amortised O(1), without a hash for a participant without a domain.
+    /// - Complexity: Amortised O(1). Only a participant with a domain needs a hash table.
     @discardableResult
     package nonisolated func attach(_ participant: any SessionParticipant) -> UInt64 {
         let domain = participant.domain
@@ -279,7 +282,7 @@ public actor MuxRepository {
         return insertion.order
     }
 
-    /// Removes a participant; called by its `deinit`.
+    /// Removes the participant with the number `order`; called by the participant's `deinit`.
     nonisolated func detach(_ order: UInt64, domain: String?) {
         self.registry.withLock { $0.participants.remove(order, domain: domain) }
     }
@@ -300,12 +303,12 @@ extension MuxRepository: Inspectable {
     /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
-    /// The living participants, without plain participants.
+    /// The living participants, except plain participants; see ``SessionParticipant/isPlain``.
     nonisolated var concernedParticipants: [any SessionParticipant] {
         self.registry.withLock { $0.participants.living(plain: false) }
     }
 
-    /// The number of places in the registry of participants.
+    /// The number of places in the registry, including places of deallocated participants.
     package nonisolated var participantPlaces: Int { self.registry.withLock { $0.participants.placeCount } }
 
     package nonisolated func faults() async -> [String] {
@@ -330,17 +333,20 @@ extension MuxRepository: Inspectable {
 }
 
 extension MuxRepository {
-    /// The folder for files of the session, in the app's caches folder: a separate folder for each folder of
-    /// a store.
+    /// A folder for other files of the session, such as downloads, in the app's caches folder.
     ///
-    /// Repositories with different folders, such as of accounts, share no files; nor do processes that share
-    /// a store's folder. A folder is identified by its path relative to the home folder, which an update of
-    /// an app moves, or otherwise by its path.
+    /// Repositories whose stores have different folders, such as repositories of different accounts, get
+    /// different folders. Two apps that share a store's folder, such as an app and its extension, get
+    /// different folders, too, because each app has its own caches folder.
+    ///
+    /// A store's folder in the home folder is identified by its path relative to the home folder, because an
+    /// update of the app may move the home folder; any other folder is identified by its absolute path.
     ///
     /// - Parameters:
     ///   - kind: The kind of files.
     ///   - key: Distinguishes several folders of one kind; `nil` for a single folder.
-    /// - Returns: The folder, with its full name, or the reason of a failure.
+    /// - Returns: The folder; its ``StoreFolder/location`` is the error if the path of the caches folder or of
+    ///   the store's folder is unusable.
     package nonisolated func folder(_ kind: OwnedName.Kind, for key: String? = nil) -> StoreFolder {
         let standard = StoreFolder.standard()
         guard case .success(let path) = standard.location, let app = FilePath.parent(of: path) else { return standard }
@@ -356,7 +362,7 @@ extension MuxRepository {
         return StoreFolder(.success(app)).appending(isSole ? kind.rawValue : owner.fileName, owner: owner)
     }
 
-    /// Reports the problems of the folder of `source`, if present, to the observer.
+    /// Reports problems of the folder of `source` to the observer; no effect if `source` has no folder.
     package nonisolated func collectProblems(of source: any Sendable) {
         let problems = self.problems
         (source as? any ReportsProblems)?.problems?.connect { problems.note($0) }
@@ -367,17 +373,18 @@ extension MuxRepository {
 @usableFromInline
 package struct RepositoryChoice: Sendable {
     @usableFromInline package let repository: MuxRepository
-    /// The dependency's repository, if it differs: a sign-out of either repository would not end the session
-    /// of the other.
+    /// The repository of the dependency or of the cache, if different from ``repository``; otherwise `nil`.
+    ///
+    /// A sign-out of one repository would not end the session of the other repository.
     private let other: MuxRepository?
     private let isReported = Locked(false)
 
     /// Chooses `given`, otherwise the repository of the dependency, otherwise the shared repository.
     ///
     /// - Parameters:
-    ///   - repository: The repository of the user's choice; `nil` without a choice.
+    ///   - repository: The repository that the app has given; `nil` if the app gave no repository.
     ///   - dependency: The repository of the dependency; `nil` if the dependency belongs to no session.
-    ///   - cache: The repository of a cache that is used as well; `nil` without a cache.
+    ///   - cache: The repository of a cache that the object also uses; `nil` without a cache.
     @usableFromInline
     package init(
         given repository: MuxRepository?,
@@ -389,13 +396,15 @@ package struct RepositoryChoice: Sendable {
         self.other = [dependency, cache].compactMap(\.self).first { $0 !== repository }
     }
 
-    /// Whether the dependency belongs to the session of another repository.
+    /// Whether the dependency or the cache belongs to the session of another repository.
     @usableFromInline package var isMismatch: Bool { self.other != nil }
 
-    /// Refuses a request if the dependency belongs to the session of another repository; reports this to
-    /// observers once.
+    /// Refuses a request if the dependency or the cache belongs to the session of another repository.
     ///
-    /// - Throws: ``MuxError/repositoryMismatch``.
+    /// The first refusal is reported to the observers of both repositories, or to the log of misuse if
+    /// neither repository has an observer.
+    ///
+    /// - Throws: ``MuxError/repositoryMismatch`` for a refusal.
     @usableFromInline
     package func check(_ cacheKey: String?, name: String? = nil) throws {
         guard let other else { return }
@@ -407,7 +416,7 @@ package struct RepositoryChoice: Sendable {
             for repository in [self.repository, other] {
                 repository.observer?.tell(MuxEvent(.repositoryMismatch, name: name ?? cacheKey, cacheKey: cacheKey))
             }
-            // One event, even if both repositories have an observer.
+            // Logged only without an observer of either repository: `misuseLog` is `nil` with an observer.
             if other.observer == nil { self.repository.misuseLog?.write(.repositoryMismatch(name ?? cacheKey)) }
         }
         throw MuxError.repositoryMismatch

@@ -1,10 +1,11 @@
-/// A save and its progress, for callers that do not wait for the end.
+/// A save and its progress, so that a caller with a time limit can get a report before the end of the save.
 final class SaveRun: Sendable {
     private struct State: Sendable {
         var report = MuxRepository.SaveReport()
         /// The names of all entries to save, in order; `nil` before ``collect()``.
         var names: [MuxStoreKey]?
-        /// The number of saved and failed entries.
+        /// The number of processed entries, from the start of ``names``: saved, failed, superseded or left
+        /// over.
         var dealtWith = 0
     }
 
@@ -12,16 +13,17 @@ final class SaveRun: Sendable {
     private let name: MuxStoreKey?
     private let state = Locked(State())
 
-    /// Saves the unsaved entries of `participants`; with a name, only the entry with this name.
+    /// Prepares a save of the unsaved entries of `participants`; with a name, only of the entry with this
+    /// name.
     init(_ participants: [any SessionParticipant], only name: MuxStoreKey?) {
         self.participants = participants
         self.name = name
     }
 
-    /// The report so far, for a caller that stops waiting.
+    /// The report for the caller, at the end of the save or at the time limit.
     ///
-    /// Includes all values evicted unsaved since the last report, because the caller may not read a later
-    /// report.
+    /// Includes the number of values that were evicted unsaved since the last report; the next report starts
+    /// at zero.
     func finished() -> MuxRepository.SaveReport {
         let (names, report) = self.state.withLock { state in
             (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
@@ -31,7 +33,7 @@ final class SaveRun: Sendable {
         if let names {
             result.leftOverNames += names
         } else {
-            // The save has not begun.
+            // The save has not collected its entries yet.
             let unsaved = self.unsaved()
             result.leftOverNames += unsaved.dirty.map(\.name) + unsaved.unseen
             result.unchanged += unsaved.unchanged
@@ -49,7 +51,8 @@ final class SaveRun: Sendable {
         return report
     }
 
-    /// Repairs the disk for all participants.
+    /// Completes pending removals and refreshes of all participants on disk; see
+    /// ``SessionParticipant/makeGood()``.
     func makeGood() async {
         for participant in self.participants {
             let made = await participant.makeGood()
@@ -98,7 +101,7 @@ final class SaveRun: Sendable {
 }
 
 extension MuxRepository.SaveReport {
-    /// Adds failures of entries, and marks the entries.
+    /// Adds a failure with `error` for each entry, and marks the entries as failed.
     mutating func fail(_ entries: [UnsavedEntry], _ error: any Error) {
         self.failed += entries.map { Failure(name: $0.name, error: error) }
         for entry in entries { entry.markFailed() }
