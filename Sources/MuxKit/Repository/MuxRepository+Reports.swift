@@ -137,10 +137,10 @@ extension MuxRepository {
         /// - requests of a cancelled task without a value in memory.
         public var misses = 0
 
-        /// Flights that found a usable value on disk.
+        /// Flights whose callers got a value from disk.
         public var diskHits = 0
 
-        /// Flights that ended with a value from the shared store, without a fetch by this machine.
+        /// Flights whose callers got a value from the shared store, without a fetch by this machine.
         public var sharedHits = 0
 
         /// Started fetches.

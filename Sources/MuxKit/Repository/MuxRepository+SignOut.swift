@@ -58,7 +58,7 @@ extension MuxRepository {
 
     // MARK: - The session
 
-    /// Raises the epoch of the session, without an end of the session, to an epoch of another process.
+    /// Raises the session epoch to `epoch`, an epoch of another process, without ending the session.
     nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
             guard try await self.settledEpoch() < epoch else { return }
@@ -77,10 +77,11 @@ extension MuxRepository {
     /// Runs `operation` after all earlier operations, to its end even if the caller's task is cancelled.
     ///
     /// - Parameters:
-    ///   - admitsNested: Whether the store may sign out during the operation.
+    ///   - admitsNested: Whether a call from inside the operation, such as a sign-out by the store, may run
+    ///     at once.
     ///   - operation: The operation.
-    /// - Returns: The result; `nil` if `operation` did not run, because the caller is in an operation without
-    ///   nesting.
+    /// - Returns: The result; `nil` if `operation` did not run, because the caller is inside an operation
+    ///   that does not admit nested operations, or because the wait would deadlock.
     nonisolated(nonsending) func inLane<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
@@ -88,15 +89,15 @@ extension MuxRepository {
         try? await self.lane.finish(admitsNested: admitsNested, operation)
     }
 
-    /// Reads the session epoch before the first value is stored, if the store can return it at once.
+    /// Reads the session epoch when a participant is added, if the store can return the epoch at once.
     ///
-    /// A comparison of epochs detects a sign-out of another process. Without this read, values that were
-    /// stored before the first read would belong to a later session.
+    /// A comparison of epochs detects a sign-out of another process. Without this read, a value that was kept
+    /// before such a sign-out would count as a value of the later session.
     ///
-    /// - Parameter isPlain: Whether the value is kept in memory only: a failed read is not repeated for such
-    ///   a value.
+    /// - Parameter isPlain: Whether the participant is plain: a plain participant does not repeat a failed
+    ///   read.
     nonisolated func learnSession(isPlain: Bool) {
-        // Under the lock: no other value may be stored before the read.
+        // Under the lock: no other participant may be added before the read.
         self.sessionKnowledge.withLock { knowledge in
             switch knowledge {
             case .known: return
@@ -155,7 +156,7 @@ extension MuxRepository {
                         let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
                     {
                         seen = epoch
-                        // After a running sign-out of this process, which may explain the epoch.
+                        // Waits for a running sign-out of this process, which may have raised the epoch.
                         _ = await self?.inLane {}
                         _ = await self?.isPresent(epoch)
                     }
@@ -166,11 +167,18 @@ extension MuxRepository {
         }
     }
 
-    /// The epoch of the current session, which ends if another process has signed out; in the lane.
+    /// The epoch of the current session; in the lane.
+    ///
+    /// If another process has signed out, first ends the session in this process. Otherwise completes the
+    /// removal of an earlier sign-out.
+    ///
+    /// - Parameter report: Receives the failure of the removal.
+    /// - Returns: The epoch.
+    /// - Throws: The store's error if the epoch cannot be read or raised.
     nonisolated func settledEpoch(raisedBySibling report: inout MuxRepository.SaveReport) async throws -> UInt64 {
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
-        // The folder may have been emptied: the epoch never decreases.
+        // The epoch must never decrease: an emptied folder gets the epoch again.
         if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
         if epoch > settled { self.endedElsewhere(in: epoch) } else { try await self.removeOwed(into: &report) }
         return max(settled, epoch)
@@ -181,9 +189,10 @@ extension MuxRepository {
     /// First all participants are cleared, then `publish` changes the registry, then waiting callers are
     /// resumed: a resumed caller finds no value of the session in any participant.
     ///
-    /// Token providers are cleared first, then all participants are cleared again in reverse order: a cleared
-    /// participant may have fetched again through a participant that was not cleared yet. Participants that
-    /// are added in the meantime are cleared, too: no value that was fetched before `publish` is kept.
+    /// Token providers are cleared first, and the other participants afterwards. Then all are cleared again
+    /// in reverse order: a cleared participant may have fetched again through a participant that was not
+    /// cleared yet. Participants that are added in the meantime are cleared, too: no value that was fetched
+    /// before `publish` is kept.
     ///
     /// - Parameters:
     ///   - spared: A participant without values of the session, which is not cleared.
@@ -201,9 +210,9 @@ extension MuxRepository {
             return registry.participants.living(after: order)
         }
         let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
-        // A fetch may have begun through a participant that was added late.
+        // Other participants may have fetched with the help of a participant that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
-        // Fetches are cancelled before callers inside the fetches that wait for a token are resumed.
+        // Token providers come last: a fetch is cancelled before its call that waits for a token is resumed.
         answers = answers.reversed() + others + lateAnswers
         for resumeWaiters in answers { resumeWaiters() }
     }
@@ -280,24 +289,25 @@ extension MuxRepository {
     /// 1. Runners mark their stored tokens as invalid.
     /// 2. The session epoch is raised durably.
     /// 3. Memory is cleared. Waiting requests throw ``MuxError/sessionEnded``, fetches are cancelled, and
-    ///    callers of runners are signed out.
+    ///    waiting callers of runners throw ``RunnerError/signedOut``.
     /// 4. All entries in the repository's folder are removed, including entries of multiplexers that this
     ///    process does not have.
-    /// 5. The tokens of runners are removed.
+    /// 5. The stored tokens of runners, and the files of media and caches, are removed.
     /// 6. Values that arrived during these steps are removed.
+    /// 7. All entries of a shared store are invalidated on all machines.
     ///
-    /// If the process ends in between, the next process reads no entry of the old session and completes the
+    /// If the process ends after step 2, the next process reads no entry of the old session and completes the
     /// removal.
     ///
     /// The sign-out includes every living multiplexer and runner of the repository: registered or not, with a
     /// `cacheKey` or without, and also if it is initialised or used during the sign-out. A sign-in that
     /// begins after step 3 belongs to the next session, and its tokens stay.
     ///
-    /// Other processes that share the folder detect the sign-out at their next access to the disk: the next
-    /// request without a value in memory, or the next save. See <doc:SeveralProcesses>.
+    /// Other processes that share the folder detect the sign-out at the latest at their next access to the
+    /// disk: the next request without a value in memory, or the next save. See <doc:SeveralProcesses>.
     ///
-    /// - Returns: The failures. They can be ignored: this process does not read the remaining entries, and
-    ///   the next save tries again.
+    /// - Returns: The failures. The failures can be ignored: this process does not read the remaining
+    ///   entries, and the next save tries again.
     /// - Complexity: A few file-system calls, for any number of entries.
     @discardableResult
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {
@@ -308,8 +318,8 @@ extension MuxRepository {
             do {
                 let known = self.registry.withLock { $0.sessionEpoch ?? 0 }
                 let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
-                // First, because the system may empty the repository's folder, and remove the epoch. After a
-                // failure, the removal below fails too, and reports the failure.
+                // First, because the system may empty the repository's folder, and remove the epoch. A
+                // failure is not reported here: `removeTraces` below accesses the same state and reports.
                 await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
@@ -338,7 +348,8 @@ extension MuxRepository {
             }
             for participant in self.participants { participant.signOutCompleted() }
             self.releaseWritten()
-            // Again: a fetch that began before the clear of its multiplexer may have saved its value.
+            // Again: a fetch that began before its multiplexer was cleared may have put its value in the
+            // shared store.
             self.sharedStore?.owe([.everything])
             do {
                 try await self.sharedStore?.settle([.everything])
@@ -362,12 +373,12 @@ extension MuxRepository {
     /// Removes all values with one of the tags, on this machine and on all machines that share the store.
     ///
     /// Waiting requests get the value of their fetch, which is not kept.
-    /// ``MultiplexerMap/CacheKey/init(_:tags:)`` defines the tags of a value. Tags need a repository with a
-    /// ``MuxSharedStore``.
+    /// ``MultiplexerMap/CacheKey/init(_:tags:)`` defines the tags of a value. Without a ``MuxSharedStore``,
+    /// the call has no effect.
     ///
     /// - Parameter tags: The tags.
     /// - Returns: The failure. This machine always removes the values, and the repository repeats the call to
-    ///   the store until it succeeds.
+    ///   the store until the call succeeds.
     /// - Complexity: O(*n*) in the number of values in memory with the tags, and O(1) in the store.
     @discardableResult
     public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
@@ -404,8 +415,8 @@ extension MuxRepository {
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false
             }
-            // A process that has raised the epoch also removes the entries, and may have begun the next
-            // session.
+            // The process that raised the epoch also removes the entries. A removal here could remove entries
+            // of the next session.
             guard found < epoch else { return .success(()) }
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }
@@ -415,7 +426,7 @@ extension MuxRepository {
         try result.get()
     }
 
-    /// Notifies the participants with the same `cacheKey`, except one, of cleared entries; in the lane.
+    /// Notifies the participants with the same `cacheKey`, except `one`, of cleared entries.
     nonisolated func tellOthers(_ cleared: ClearedEntries, but one: any SessionParticipant) {
         let others = self.registry.withLock { $0.participants.living(in: cleared.domain) }
         for participant in others where participant !== one { participant.cleared(cleared) }

@@ -345,8 +345,8 @@ extension MuxRepository {
     /// - Parameters:
     ///   - kind: The kind of files.
     ///   - key: Distinguishes several folders of one kind; `nil` for a single folder.
-    /// - Returns: The folder; its ``StoreFolder/location`` is the error if the path of the caches folder or of
-    ///   the store's folder is unusable.
+    /// - Returns: The folder; its ``StoreFolder/location`` is an error if the path of the caches folder, or
+    ///   of the store's folder, is unusable.
     package nonisolated func folder(_ kind: OwnedName.Kind, for key: String? = nil) -> StoreFolder {
         let standard = StoreFolder.standard()
         guard case .success(let path) = standard.location, let app = FilePath.parent(of: path) else { return standard }

@@ -1,4 +1,4 @@
-/// A member of a repository's session: a multiplexer or a runner.
+/// A member of a repository's session, such as a multiplexer or a runner.
 package protocol SessionParticipant: AnyObject, Sendable {
     /// The `cacheKey` of a multiplexer; `nil` without a `cacheKey`.
     var domain: String? { get }
@@ -29,7 +29,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Ends the session in memory: fences flights, removes values.
     ///
-    /// - Parameter isTold: Whether to notify watchers: a sign-out calls this method twice, and notifies once.
+    /// - Parameter isTold: Whether to send the event of the end of the session: a sign-out calls this method
+    ///   twice, and sends one event.
     /// - Returns: A closure that resumes waiting callers; called once, when all participants have ended the
     ///   session.
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void
@@ -42,7 +43,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// The user of `group` with this text; `nil` if the participant has no data of such a user.
     func user(of group: UserGroup, withText text: String) -> EndedUser?
 
-    /// Removes the participant's own files of the ended session.
+    /// Removes the participant's data of the ended session from outside the repository's store, such as
+    /// tokens and downloaded files.
     ///
     /// - Throws: The failure; the sign-out reports it.
     func removeTraces() async throws
@@ -53,7 +55,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// tokens from after the end of the session belong to the next session.
     func signOutCompleted()
 
-    /// Removes entries from memory after another participant of the same `cacheKey` cleared them on disk.
+    /// Removes entries from memory, because another participant with the same `cacheKey` clears the entries.
     func cleared(_ cleared: ClearedEntries)
 
     /// Repairs the disk before a save; in the lane.
@@ -66,7 +68,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// The entries to save.
     func unsaved() -> UnsavedEntries
 
-    /// Returns the number of values evicted unsaved since the last call, because their save failed.
+    /// Returns the number of values that were evicted unsaved since the last call.
     func takeLosses() -> Int
 
     /// Marks the entries in memory as dirty, because the disk has lost all entries.
@@ -79,7 +81,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     func clearMemory()
 }
 
-/// Identifies the users of one object with sessions of many users.
+/// Identifies one ``MuxSessions``, and its users among the users of other objects.
 package final class UserGroup: Sendable {}
 
 /// A user with an ending session.
@@ -95,7 +97,7 @@ package struct EndedUser: Sendable {
         self.hash = user.hashValue
     }
 
-    /// The user, if the user belongs to `group`.
+    /// The user, if the user belongs to `group`; otherwise `nil`.
     func user<User>(of group: UserGroup) -> User? { group === self.group ? self.user as? User : nil }
 }
 
@@ -121,12 +123,12 @@ extension SessionParticipant {
     package func clearMemory() {}
 }
 
-/// Entries that were cleared on disk.
+/// Entries that a participant clears.
 package struct ClearedEntries: Sendable {
     let domain: String
     /// The keys; `nil` for all entries of the domain.
     var keys: [String?]?
-    /// Whether waiting requests for the entries end.
+    /// Whether waiting requests throw ``MuxError/cleared`` instead of getting the outcome of their fetch.
     let endsRequests: Bool
 }
 
@@ -142,7 +144,7 @@ package struct MadeGood: Sendable {
 /// The entries of one participant for a save.
 package struct UnsavedEntries: Sendable {
     var dirty: [UnsavedEntry] = []
-    /// Dirty entries that may not be written before the disk was read.
+    /// The names of dirty entries that must not be written before the previous entry on disk is read.
     var unseen: [MuxStoreKey] = []
     /// The number of entries without unsaved changes.
     var unchanged = 0
@@ -169,8 +171,8 @@ package struct UnsavedEntry: Sendable {
 
 /// The living participants of a repository, in the order of their insertion.
 ///
-/// An ascending array of weak references, without a hash table: each multiplexer is added by its initialiser,
-/// and removed by its `deinit`.
+/// The references are in an array, ascending by number, and not in a hash table, because each initialiser of
+/// a multiplexer adds a reference, and each `deinit` removes a reference.
 struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64
@@ -179,7 +181,8 @@ struct WeakParticipants: Sendable {
         let detachesItself: Bool
         /// Whether the participant was removed.
         ///
-        /// A read of the weak reference would retain the participant under a lock.
+        /// A read of the weak reference instead would retain the participant, and could then release the last
+        /// reference under a lock.
         var isVacant = false
     }
 
@@ -202,7 +205,7 @@ struct WeakParticipants: Sendable {
     /// The value of ``purgeableCount`` at which the places of deallocated participants are removed.
     private var purgeCount = 64
 
-    /// The number of the last participant; ascending.
+    /// The number of the participant that was added last.
     private(set) var lastOrder: UInt64 = 0
 
     /// The number of places, including places of deallocated participants.

@@ -1,4 +1,5 @@
-/// Waits for the ends of other machines' claims of a name; listens from its creation on.
+/// Waits for the ends of other machines' claims of a name, including ends before the call of
+/// ``next(within:_:_:)``: the object receives each reported change of the name since its creation.
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0
@@ -8,7 +9,7 @@ final class ClaimWait: Sendable {
     private let state = Locked(State())
     private let stopHearing = Locked<(@Sendable () -> Void)?>(nil)
 
-    /// The number of claims without an entry at their end.
+    /// The number of claims that ended without an entry.
     var failureCount: Int { self.state.withLock { $0.failureCount } }
 
     init(_ name: MuxStoreKey, _ ends: Broadcast<MuxStoreKey, Bool>) {
@@ -26,10 +27,11 @@ final class ClaimWait: Sendable {
         next.give(())
     }
 
-    /// Discards earlier ends of claims: the reply to the following claim contains their effect.
+    /// Discards the ends of claims so far; to be called before a claim, whose reply includes their effect.
     func begins() { self.state.withLock { $0.next = FirstAnswer() } }
 
-    /// Waits for the end of a claim since the last call of ``begins()``, and for `limit` at most.
+    /// Waits until a claim has ended since the last call of ``begins()``, or the caller is cancelled; at most
+    /// for `limit`.
     func next(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
         let next = self.state.withLock { $0.next }
         let timer = spawn(name: "mux.wait-limit") {

@@ -46,7 +46,7 @@ public protocol MuxSharedStore: Sendable {
     /// - Throws: A failure of the store.
     func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?]
 
-    /// Returns the entry if the entry is fresh enough, or else the right to fetch, in one round trip.
+    /// Returns the entry if fresh enough, and otherwise claims the right to fetch, in one round trip.
     ///
     /// - Parameters:
     ///   - name: The entry's name.
@@ -55,8 +55,8 @@ public protocol MuxSharedStore: Sendable {
     ///   - digest: The digest of the caller's payload; the store omits an equal payload from the returned
     ///     entry.
     ///   - duration: The maximum duration of the claim.
-    /// - Returns: The entry, or the machine with the claim. A store may delete an entry after its time to
-    ///   live.
+    /// - Returns: A fresh entry, the granted claim, or the remaining duration of another claim. A store may
+    ///   delete an entry after its time to live.
     /// - Throws: The failure. The store may have granted a claim, which ends after its duration.
     func claim(
         _ name: MuxShared.Name,
@@ -92,7 +92,7 @@ public protocol MuxSharedStore: Sendable {
     /// - Throws: The failure. The call has to be repeated, because some entries may remain.
     func invalidate(_ scopes: [MuxShared.Scope]) async throws
 
-    /// The changes for this machine from the call on; the stream ends with the store.
+    /// A stream of the changes after this call, for this machine; ends with the store.
     ///
     /// The store sends the changes of each machine to all other connected machines, in the order of their
     /// effects. A machine may also receive its own puts and ended claims, but not its own invalidations.
@@ -117,7 +117,7 @@ public enum MuxShared: Sendable {
         /// The domain and the key.
         public var key: MuxStoreKey
 
-        /// Groups for invalidation, beside the domain, such as the city of a place, or a viewer.
+        /// Groups for invalidation, in addition to the domain, such as the city of a place, or a user.
         public var tags: [String]
 
         /// Makes a name.
@@ -234,8 +234,8 @@ public enum MuxShared: Sendable {
         /// The caller fetches, and then puts the entry or gives up the claim. The entry here is not fresh
         /// enough, but may be used during the fetch.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
-        /// Another machine fetches, for at most this duration. The caller repeats the claim after a change of
-        /// the name, or after the duration.
+        /// Another claim is valid, for at most this duration. The caller repeats the claim after a reported
+        /// ``MuxShared/Change`` of the entry, or after the duration. The entry here is not fresh enough.
         case taken(for: Duration, MuxShared.Entry?)
     }
 
@@ -256,25 +256,25 @@ public enum MuxShared: Sendable {
 
     /// The limits of a repository for calls of its shared store.
     public struct Policy: Sendable, Hashable {
-        /// The maximum wait of a request for the store, for all calls together; 250 milliseconds.
+        /// The maximum wait of a request for the store, for all calls together; by default 250 milliseconds.
         ///
-        /// After a connectivity failure or the end of the budget, the store is not called for a ``pause``.
-        /// During the pause, fetched values are kept in memory only.
+        /// After a connectivity failure or the end of the budget, requests do not call the store for a
+        /// ``pause``. During the pause, fetched values are kept in memory only.
         public var budget: Duration
 
         /// The maximum wait of a request for another machine's fetch, before the request itself fetches.
         ///
-        /// 5 seconds, and at most half of ``MuxPolicy/fetchTimeout``. Afterwards, a machine with a value in
-        /// memory does not wait for the same claim again.
+        /// The default is 5 seconds; the limit is at most half of ``MuxPolicy/fetchTimeout``. Afterwards, a
+        /// machine with a value in memory does not wait for the same claim again.
         public var patience: Duration
 
-        /// The time without calls of the store after a failure; 1 second.
+        /// The time without calls of the store after a failure; by default 1 second.
         ///
         /// The pause is shortened at random by at most a half, doubled with each consecutive failure, and
         /// ended when the store is available again.
         public var pause: Duration
 
-        /// The longest pause; 30 seconds.
+        /// The maximum pause; by default 30 seconds.
         public var maximumPause: Duration
 
         /// Makes a policy.

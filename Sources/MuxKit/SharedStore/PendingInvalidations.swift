@@ -1,23 +1,23 @@
-/// The invalidations without confirmation by a shared store: a pure state machine.
+/// The invalidations that a shared store has not confirmed yet: a pure state machine.
 ///
-/// Each entry is invalidated by name. Beyond ``limit`` during an outage, an invalidation of a domain replaces
-/// the invalidations of its entries, beginning with the domain with the most entries; if tags and domains
-/// alone exceed the limit, everything is invalidated.
+/// If the number of invalidations exceeds ``limit`` during an outage, an invalidation of a domain replaces
+/// the invalidations of the domain's entries, beginning with the domain with the most entries. If the number
+/// still exceeds the limit, an invalidation of everything replaces all invalidations.
 package struct PendingInvalidations: Sendable {
-    /// A scope, with the number of its last request.
+    /// A pending scope, with the number of its last addition or refusal.
     package struct Request: Sendable {
         package let scope: MuxShared.Scope
         fileprivate let number: UInt64
     }
 
-    /// The greatest number of pending invalidations during an outage.
+    /// The maximum number of pending invalidations during an outage.
     package static let limit = 100_000
 
-    /// The greatest number of scopes in a call of the store.
+    /// The maximum number of scopes in a call of the store.
     package static let batchSize = 1_000
 
     private var numbers: [MuxShared.Scope: UInt64] = [:]
-    /// The pending scopes after a refusal by the store; each is sent again in a separate call.
+    /// The pending scopes that the store has refused; each is sent again in a separate call.
     private var refused: Set<MuxShared.Scope> = []
     private var lastNumber: UInt64 = 0
 
@@ -35,7 +35,7 @@ package struct PendingInvalidations: Sendable {
         !self.refused.isEmpty && scopes.contains { self.refused.contains($0) }
     }
 
-    /// Adds scopes; a scope in a running batch is sent again.
+    /// Adds scopes; a scope of a batch that is being sent stays pending, and is sent again.
     package mutating func add(_ scopes: [MuxShared.Scope], isOutage: Bool) {
         self.lastNumber += 1
         for scope in scopes {
@@ -47,7 +47,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// A pending scope that contains `scope`.
+    /// A pending scope that contains `scope`; `nil` without such a scope.
     private func pendingScope(around scope: MuxShared.Scope) -> MuxShared.Scope? {
         if self.numbers[.everything] != nil { return .everything }
         guard case .entry(let name) = scope, self.numbers[.domain(name.domain)] != nil else { return nil }
@@ -71,10 +71,11 @@ package struct PendingInvalidations: Sendable {
         self.refused = []
     }
 
-    /// The pending requests without the refused requests, in batches.
+    /// The pending requests, except refused requests, in batches.
     ///
-    /// - Parameter first: The scopes at the front of a single batch; `nil` for all batches.
-    /// - Returns: The batches; empty if no scope of `first` is pending.
+    /// - Parameter first: The scopes to send now: a single batch begins with these scopes, and has other
+    ///   pending scopes up to ``batchSize``; `nil` for all batches.
+    /// - Returns: The batches; empty if no scope of `first` is pending and not refused.
     package func batches(first: [MuxShared.Scope]? = nil) -> [ArraySlice<Request>] {
         var requests: [Request] = []
         for scope in first ?? [] {
@@ -93,7 +94,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// The refused request with the earliest attempt.
+    /// The refused request that was sent least recently; `nil` without a refused request.
     package func refusedRequest() -> Request? {
         let requests = self.refused.lazy.compactMap { scope in
             self.numbers[scope].map { Request(scope: scope, number: $0) }
@@ -105,7 +106,8 @@ package struct PendingInvalidations: Sendable {
     package mutating func confirmed(_ requests: ArraySlice<Request>) {
         for request in requests where self.numbers[request.scope] == request.number {
             self.numbers[request.scope] = nil
-            // The permissions have changed: the other refused scopes join the next batch.
+            // The store accepts a refused scope: the permissions may have changed, so the next batch contains
+            // all refused scopes again.
             if self.refused.remove(request.scope) != nil { self.refused = [] }
         }
     }

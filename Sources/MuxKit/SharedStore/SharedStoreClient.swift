@@ -1,8 +1,8 @@
-/// A repository's calls of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and pending
+/// Calls the ``MuxSharedStore`` of a repository, with a time limit, a circuit breaker, and a list of pending
 /// invalidations.
 ///
 /// **After a failure of the connection.** The breaker opens for a pause, and flights continue without the
-/// store. The refusal of an entry is a reply, and closes the breaker.
+/// store. The refusal of an entry is a reply of the store, and closes the breaker.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package final class SharedStoreClient: Sendable {
@@ -10,7 +10,7 @@ package final class SharedStoreClient: Sendable {
         var breaker: CircuitBreaker
         var pending = PendingInvalidations()
         var isResending = false
-        /// The reason of the present outage.
+        /// The reason of the current outage; `nil` without an outage.
         var outage: MuxEvent.Reason?
         var listener: Task<Void, Never>?
     }
@@ -24,7 +24,7 @@ package final class SharedStoreClient: Sendable {
     private let state: Locked<State>
     /// Serialises resending of pending invalidations.
     private let settling = AsyncMutex()
-    /// Possible ends of claims by name; `true` for an end without an entry.
+    /// Broadcasts changes that may have ended a claim, by name; `true` for an end without an entry.
     private let claimEnds = Broadcast<MuxStoreKey, Bool>()
 
     init(
@@ -56,7 +56,7 @@ package final class SharedStoreClient: Sendable {
 
     deinit { self.state.withLock { $0.listener }?.cancel() }
 
-    /// Starts work without a waiting caller.
+    /// Starts a task outside of the caller's lanes; no caller waits for the task.
     @discardableResult
     private func background(
         _ name: String,
@@ -92,7 +92,7 @@ package final class SharedStoreClient: Sendable {
         }
         self.state.withLock { $0.listener = listener }
         let store = self.store
-        // Reports a wrong password before the first request.
+        // Reports an unavailable store, such as a wrong password, before the first request.
         self.background("mux.shared-check") { [weak self] in
             do {
                 _ = try await store.load([])
@@ -102,7 +102,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Sends the pending invalidations, because the store is reachable again.
+    /// Closes the breaker, ends the outage, and sends the pending invalidations: the store is reachable.
     private func resendInvalidations() {
         let isPending = self.state.withLock { state in
             state.breaker.answered()
@@ -119,14 +119,14 @@ package final class SharedStoreClient: Sendable {
     /// The number of invalidations without confirmation.
     var pendingCount: Int { self.state.withLock { $0.pending.count } }
 
-    /// The reason of the present outage; `nil` without an outage.
+    /// The reason of the current outage; `nil` without an outage.
     ///
-    /// Calls the store within the budget, during an outage only if the breaker permits the call. So a service
-    /// without requests reports an outage, too.
+    /// Calls the store within the budget, so a service without requests detects an outage, too. During an
+    /// outage, calls the store only if the breaker permits the call.
     func outage() async -> MuxEvent.Reason? {
         let budget = self.policy.budget
         guard self.state.withLock({ $0.outage }) == nil else {
-            // Only a reply closes the breaker.
+            // A reply to this call closes the breaker, and ends the outage.
             let name = MuxShared.Name(MuxStoreKey(domain: "mux.check"))
             _ = try? await self.call(within: budget) { try await $0.load([name]) }
             return self.state.withLock { $0.outage }
@@ -144,7 +144,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Records the beginning or the end of an outage, and reports a change to the observer.
+    /// Records the reason of an outage, or the end of an outage; reports a change to the observer.
     private func report(_ outage: MuxEvent.Reason?) {
         let isNews = self.state.withLock { state in
             defer { state.outage = outage }
@@ -164,7 +164,7 @@ package final class SharedStoreClient: Sendable {
         (error as? any MuxShared.Failure).map { .other($0.reason) } ?? MuxEvent.Reason(of: error)
     }
 
-    /// The number of flights with a claim or a wait for another machine: zero at rest.
+    /// The number of flights that claim an entry, or wait for another machine's claim: zero at rest.
     package var waitCount: Int { self.claimEnds.count }
 
     // MARK: - Calls
@@ -175,11 +175,11 @@ package final class SharedStoreClient: Sendable {
     ///   - name: The name of the entry.
     ///   - maximumAge: See ``MuxSharedStore/claim(_:maximumAge:digest:for:)``.
     ///   - digest: The digest of the payload in memory.
-    ///   - duration: The longest duration of the claim.
-    ///   - limit: How long to wait for the store.
-    ///   - refused: Receives the reason if the store refuses the entry.
-    /// - Returns: The entry if fresh enough, else a claim of this or another machine; `nil` without a reply
-    ///   within `limit`, and after a refusal.
+    ///   - duration: The maximum duration of the claim.
+    ///   - limit: The maximum wait for the store.
+    ///   - refused: Receives the reason if the store refuses the claim.
+    /// - Returns: The reply of the store; `nil` after a failure or a refusal, or without a reply within
+    ///   `limit`.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
@@ -217,13 +217,11 @@ package final class SharedStoreClient: Sendable {
         case unknown
     }
 
-    /// Puts an entry.
-    ///
-    /// The claim ends in any case.
+    /// Puts an entry; after a failure, gives up the claim.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> PutOutcome {
         do {
             guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
-            // Other machines can use the entry although the caller has left.
+            // Other machines can use the entry even if the caller is cancelled.
             let isStored = try await self.call(within: limit, isShielded: true) { store in
                 try await store.put(entry, with: ticket)
             }
@@ -236,8 +234,8 @@ package final class SharedStoreClient: Sendable {
 
     /// Ends a claim without an entry, in a separate task.
     ///
-    /// The call is sent even if the breaker is open, and repeated for a minute, because other machines wait
-    /// for the claim.
+    /// Other machines may wait for the claim: the call is sent even if the breaker is open, and is repeated
+    /// after failures for up to a minute.
     func giveUp(_ ticket: MuxShared.Ticket) {
         let loop = self.patientLoop(for: .seconds(60))
         let (store, time, spawn, budget) = (self.store, self.time, self.spawn, self.policy.budget)
@@ -251,7 +249,8 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// The entries of `names`; `nil` without a reply within `limit`, by default the budget.
+    /// The entries of `names`; `nil` after a failure, or without a reply within `limit`, by default the
+    /// budget.
     func load(_ names: [MuxShared.Name], within limit: Duration? = nil) async -> [MuxShared.Entry?]? {
         let (start, budget) = (self.time.now, limit ?? self.policy.budget)
         for name in names {
@@ -268,13 +267,13 @@ package final class SharedStoreClient: Sendable {
     /// Calls the store, unless the breaker is open.
     ///
     /// - Parameters:
-    ///   - limit: How long the call may take; the budget if `nil`.
+    ///   - limit: The maximum wait for the call; `nil` for the budget.
     ///   - isShielded: Whether the call continues after a cancellation of the caller.
     ///   - call: The call.
-    ///   - late: Receives a later result.
+    ///   - late: Receives a result that arrives after the limit.
     /// - Returns: The result of the call.
-    /// - Throws: ``MuxError/sharedStoreUnavailable`` if the breaker is open or the time is over, or the error
-    ///   of the store.
+    /// - Throws: ``MuxError/sharedStoreUnavailable`` if the breaker is open or the limit has passed, or the
+    ///   error of the store.
     private func call<R: Sendable>(
         within limit: Duration? = nil,
         isShielded: Bool = false,
@@ -322,17 +321,17 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Invalidations
 
-    /// Adds pending invalidations; the store executes a pending invalidation before this machine reads an
-    /// entry of its scope.
+    /// Adds pending invalidations; this machine reads no entry of their scopes before the store has confirmed
+    /// the invalidations.
     func owe(_ scopes: [MuxShared.Scope]) {
         self.state.withLock { $0.pending.add(scopes, isOutage: !$0.breaker.isHealthy) }
     }
 
-    /// Sends the pending invalidations of a name.
+    /// Sends the pending invalidations that concern a name.
     ///
     /// - Parameters:
     ///   - name: The name.
-    ///   - limit: How long to wait.
+    ///   - limit: The maximum wait.
     /// - Throws: The failure; the task of ``settleLater()`` repeats the invalidations.
     private func settle(_ name: MuxShared.Name, within limit: Duration) async throws {
         let scopes = [.entry(name.key)] + name.scopes
@@ -345,9 +344,9 @@ package final class SharedStoreClient: Sendable {
 
     /// Sends all pending invalidations, and throws if the store has refused an invalidation of `scopes`.
     ///
-    /// Each batch takes one budget at most.
+    /// Each call of the store takes one budget at most.
     ///
-    /// - Throws: The failure; the invalidations are still pending then, and are sent again.
+    /// - Throws: The failure; the invalidations stay pending, and are sent again by ``settleLater()``.
     func settle(_ scopes: [MuxShared.Scope]) async throws {
         guard self.pendingCount > 0 else { return }
         do {
@@ -362,7 +361,8 @@ package final class SharedStoreClient: Sendable {
     /// Sends the pending invalidations: one batch with the scopes of `first`, or all batches if `first` is
     /// `nil`.
     ///
-    /// Only one task sends at a time: a second sending of a scope would void later claims.
+    /// Only one task sends at a time: a scope that is sent twice would end claims that were granted in
+    /// between.
     private func sendPending(first: [MuxShared.Scope]? = nil) async throws {
         try await self.settling.run {
             var refusalCount = 0
@@ -386,7 +386,7 @@ package final class SharedStoreClient: Sendable {
                 let isNews = self.state.withLock { $0.pending.refused(first) }
                 if isNews { self.tellRefused(first.scope, Self.reason(of: error)) }
                 refusalCount += 1
-                // Limits the calls of a store without any permission.
+                // Limits the number of calls if the store permits no invalidation.
                 guard refusalCount < 16 else { throw MuxError.sharedStoreUnavailable }
                 return
             }
@@ -433,7 +433,7 @@ package final class SharedStoreClient: Sendable {
         self.background("mux.invalidate") { [weak self] in
             try? await loop.runPlainly { _ in
                 while self?.keepsSending() ?? false {
-                    // Any failure is worth another attempt.
+                    // The loop retries this error, whatever the failure was.
                     guard (try? await self?.sendPending()) != nil, (try? await self?.retryRefused()) != nil else {
                         throw MuxError.sharedStoreUnavailable
                     }
@@ -442,7 +442,10 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Sends one refused invalidation; on success the next batch contains all refused invalidations again.
+    /// Sends one refused invalidation again; after a success the next batch contains all refused
+    /// invalidations.
+    ///
+    /// - Throws: The failure, or ``MuxError/sharedStoreUnavailable`` after another refusal.
     private func retryRefused() async throws {
         try await self.settling.run {
             guard let request = self.state.withLock({ $0.pending.refusedRequest() }) else { return }
@@ -464,7 +467,7 @@ package final class SharedStoreClient: Sendable {
         return RetryLoop(policy, time: self.time, random: self.random, spawn: self.spawn)
     }
 
-    /// Whether invalidations are pending; the sending task ends otherwise.
+    /// Whether invalidations are pending; if not, records the end of the sending task.
     private func keepsSending() -> Bool {
         self.state.withLock { state in
             state.isResending = state.pending.count > 0
