@@ -3,12 +3,14 @@ import Foundation
 extension MuxSessions {
     /// Ends the session of one user.
     ///
-    /// The token and all values of the user are removed, and work that began earlier cannot restore them. In
-    /// every map, calls that wait for a token of the user, and requests that wait for a value of the user,
-    /// throw ``MuxError/sessionEnded`` at once; their fetches are cancelled. Other users are not affected.
-    /// Other machines that share the store also end the session, after the message of the store has arrived.
-    /// If the user has signed in again before the arrival, the message ends the new session on the other
-    /// machine. See <doc:SeveralMachines>.
+    /// The token and all values of the user are removed, and work that began earlier cannot restore them.
+    /// Calls that wait for the user's token, and requests that wait for a value of the user in any map, throw
+    /// ``MuxError/sessionEnded`` at once; their updates and fetches are cancelled. Other users keep their
+    /// sessions.
+    ///
+    /// Other machines that share the store end the session when the store's message arrives. If the user
+    /// signs in again on such a machine before the arrival, the message ends the new session on the machine.
+    /// See <doc:SeveralMachines>.
     ///
     /// - Parameter user: The user.
     /// - Returns: The failure of the shared store. This machine always ends the session, and repeats the call
@@ -28,7 +30,8 @@ extension MuxSessions {
 
     private func end(_ user: ExactKey<UserID>) { self.repository.end(EndedUser(user, of: self.group)) }
 
-    /// The prefix of all tags of these sessions; tags of sessions with another name never have this prefix.
+    /// The prefix of all tags of this object; tags of a ``MuxSessions`` with another name never have this
+    /// prefix.
     private var tagPrefix: String {
         let name = self.grants.name
         return "mux.user.\(name.utf8.count):\(name)/"
@@ -37,7 +40,7 @@ extension MuxSessions {
     /// The tag of a user in the shared store.
     var tag: @Sendable (UserID) -> String { { [prefix = self.tagPrefix] in prefix + $0.keyText } }
 
-    /// The text of the user with this tag; `nil` if the tag is not a tag of these sessions.
+    /// The text of the user with this tag; `nil` for a tag without the ``tagPrefix``.
     private func userText(ofTag tag: String) -> String? {
         let prefix = self.tagPrefix.utf8
         return tag.utf8.starts(with: prefix) ? String(tag.utf8.dropFirst(prefix.count)) : nil
@@ -80,7 +83,7 @@ extension MuxSessions: SessionParticipant {
 
     /// The user with this text; `nil` if no such user is found.
     ///
-    /// If `UserID` has no initialiser for a text, the function only finds users with data on this machine.
+    /// If a `UserID` cannot be made from a text, the function only finds users with data on this machine.
     private func user(withText text: String) -> EndedUser? {
         // The initialiser of `Character` stops the process if the text is not exactly one character.
         guard UserID.self != Character.self || text.count == 1 else { return nil }

@@ -21,13 +21,13 @@ import Synchronization
 /// each other. If a token is set during an update, the update runs to its end, and a second update may run at
 /// the same time.
 ///
-/// **Cancellation.** A cancelled caller returns at once with `CancellationError`; the update continues, as
-/// the policy ``MuxPolicy/tokens`` requires. A sign-out cancels the user's update.
+/// **Cancellation.** A caller that is cancelled during the wait for a token throws `CancellationError` at
+/// once. With the policy ``MuxPolicy/tokens`` the update continues. A sign-out cancels the user's update.
 ///
-/// **After a failure.** If a renewal fails, the present token is used until its end. Without a present token,
-/// all calls that wait for the update get the thrown error, and the next call tries again. A refused update
-/// (``UpdateResult/updateFailed``) is remembered for one minute: in that minute, calls that need an update
-/// fail with ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is signed out.
+/// **After a failure.** If a renewal fails, the current token is used until its end. Without a usable token,
+/// all calls that wait for the update throw its error, and the next call starts another update. A refused
+/// update (``UpdateResult/updateFailed``) is remembered for one minute: in that minute, calls that need an
+/// update throw ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is signed out.
 ///
 /// **In memory.** ``MuxPolicy/maximumCount`` limits the number of tokens, and the policy of a map limits its
 /// values; tokens and values of idle users are evicted first. So an update must be able to make a token
@@ -56,14 +56,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     let calls = UserCalls<UserID>()
     let grants: GrantFactory
 
-    /// Numbers the grants.
     final class Numbers: Sendable {
         private let last = Atomic<UInt64>(0)
 
         func next() -> UInt64 { self.last.add(1, ordering: .relaxed).newValue }
     }
 
-    /// Makes grants.
     struct GrantFactory: Sendable {
         let policy: MuxPolicy
         let repository: MuxRepository
@@ -113,8 +111,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             return Fetched(
                 grant,
                 timeToLive: timeToLive,
-                // A token that seems to have ended is renewed first, and used if the renewal fails: the time
-                // of day may be wrong.
+                // A token that seems to have ended is renewed first, and used if the renewal fails: the wall
+                // clock may be wrong.
                 staleWhileRevalidate: lifetime > .zero ? rest : .zero,
                 staleIfError: rest
             )
@@ -127,12 +125,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - policy: The policy of token fetches, and the maximum number of tokens; start from
     ///     ``MuxPolicy/tokens``.
     ///     - A token with a known end (``ExpiringDependency``) is used until its end. A call in the last
-    ///       ``MuxPolicy/refreshAhead`` before the end, at most half the life of a new token, starts a
-    ///       renewal in the background.
+    ///       ``MuxPolicy/refreshAhead`` before the end starts a renewal in the background; for a new token,
+    ///       not before half its lifetime has passed.
     ///     - A token without a known end, or a new token that seems to have ended because the clocks
     ///       disagree, is used for ``MuxPolicy/timeToLive``.
     ///     - The policy's limits for stale values and ``MuxPolicy/isSilenceable`` have no effect.
-    ///     - Two objects with the same repository or the same shared store need different names
+    ///     - Two ``MuxSessions`` with the same repository or the same shared store need different names
     ///       (``MuxPolicy/name``); the default name is the type of the token.
     ///   - repository: The repository whose sign-outs end the sessions. With a ``MuxSharedStore`` values are
     ///     shared with other machines, and tokens are not. No token and no value is written to disk.
@@ -196,7 +194,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///     refused the token.
     ///   - ``MuxError/unusableKey`` if `user` is not equal to itself.
     ///   - ``MuxError/timedOut(after:)``, or `CancellationError`.
-    /// - Complexity: O(1), without an additional suspension, if a good token is in memory.
+    /// - Complexity: O(1), without an additional suspension, if a fresh token is in memory.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ user: UserID,
         _ task: (Token) async throws -> RunResult<Output>
@@ -273,7 +271,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let now = self.repository.time.now
         let present = self.tokens.core.cachedEntry(user)?.value
         let isReplaced = present.map { $0.number != 0 && $0.number != grant.number } ?? false
-        // A token that is refused right after its renewal is not refused for its age.
+        // A new token is not refused for its age, so another update would not help.
         let mayBeReplaced = call.updates == 0 && now >= present?.unprovenUntil ?? .distantPast
         guard call.refusals < Self.maximumRefusalsPerCall, isReplaced || mayBeReplaced else {
             let elapsed = now.duration(since: call.start)
@@ -284,7 +282,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let isRefused = self.tokens.core.amend(user) { entry in
             guard entry.value.number == grant.number else { return false }
             entry.value = Grant(token: grant.token, number: 0, unprovenUntil: .distantPast)
-            // Negative, because the clock of hits may lag.
+            // Negative: a hit reads a coarse clock, which may lag, and must not return the entry.
             entry.timeToLive = .seconds(-1)
             entry.stale = StaleLimits(whileRevalidate: .zero, ifError: .zero)
             return true
@@ -292,7 +290,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         if isRefused || present == nil { call.updates += 1 }
     }
 
-    /// A bound for a task that refuses each token while other calls keep renewing the token.
+    /// The limit ends a call whose task refuses each token while other calls replace the token repeatedly.
     private static var maximumRefusalsPerCall: Int { 10 }
 
     /// Records that a task has accepted a token that replaced a refused token.
@@ -316,9 +314,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///
     /// A running update cannot overwrite the token. Calls that wait for the running update use the update's
     /// token, or `token` if the update fails. A token that seems to have ended is renewed first, and used if
-    /// the renewal fails, because the time of day may be wrong. Other machines do not get the token: if
+    /// the renewal fails, because the wall clock may be wrong. Other machines do not get the token: if
     /// another machine may have a token of an earlier session, sign out first.
-    /// first.
     ///
     /// - Parameters:
     ///   - token: The token.
@@ -341,8 +338,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Makes a map with one value for each user, fetched with the user's token.
     ///
-    /// If the token is bad, the fetch throws a ``BadDependencyError``; the fetch then runs once more, with a
-    /// new token.
+    /// If the server refuses the token, `onFetch` must throw a ``BadDependencyError``; then `onFetch` runs
+    /// once more, with a new token.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values in a store that several machines share; `nil`, the default, for
@@ -368,8 +365,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Makes a map with many values for each user, fetched with the user's token.
     ///
-    /// If the token is bad, the fetch throws a ``BadDependencyError``; the fetch then runs once more, with a
-    /// new token.
+    /// If the server refuses the token, `onFetch` must throw a ``BadDependencyError``; then `onFetch` runs
+    /// once more, with a new token.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values in a store that several machines share; `nil`, the default, for
@@ -416,7 +413,7 @@ extension MuxPolicy {
     ///
     /// - A token without a known end is used until a task refuses the token; other tokens are renewed 30
     ///   seconds before their end.
-    /// - An update continues without callers.
+    /// - An update continues after the cancellation of all its callers.
     /// - At most 100,000 tokens are in memory.
     public static let tokens = MuxPolicy(
         timeToLive: .longest,

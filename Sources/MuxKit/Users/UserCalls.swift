@@ -4,7 +4,8 @@ import Synchronization
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 final class UserCalls<UserID: MuxKey>: Sendable {
-    /// A session of one user, which exists while the user has calls.
+    /// The session that the running calls of one user share; ends with the user's session, or is removed with
+    /// the last call.
     final class Session: Sendable {
         private let hasEnded = Atomic(false)
 
@@ -27,7 +28,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
 
     var users: Set<ExactKey<UserID>> { self.calls.withLock { Set($0.keys) } }
 
-    /// Begins a call; ``ended(of:_:)`` must follow.
+    /// Begins a call; the caller must call ``ended(of:_:)`` with the returned session.
     ///
     /// - Throws: ``MuxError/unusableKey`` if the user is not equal to itself.
     func begins(of user: ExactKey<UserID>) throws -> Session {
@@ -43,7 +44,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
         }
     }
 
-    /// Ends a call of a session.
+    /// Ends a call; no effect if the session has ended.
     func ended(of user: ExactKey<UserID>, _ session: Session) {
         let removed = self.calls.withLock { calls -> (ExactKey<UserID>, Calls)? in
             guard let place = calls.index(forKey: user), calls.values[place].session === session else { return nil }

@@ -20,7 +20,7 @@ public struct UserKey<UserID: MuxKey, Key: MuxKey>: MuxKey {
     /// The key among the user's values.
     public var key: Key { self.exactKey.key }
 
-    /// The length of the user's text, the user's text, and the text of the key.
+    /// The length of the user's text in bytes, a colon, the user's text, and the text of the key.
     ///
     /// Different keys have different texts.
     public var keyText: String {
