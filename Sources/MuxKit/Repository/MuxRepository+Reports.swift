@@ -97,7 +97,7 @@ extension MuxRepository {
 extension MuxRepository {
     /// Determines when a repository saves.
     public enum SavePolicy: Sendable, Hashable {
-        /// At a call of ``MuxRepository/saveAll(within:)``.
+        /// Only when the app calls ``MuxRepository/saveAll(within:)``, or the `save` of a multiplexer.
         ///
         /// With any policy, a map also saves if the map exceeds its ``MuxPolicy/maximumCount`` or
         /// ``MuxPolicy/maximumCost`` because unsaved values cannot be evicted.
@@ -177,7 +177,7 @@ extension MuxRepository {
         /// A request with ``MuxError/wouldDeadlock`` or ``MuxError/unusableKey`` is not counted.
         public var requests: Int { self.hits + self.joins + self.misses }
 
-        /// Counts a request without a wait.
+        /// Counts a hit.
         @usableFromInline
         mutating func hit(isStale: Bool) {
             self.hits += 1
@@ -223,7 +223,7 @@ extension MuxRepository {
         /// the sign-in.
         public var flights = 0
 
-        /// The number of failures of the last ``MuxRepository/saveAll(within:)``, also by the save policy:
+        /// The number of failures of the last ``MuxRepository/saveAll(within:)`` or save by the save policy:
         /// ``SaveReport/failed`` and ``SaveReport/repairFailures``.
         public var lastSaveFailures = 0
 
@@ -234,7 +234,8 @@ extension MuxRepository {
         /// The reason of an outage of the shared store; `nil` without an outage or without a shared store.
         public var sharedStoreOutage: MuxEvent.Reason?
 
-        /// The number of invalidations without confirmation by the shared store; the repository repeats them.
+        /// The number of invalidations that the shared store has not confirmed; the repository repeats these
+        /// invalidations.
         public var pendingInvalidations = 0
 
         /// The counters of the store.

@@ -219,9 +219,9 @@ extension MuxRepository {
 
     /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` ends the session of all users.
     ///
-    /// In the order of registration: first the token, then the calls that may have the token, then the values
-    /// that the calls have fetched. Work that begins in between belongs to the next session, or ends with
-    /// this session.
+    /// The participants end the session in the order of their registration: first the token, then the calls
+    /// that may have the token, then the values that the calls have fetched. Work that begins in between
+    /// belongs to the next session, or ends with this session.
     nonisolated func end(_ user: EndedUser) {
         var answers: [@Sendable () -> Void] = []
         var last: UInt64 = 0
@@ -396,7 +396,8 @@ extension MuxRepository {
     /// - Parameters:
     ///   - epoch: The epoch of the first session that has not ended.
     ///   - spared: A participant without values of an ended session, which is not cleared.
-    /// - Throws: The store's error; the session has ended nevertheless.
+    /// - Throws: The store's error; the session has ended nevertheless. ``MuxError/calledFromStore`` if the
+    ///   call is inside another sign-out, or would deadlock; the session has not ended.
     nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }

@@ -126,7 +126,7 @@ public actor MuxRepository {
     ///   - byteLimit: The maximum size of the entries on disk in bytes, by default 100 million; `nil` for no
     ///     limit. A save that exceeds the limit evicts the least recently used entries.
     ///   - durability: The durability of a save.
-    ///   - savePolicy: The times of saves.
+    ///   - savePolicy: Determines when the repository saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
     ///   - wallTime: Returns the wall-clock time, which measures ages across launches.
@@ -155,7 +155,7 @@ public actor MuxRepository {
     /// - Parameters:
     ///   - store: The store of the entries; no other repository may use the store.
     ///   - durability: The durability of a save.
-    ///   - savePolicy: The times of saves.
+    ///   - savePolicy: Determines when the repository saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
     ///   - wallTime: Returns the wall-clock time, which measures ages across launches.

@@ -88,7 +88,6 @@ package final class UserGroup: Sendable {}
 package struct EndedUser: Sendable {
     let group: UserGroup
     let user: any Sendable
-    /// The hash of `user`.
     let hash: Int
 
     init(_ user: some Hashable & Sendable, of group: UserGroup) {
