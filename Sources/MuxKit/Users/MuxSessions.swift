@@ -339,12 +339,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// Makes a map with one value for each user, fetched with the user's token.
     ///
     /// If the server refuses the token, `onFetch` must throw a ``BadDependencyError``; then `onFetch` runs
-    /// once more, with a new token.
+    /// again, with a new token.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values in a store that several machines share; `nil`, the default, for
     ///     values in memory only. No value is written to disk.
-    ///   - policy: The lifetime of a value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of a value, and the rules for fetches, failures and memory.
     ///   - onFetch: Fetches the value of a user.
     /// - Returns: The map; its keys are the users.
     public func makeMap<Value: Sendable>(
@@ -366,12 +366,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// Makes a map with many values for each user, fetched with the user's token.
     ///
     /// If the server refuses the token, `onFetch` must throw a ``BadDependencyError``; then `onFetch` runs
-    /// once more, with a new token.
+    /// again, with a new token.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the values in a store that several machines share; `nil`, the default, for
     ///     values in memory only. No value is written to disk.
-    ///   - policy: The lifetime of a value, and the behaviour around a fetch.
+    ///   - policy: The lifetime of a value, and the rules for fetches, failures and memory.
     ///   - onFetch: Fetches the value of a key of a user.
     /// - Returns: The map; each key consists of a user and a key.
     public func makeMap<Key: MuxKey, Value: Sendable>(
