@@ -125,6 +125,21 @@ public final actor Multiplexer<Value: Sendable> {
         return self
     }
 
+    /// Makes the value stale, and fetches, as for a pull to refresh; the fetch does not depend on its callers.
+    ///
+    /// ```swift
+    /// .refreshable { try? await profile.reload() }
+    /// ```
+    ///
+    /// SwiftUI can cancel the task of the gesture during the fetch. The fetch then continues and replaces the
+    /// value; with ``refresh()`` and ``request()``, ``MuxPolicy/whenAbandoned`` decides. A later fence ends
+    /// the fetch.
+    ///
+    /// - Returns: The new value, or the previous value after a failure if the policy permits.
+    /// - Throws: The errors of ``request()``.
+    @discardableResult
+    public nonisolated(nonsending) func reload() async throws -> Value { try await self.core.reload(.sole) }
+
     /// Replaces the cached value, as if `value` had just been fetched.
     ///
     /// A running fetch cannot overwrite `value`. ``save()`` writes `value` to disk.

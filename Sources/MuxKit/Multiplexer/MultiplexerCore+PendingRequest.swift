@@ -19,6 +19,8 @@ extension MultiplexerCore {
         /// `nil` for default options.
         @usableFromInline var options: BoxedOptions?
         @usableFromInline let ticket: Ticket
+        /// Whether the flight continues to its end even if all callers leave.
+        @usableFromInline var mustFinish = false
         @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
         @inlinable
@@ -68,6 +70,7 @@ extension MultiplexerCore {
                 at: key,
                 now: now,
                 mayFly: mayFly,
+                mustFinish: self.mustFinish,
                 gather: gather,
                 decide: { state in
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)

@@ -195,6 +195,16 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try long.departed(await self.answer(to: long))
     }
 
+    /// Makes the entry of `key` stale, then fetches; the fetch continues if the caller leaves.
+    @usableFromInline
+    nonisolated(nonsending) func reload(_ key: Key) async throws -> Value {
+        guard key == key else { throw MuxError.unusableKey }
+        self.refresh(key)
+        let long = PendingRequest(self, key)
+        long.mustFinish = true
+        return try long.value(await self.answer(to: long))
+    }
+
     /// Waits for the outcome of a request.
     ///
     /// Contains only the wait, because the frame of a suspended asynchronous function takes memory.

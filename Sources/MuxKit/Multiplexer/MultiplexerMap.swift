@@ -170,6 +170,21 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return self
     }
 
+    /// Makes the value of `key` stale, and fetches, as for a pull to refresh; the fetch does not depend on its
+    /// callers.
+    ///
+    /// SwiftUI can cancel the task of the gesture during the fetch. The fetch then continues and replaces the
+    /// value; with ``refresh(key:)`` and ``request(key:)``, ``MuxPolicy/whenAbandoned`` decides. A later fence
+    /// ends the fetch.
+    ///
+    /// - Parameter key: Any key that is equal to itself.
+    /// - Returns: The new value, or the previous value after a failure if the policy permits.
+    /// - Throws: The errors of ``request(key:)``.
+    @discardableResult
+    public nonisolated(nonsending) func reload(key: Key) async throws -> Value {
+        try await self.core.reload(ExactKey(key))
+    }
+
     /// Replaces the cached value of `key`, as if `value` had just been fetched.
     ///
     /// A running fetch cannot overwrite `value`. ``save()`` writes `value` to disk.

@@ -235,7 +235,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Returns an answer at once, the outcome of a flight after a wait, or the lead of a new flight; see
-    /// ``arrive(_:at:now:leads:mayFly:gather:decide:joined:left:arrived:)``.
+    /// ``arrive(_:at:now:leads:mayFly:mustFinish:gather:decide:joined:left:arrived:)``.
     ///
     /// An owner with many callers calls the steps separately, so that each waiting caller takes less memory.
     ///
@@ -284,7 +284,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     enum Arrival: Sendable {
         case resume(Result<Landing, any Error>)
-        case resumeAndLaunch(Output, Launch)
+        case resumeAndLaunch(Result<Landing, any Error>, Launch)
         case launch(Launch)
         /// Escalate the first task, and cancel the second task.
         case join(escalate: Task<Void, Never>?, linger: Task<Void, Never>?)
@@ -300,6 +300,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - leads: Whether the caller does the work if a new flight has to start.
     ///   - mayFly: Whether a new flight may begin in this call, on the caller's thread, up to its first
     ///     suspension: only for a caller without isolation and without other waits.
+    ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
+    ///     callers leave. A caller whose task is cancelled already then starts the flight, too.
     ///   - gather: Receives a new flight, which the caller of this method then starts with
     ///     ``launch(_:of:beginsHere:)``; `nil` to start the flight in this call.
     ///   - decide: Called once, under the lock.
@@ -314,6 +316,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         now: Moment,
         leads: Bool = false,
         mayFly: Bool = false,
+        mustFinish: Bool = false,
         gather: ((Launch) -> Void)? = nil,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
@@ -338,7 +341,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 guard engineState.withMachine(of: key, { $0.begun(ticket) }) else {
                     return .resume(.success(.output(output)))
                 }
-                return .resumeAndLaunch(output, engineState.begins(ticket, of: key, priority, until: deadline))
+                let launch = engineState.begins(ticket, of: key, priority, until: deadline)
+                return .resumeAndLaunch(.success(.output(output)), launch)
             case .flyNoLonger(let duration, let instead): waitLimit = (duration, instead)
             case .fly: break
             }
@@ -346,7 +350,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             // cancellation.
             guard !Task.isCancelled else {
                 left(&engineState.state)
-                return .resume(.failure(CancellationError()))
+                let result = Result<Landing, any Error>.failure(CancellationError())
+                guard mustFinish, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) else {
+                    return .resume(result)
+                }
+                return .resumeAndLaunch(result, engineState.begins(ticket, of: key, priority, until: deadline))
             }
             if leads, engineState.withMachine(of: key, { $0.begun(ticket) }) {
                 return .resume(.success(.lead(ticket)))
@@ -368,7 +376,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 }
                 wait = id
             }
-            switch engineState.withMachine(of: key, { $0.requested(by: waiter) }) {
+            switch engineState.withMachine(of: key, { $0.requested(by: waiter, mustFinish: mustFinish) }) {
             case .start(let flight):
                 joined(&engineState.state, false)
                 return .launch(engineState.begins(flight, of: key, priority, until: deadline))
@@ -387,10 +395,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             arrived()
             waiter.resume(with: Answer(result))
             return nil
-        case .resumeAndLaunch(let output, let launch):
+        case .resumeAndLaunch(let result, let launch):
             arrived()
             self.launch(launch, of: key)
-            waiter.resume(with: Answer(.success(.output(output))))
+            waiter.resume(with: Answer(result))
             return nil
         case .launch, .join: break
         }

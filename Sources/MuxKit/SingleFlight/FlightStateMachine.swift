@@ -96,16 +96,22 @@ package struct FlightStateMachine: Sendable, Hashable {
     }
 
     /// Adds a waiting caller; the identifier of a new flight is the caller's ticket.
+    ///
+    /// - Parameters:
+    ///   - waiter: The caller.
+    ///   - mustFinish: Whether the flight continues to its end even if all callers leave.
+    /// - Returns: The flight for which the caller waits.
     @usableFromInline
-    package mutating func requested(by waiter: FlightWaiter) -> RequestAction {
+    package mutating func requested(by waiter: FlightWaiter, mustFinish: Bool = false) -> RequestAction {
         guard let id = self.current?.id, let phase = self.current?.phase else {
-            var flight = Flight(id: waiter.ticket)
+            var flight = Flight(id: waiter.ticket, mustFinish: mustFinish)
             flight.waiters.park(waiter)
             self.current = flight
             return .start(flight.id)
         }
         // In place: a copy of the flight would copy the queue on every arrival.
         self.current?.waiters.park(waiter)
+        if mustFinish { self.current?.mustFinish = true }
         guard case .lingering = phase else { return .join(id) }
         self.current?.phase = .wanted
         return .adopt(id)
@@ -119,6 +125,16 @@ package struct FlightStateMachine: Sendable, Hashable {
         guard self.current == nil else { return false }
         self.current = Flight(id: id, mustFinish: true)
         return true
+    }
+
+    /// Makes the current flight, or a new flight, continue to its end without this caller, which is cancelled.
+    ///
+    /// - Returns: Whether to start a new flight, whose identifier is the caller's ticket.
+    @usableFromInline
+    package mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool {
+        let action = self.requested(by: waiter, mustFinish: true)
+        _ = self.left(waiter.ticket, abandonment: .finish)
+        return action == .start(waiter.ticket)
     }
 
     /// Removes callers of the current flight, to be answered before the work begins.
@@ -249,12 +265,12 @@ package struct FlightStateMachine: Sendable, Hashable {
         case commit([FlightWaiter])
         /// Resume these callers with the outcome, and do not keep the outcome.
         case answer([FlightWaiter])
-        /// The flight failed after a cancellation, but callers have joined: start this flight for the
-        /// callers.
+        /// The flight failed after a cancellation, but callers have joined, or the flight must finish: start
+        /// this flight instead.
         case restart(FlightID)
     }
 
-    /// Ends a flight; `next` is the identifier of a new flight for callers from after the cancellation.
+    /// Ends a flight; `next` is the identifier of a new flight that replaces a cancelled flight.
     @usableFromInline
     package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> EndAction {
         var flight: Flight
@@ -270,8 +286,9 @@ package struct FlightStateMachine: Sendable, Hashable {
         guard failed, flight.phase == .cancelled else {
             return isCurrent ? .commit(flight.waiters.drain()) : .answer(flight.waiters.drain())
         }
-        if flight.waiters.isEmpty || self.joinCurrent(flight.waiters) { return .ignore }
-        self.current = Flight(id: next, waiters: flight.waiters)
+        let mustFinish = isCurrent && flight.mustFinish
+        if flight.waiters.isEmpty ? !mustFinish : self.joinCurrent(flight.waiters) { return .ignore }
+        self.current = Flight(id: next, waiters: flight.waiters, mustFinish: mustFinish)
         return .restart(next)
     }
 

@@ -6,6 +6,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
 
     enum Event: CustomStringConvertible, Sendable {
         case request(key: Int)
+        case reload(key: Int)
+        case cancelledReload(key: Int)
         case leave(Ticket, key: Int)
         case lingerPassed(Ticket, key: Int)
         case ended(FlightID, failed: Bool, key: Int)
@@ -20,6 +22,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         var description: String {
             switch self {
             case .request(let key): "a caller asks for key \(key)"
+            case .reload(let key): "a caller demands key \(key)"
+            case .cancelledReload(let key): "a cancelled caller demands key \(key)"
             case .leave(let ticket, let key): "caller \(ticket) of key \(key) leaves"
             case .lingerPassed(let ticket, let key): "linger \(ticket) of key \(key) passes"
             case .ended(let id, let failed, let key): "flight \(id) of key \(key) \(failed ? "fails" : "succeeds")"
@@ -98,7 +102,10 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
                 if !flight.isOverdue { events.append(.deadlinePassed(flight.id, key: key)) }
             }
             if scope.hasFences { events.append(.fence(key: key)) }
-            if scope.hasDiskAndDeadlines { events.append(.renewal(key: key)) }
+            guard scope.hasDiskAndDeadlines else { continue }
+            events.append(.renewal(key: key))
+            events.append(.cancelledReload(key: key))
+            if isSomebodyFree { events.append(.reload(key: key)) }
         }
         events.append(.dismissAll)
         return events
@@ -108,15 +115,18 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     mutating func apply(_ event: Event, _ scope: Scope) -> String? {
         switch event {
         case .request(let key):
+            return self.request(key, mustFinish: false) ?? self.rest(key)
+        case .reload(let key):
+            return self.request(key, mustFinish: true) ?? self.rest(key)
+        case .cancelledReload(let key):
             let id = self.lanes[key].nextID()
-            self.lanes[key].waiting.append(id)
-            let action = self.decide(
+            let begins = self.decide(
                 key,
-                { $0.requested(by: FlightWaiter(id)) },
-                { $0.requested(by: FlightWaiter(id)) }
+                { $0.mustFlyWithout(FlightWaiter(id)) },
+                { $0.mustFlyWithout(FlightWaiter(id)) }
             )
-            if case .start(let flight) = action.expected { self.lanes[key].flights.append(Flight(id: flight)) }
-            return action.wrong ?? self.rest(key)
+            if begins.expected { self.lanes[key].flights.append(Flight(id: id)) }
+            return begins.wrong ?? self.rest(key)
         case .leave(let ticket, let key):
             return self.leave(ticket, key, scope) ?? self.rest(key)
         case .lingerPassed(let ticket, let key):
@@ -169,6 +179,18 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             self.answered(late.expected ?? [], key)
             return late.wrong ?? self.rest(key)
         }
+    }
+
+    private mutating func request(_ key: Int, mustFinish: Bool) -> String? {
+        let id = self.lanes[key].nextID()
+        self.lanes[key].waiting.append(id)
+        let action = self.decide(
+            key,
+            { $0.requested(by: FlightWaiter(id), mustFinish: mustFinish) },
+            { $0.requested(by: FlightWaiter(id), mustFinish: mustFinish) }
+        )
+        if case .start(let flight) = action.expected { self.lanes[key].flights.append(Flight(id: flight)) }
+        return action.wrong
     }
 
     private mutating func leave(_ ticket: Ticket, _ key: Int, _ scope: Scope) -> String? {

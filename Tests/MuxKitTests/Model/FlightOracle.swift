@@ -48,17 +48,29 @@ struct FlightOracle: Hashable, Sendable {
         self.fences = kept.firstIndex(of: self.fences) ?? 0
     }
 
-    mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction {
+    mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction {
         let ticket = waiter.ticket
         guard let index = self.joinable else {
-            self.works.append(Work(id: ticket, bornAt: self.fences))
+            self.works.append(Work(id: ticket, bornAt: self.fences, mustFinish: mustFinish))
             self.waits.append(Wait(ticket: ticket, waiter: waiter, work: ticket))
             return .start(ticket)
         }
         let id = self.works[index].id
         self.waits.append(Wait(ticket: ticket, waiter: waiter, work: id))
+        if mustFinish { self.works[index].mustFinish = true }
         defer { self.works[index].lingersSince = nil }
         return self.works[index].lingersSince == nil ? .join(id) : .adopt(id)
+    }
+
+    /// A cancelled caller demands a value: the joinable flight, or else a new flight, runs to its end.
+    mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool {
+        guard let index = self.joinable else {
+            self.works.append(Work(id: waiter.ticket, bornAt: self.fences, mustFinish: true))
+            return true
+        }
+        self.works[index].mustFinish = true
+        self.works[index].lingersSince = nil
+        return false
     }
 
     mutating func begun(_ id: FlightID) -> Bool {
@@ -134,13 +146,15 @@ struct FlightOracle: Hashable, Sendable {
         let isKept = work.bornAt == self.fences
         if failed, work.isStopped {
             // A caller does not receive the cancellation of others: later callers wait for another flight.
-            guard self.waits.contains(where: { $0.work == id }) else { return .ignore }
+            // A demanded value is fetched again even without a caller.
+            let isDemanded = isKept && work.mustFinish
+            guard isDemanded || self.waits.contains(where: { $0.work == id }) else { return .ignore }
             let other = self.joinable.map { self.works[$0].id } ?? next
             let hadOther = self.joinable != nil
             if let joinable {
                 self.works[joinable].lingersSince = nil
             } else {
-                self.works.append(Work(id: next, bornAt: self.fences))
+                self.works.append(Work(id: next, bornAt: self.fences, mustFinish: isDemanded))
             }
             for place in self.waits.indices where self.waits[place].work == id { self.waits[place].work = other }
             return hadOther ? .ignore : .restart(next)

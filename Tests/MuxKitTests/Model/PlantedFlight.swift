@@ -15,6 +15,8 @@ struct PlantedFlight: FlightDecider {
         case deadlineLeavesTheSlotTaken = "a flight that ran out of time keeps the slot"
         case owedFlightCancelled = "a flight that is owed is cancelled with its last caller"
         case lateStartRunsBeside = "a fenced flight begins beside the next one"
+        case reloadIsAPlainRequest = "a reload is cancelled with its caller"
+        case reloadLostWithTheCancellation = "a reload that joins a cancelled flight is lost"
         case dismissalForgetsTheFenced = "sign-out forgets the callers of fenced flights"
     }
 
@@ -32,8 +34,8 @@ struct PlantedFlight: FlightDecider {
     var isIdle: Bool { self.base.isIdle }
     func violation() -> String? { self.base.violation() }
 
-    mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction {
-        let action = self.base.requested(by: waiter)
+    mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction {
+        let action = self.base.requested(by: waiter, mustFinish: mustFinish && self.bug != .reloadIsAPlainRequest)
         if case .start(let id) = action {
             self.flight = id
             self.leader = waiter.ticket
@@ -41,6 +43,8 @@ struct PlantedFlight: FlightDecider {
         }
         return action
     }
+
+    mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool { self.base.mustFlyWithout(waiter) }
 
     mutating func begun(_ id: FlightID) -> Bool { self.base.begun(id) }
 
@@ -91,6 +95,9 @@ struct PlantedFlight: FlightDecider {
         case (.cancelledOutcomeGivenToNewcomers, .restart):
             if case .commit(let waiters) = self.base.ended(next, failed: true, next: next) { return .commit(waiters) }
             return action
+        case (.reloadLostWithTheCancellation, .restart) where self.base.waiterCount == 0:
+            _ = self.base.ended(next, failed: false, next: next)
+            return .ignore
         default: return action
         }
     }

@@ -5,7 +5,8 @@ import MuxKit
 protocol FlightDecider: Hashable, Sendable {
     typealias Machine = FlightStateMachine
 
-    mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction
+    mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction
+    mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool
     mutating func begun(_ id: FlightID) -> Bool
     mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter]
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd
