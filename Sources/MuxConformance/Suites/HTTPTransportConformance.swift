@@ -9,9 +9,9 @@ import MuxTesting
 /// }
 /// ```
 ///
-/// Each rule has separate servers on 127.0.0.1, which send bytes unchanged and end connections by FIN and by
-/// RST, and one server on `::1` if the machine has this address. One rule resolves a name under `.invalid`
-/// (RFC 6761, section 6.4). No rule uses a proxy or TLS.
+/// Each rule has separate servers on 127.0.0.1. A server sends exactly the bytes of a script, and ends
+/// connections by FIN or RST. One rule starts a server on `::1` if the machine has this address. One rule
+/// resolves a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
 public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// Checks each rule on a separate transport, through `send`, `stream` or both.
     ///
@@ -183,8 +183,8 @@ extension HTTPTransportConformance {
 
         // MARK: Responses
 
-        /// The server waits for the sink: for the head before the body, and for the first piece before the
-        /// rest.
+        /// The server sends the body after the sink has received the head, and the second piece of the body
+        /// after the sink has received the first piece.
         case responsesInPieces = "The sink receives a response while the response arrives"
 
         /// Two `Set-Cookie` lines, one with a comma in a date: RFC 6265, section 3.
@@ -217,7 +217,7 @@ extension HTTPTransportConformance {
         /// The end of the connection ends the body: RFC 9112, section 6.3.
         case unannouncedBodies = "A body without a length ends at the end of the connection"
 
-        /// Contradictory or non-numeric lengths: RFC 9112, section 6.3.
+        /// Contradictory, non-numeric, negative or too large lengths: RFC 9112, section 6.3.
         case contradictingLengths = "An invalid or contradicting Content-Length is an error"
 
         /// `HTTPTransportConfiguration.maximumBodySize`, which applies only to `send`.
@@ -243,7 +243,7 @@ extension HTTPTransportConformance {
         /// A missing `Location`, or a `Location` without a valid URL.
         case unusableLocations = "A redirection without a usable Location is returned"
 
-        /// 300, 304, 305 and 306.
+        /// 201, 300, 304, 305, 306 and 400.
         case otherRedirections = "A response with another status and a Location is returned"
 
         /// RFC 9110, section 10.2.2.
@@ -253,10 +253,10 @@ extension HTTPTransportConformance {
         /// The credential fields of the options and of the call, with redirections to another port and back.
         case credentials = "A redirection to another port removes credentials, also after a return"
 
-        /// With 307 and 308, and `PUT` with 301.
+        /// `POST` with 307 and 308, `PUT` with 301 and 302, and `PATCH` with 307.
         case bodiesForOthers = "A body is not sent to another port"
 
-        /// `ftp`, `file` and `data`.
+        /// `ftp`, `file`, `data` and an unknown scheme.
         case foreignSchemes = "A redirection to a scheme other than http and https is refused"
 
         /// `HTTPTransportConfiguration.maximumRedirects`.

@@ -18,10 +18,10 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
     ///
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
-    ///   - unit: The length of one step of time; each rule takes a few steps. If the store's time cannot be
-    ///     set, as with a database engine, `advance` waits in real time: use a step much longer than the
-    ///     store's calls.
-    ///   - advance: Moves the store's time forward.
+    ///   - unit: The length of one step of time; a rule advances the time by up to 11 steps. If `advance`
+    ///     waits in real time, use a step much longer than the store's calls.
+    ///   - advance: Moves the store's time forward; waits in real time if the store's time cannot be set, as
+    ///     with a database engine.
     ///   - makeStore: Makes an empty store, and returns two connections to the store, as from two machines.
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
     ///   from `makeStore`; `CancellationError` if the task is cancelled.
@@ -325,7 +325,8 @@ extension MuxSharedStoreConformance {
     }
 
     private static func otherTags(_ fleet: Fleet) async throws {
-        // The first claim has both tags, so that a store may record both tags in the same step.
+        // The first claim has both tags, so a store may give both tags the same version. A store that
+        // compares only the versions would find the entry with the other tag.
         _ = try await fleet.ticket(fleet.alice)
         let key = MuxStoreKey(domain: "Places", key: "2")
         try await fleet.store(fleet.entry(), MuxShared.Name(key, tags: [fleet.name.tags[0]]))

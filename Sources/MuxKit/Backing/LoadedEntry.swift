@@ -6,7 +6,7 @@ struct LoadedEntry<Value: Sendable>: Sendable {
     @usableFromInline var entry: Slot<Value>.Entry
     /// The wall-clock time of the fetch.
     @usableFromInline let fetchedAt: Date
-    /// Whether the entry was saved as refreshed.
+    /// Whether a refresh made the entry stale before the save.
     @usableFromInline let isRefreshed: Bool
     /// See ``MuxStoredEntry/refreshNumber``.
     @usableFromInline let refreshNumber: UInt64?
@@ -53,7 +53,8 @@ extension SlotMemory {
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
         let isMigrated = self.policy.migrates(stored.schemaVersion)
         if let selection {
-            // A migrated value has no validator, which would identify the requests that may use the value.
+            // The validator also identifies the requests that may use the value. Migration drops the
+            // validator, so a migrated value that depends on the request is unusable.
             let isUnusable = isMigrated && stored.validator.map { selection.concerns($0) } ?? false
             guard !isUnusable, selection.includes(key, stored.validator) else { return nil }
         }

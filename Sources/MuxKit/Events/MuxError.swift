@@ -15,8 +15,8 @@ public enum MuxError: Error, Sendable, Equatable {
 
     /// The fetch, update or download threw a cancellation, although its callers were not cancelled.
     ///
-    /// An example is a `URLError` `cancelled` of an invalidated session. The error counts as a lost
-    /// connection: a stale value is returned if the policy permits, and a retry is useful.
+    /// An example is the `URLError` with the code `cancelled` from an invalidated `URLSession`. The error
+    /// counts as a lost connection: a stale value is returned if the policy permits, and a retry is useful.
     case fetchCancelled
 
     /// The request came from within a fetch that the request would wait for, directly or through other
@@ -60,8 +60,10 @@ public enum MuxError: Error, Sendable, Equatable {
     /// for.
     case calledFromStore
 
-    /// A call of the shared store exceeded the budget, the store is not called during the pause after a
-    /// failure, or the store refused an invalidation.
+    /// The shared store cannot be used now, or has refused an invalidation.
+    ///
+    /// The store cannot be used after a call that took longer than ``MuxShared/Policy/budget``, or during the
+    /// ``MuxShared/Policy/pause`` after a failure.
     case sharedStoreUnavailable
 }
 
@@ -108,7 +110,7 @@ extension MuxError: RetryableError {
 }
 
 extension MuxError: ConnectivityError {
-    /// Whether the error is ``fetchCancelled``, after which nothing is known about the value.
+    /// `true` only for ``fetchCancelled``, which counts as a lost connection.
     public var isConnectivityFailure: Bool { self == .fetchCancelled }
 }
 
@@ -124,8 +126,8 @@ extension Error {
         return decision ?? false
     }
 
-    /// The error for callers of shared work that the callers have not cancelled: a cancellation becomes
-    /// ``MuxError/fetchCancelled``.
+    /// The error for callers of shared work: a cancellation becomes ``MuxError/fetchCancelled``, because the
+    /// callers have not cancelled the work.
     @usableFromInline
     package var ofUncancelledWork: any Error { self.isCancellation ? MuxError.fetchCancelled : self }
 }
