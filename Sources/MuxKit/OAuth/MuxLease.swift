@@ -28,7 +28,8 @@ public protocol MuxLease: Sendable {
 
     /// Gives the lease back; does nothing if `term` has already ended.
     ///
-    /// - Parameter term: A term from ``take(as:for:)``, before or after an extension.
+    /// - Parameter term: A term from ``take(as:for:)``; the holder may have extended the lease since that
+    ///   call.
     /// - Throws: An error if the lease could not be given back; the lease then ends after its duration.
     func giveBack(_ term: MuxLeaseTerm) async throws
 

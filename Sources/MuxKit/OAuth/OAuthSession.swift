@@ -64,7 +64,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         )
     }
 
-    /// Yields an element after each event that may change the status; finishes with the session.
+    /// Yields an element after each event that may change the status; finishes when the ``OAuthSession`` is
+    /// deallocated.
     private var statusSignals: AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         let removals = [self.upper.watchers.signal(continuation), self.lower.watchers.signal(continuation)]
@@ -81,8 +82,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// The identity of the storage.
     ///
-    /// If this participant has no grant, and the storage detects a sign-out of another process, the storage
-    /// excludes this identity from the end of the session.
+    /// If the storage detects a sign-out by another process while this participant has no grant, the
+    /// repository ends the session for all participants with other identities.
     var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }

@@ -1,5 +1,7 @@
-/// Waits for the ends of other machines' claims of a name, including ends before the call of
-/// ``next(within:_:_:)``: the object receives each reported change of the name since its creation.
+/// Waits until the store reports the end of a claim of a name.
+///
+/// The object receives each report from its creation on, so ``next(within:_:_:)`` returns at once for an end
+/// that was reported between ``begins()`` and the call.
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0
@@ -9,7 +11,8 @@ final class ClaimWait: Sendable {
     private let state = Locked(State())
     private let stopHearing = Locked<(@Sendable () -> Void)?>(nil)
 
-    /// The number of claims that ended without an entry.
+    /// The number of claims that, by report of the store, ended without an entry
+    /// (``MuxShared/Change/released(_:)``).
     var failureCount: Int { self.state.withLock { $0.failureCount } }
 
     init(_ name: MuxStoreKey, _ ends: Broadcast<MuxStoreKey, Bool>) {
@@ -27,7 +30,9 @@ final class ClaimWait: Sendable {
         next.give(())
     }
 
-    /// Discards the ends of claims so far; to be called before a claim, whose reply includes their effect.
+    /// Discards the ends of claims that were reported so far.
+    ///
+    /// To be called before a claim: the store's reply to the claim already reflects these ends.
     func begins() { self.state.withLock { $0.next = FirstAnswer() } }
 
     /// Waits until a claim has ended since the last call of ``begins()``, or the caller is cancelled; at most

@@ -24,7 +24,8 @@ package final class SharedStoreClient: Sendable {
     private let state: Locked<State>
     /// Serialises resending of pending invalidations.
     private let settling = AsyncMutex()
-    /// Broadcasts changes that may have ended a claim, by name; `true` for an end without an entry.
+    /// Broadcasts changes that may have ended a claim, by name; `true` if the store reports an end without an
+    /// entry (``MuxShared/Change/released(_:)``).
     private let claimEnds = Broadcast<MuxStoreKey, Bool>()
 
     init(
@@ -56,7 +57,8 @@ package final class SharedStoreClient: Sendable {
 
     deinit { self.state.withLock { $0.listener }?.cancel() }
 
-    /// Starts a task outside of the caller's lanes; no caller waits for the task.
+    /// Starts a task that no caller waits for, and that is not inside an operation of a
+    /// ``ReentrantAsyncMutex`` of the caller.
     @discardableResult
     private func background(
         _ name: String,
@@ -67,7 +69,10 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Changes
 
-    /// Passes each change of the store to `tell`, in order; to be called once, before the first claim.
+    /// Listens to the store's changes, and checks the connection; to be called once, before the first claim.
+    ///
+    /// - Parameter tell: Receives the changes of the store in order, apart from `stored` and `released`,
+    ///   which only end waits for claims.
     func listen(_ tell: @escaping @Sendable (MuxShared.Change) -> Void) {
         let changes = self.store.changes()
         let claimEnds = self.claimEnds
@@ -92,7 +97,7 @@ package final class SharedStoreClient: Sendable {
         }
         self.state.withLock { $0.listener = listener }
         let store = self.store
-        // Reports an unavailable store, such as a wrong password, before the first request.
+        // Reports an unavailable store before the first request, such as after a refused password.
         self.background("mux.shared-check") { [weak self] in
             do {
                 _ = try await store.load([])
@@ -342,7 +347,8 @@ package final class SharedStoreClient: Sendable {
         guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
     }
 
-    /// Sends all pending invalidations, and throws if the store has refused an invalidation of `scopes`.
+    /// Sends the pending invalidations, except invalidations that the store has refused; throws if the store
+    /// has refused an invalidation of `scopes`.
     ///
     /// Each call of the store takes one budget at most.
     ///
@@ -358,8 +364,8 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Sends the pending invalidations: one batch with the scopes of `first`, or all batches if `first` is
-    /// `nil`.
+    /// Sends the pending invalidations, except refused invalidations: one batch with the scopes of `first`,
+    /// or all batches if `first` is `nil`.
     ///
     /// Only one task sends at a time: a scope that is sent twice would end claims that were granted in
     /// between.
@@ -412,7 +418,8 @@ package final class SharedStoreClient: Sendable {
     func invalidate(_ scopes: [MuxShared.Scope], after forget: @Sendable () -> Void) async -> [any Error] {
         self.owe(scopes)
         forget()
-        // Again: a fetch may have begun in between, and must not put its value.
+        // Again, because a fetch may have claimed an entry after the first invalidation was sent, and before
+        // `forget`: the second invalidation ends the claim, so the store refuses the value.
         self.owe(scopes)
         do {
             try await self.settle(scopes)

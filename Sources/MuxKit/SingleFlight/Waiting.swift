@@ -66,8 +66,8 @@ package func shieldedFromCancellation<Success: Sendable>(
     _ operation: () async throws -> Success,
     whenTooLong: @escaping @Sendable () -> Void = {}
 ) async throws -> Success {
-    // In a test with a schedule of jobs: the executor of a task with an inherited isolation cannot be chosen.
-    // The task begins on another executor, and `schedule.later` below resumes the task at its turn.
+    // The schedule of jobs, in some tests. The first executor of a task that inherits an isolation cannot be
+    // chosen, so the task suspends below until the schedule resumes the task.
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
     return try await withoutActuallyEscaping(operation) { operation in

@@ -123,10 +123,10 @@ final class Journal {
 
     /// Looks up an entry like ``find(_:upTo:)``, without a wait for a lock or a record.
     ///
-    /// `nil` if another process has changed the journal, or if the entry is large or not in the system's
-    /// memory.
+    /// `nil` if another process has changed the journal, or if the entry is large or not in the system's page
+    /// cache.
     ///
-    /// Asks the system for the status of two files, which is usually in memory.
+    /// Asks the system for the status of two files, which the system usually has in a cache.
     func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {
         guard let present = try self.unchanged() else { return nil }
         let epoch = present.session.content.epoch
@@ -184,8 +184,8 @@ final class Journal {
 
     /// Saves `entries`, and evicts entries if the folder exceeds its limit.
     ///
-    /// - Returns: The names and errors of unsaved entries.
-    /// - Throws: The error if no entry was saved.
+    /// - Returns: The names and errors of refused and evicted entries, possibly of all `entries`.
+    /// - Throws: An error that concerns all entries; then no entry counts as saved.
     func save(
         _ entries: [MuxStoredEntry],
         _ durability: MuxDurability
