@@ -54,11 +54,11 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// the fetch gave no duration.
     public var staleIfError: Duration?
 
-    /// The number of the last refresh of all entries of the domain before the fetch; `nil` without a previous
-    /// refresh.
+    /// The number of the domain's last refresh before the fetch; `nil` without a previous refresh.
     ///
-    /// A store must return the number unchanged. If the number is lost, wall-clock times, which may be wrong,
-    /// decide whether the fetch preceded the refresh.
+    /// A refresh of a domain makes all entries of the domain stale. A store must return the number unchanged.
+    /// If the number is lost, wall-clock times, which may be wrong, decide whether the fetch preceded the
+    /// refresh.
     public var refreshNumber: UInt64?
 
     /// The wall-clock time after which only ``RequestOptions/cacheOnly`` and

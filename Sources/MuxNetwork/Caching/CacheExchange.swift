@@ -251,7 +251,8 @@ struct CacheExchange: Sendable {
     }
 
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
-    /// Whether the response is compared with a stored response: a response to HEAD.
+    /// Whether the request is a HEAD request whose response is compared with a stored response: RFC 9111,
+    /// section 4.3.5.
     var describes: Bool { self.forward.described != nil }
 
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {

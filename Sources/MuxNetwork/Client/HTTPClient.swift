@@ -18,9 +18,9 @@ public import MuxKit
 /// ```
 ///
 /// **Authentication.** A request carries the authenticator's token, unless ``HTTPRequest/usesPrivateHeaders``
-/// is `true`: such a request carries no token. A runner renews a token before its expiry. If the server
-/// refuses a token (401), the token is renewed, and the request is sent once more. Concurrent requests share
-/// the renewal.
+/// is `true`: such a request carries no token. An authenticator that is a `DependentRunner` or an
+/// `OAuthDependentRunner` renews a token before the token expires. If the server refuses a token (401), the
+/// token is renewed, and the request is sent once more. Concurrent requests share the renewal.
 ///
 /// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
 /// ends.
@@ -41,7 +41,8 @@ public struct HTTPClient: Sendable {
     let chain: ClientChain
     /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` unless both exist.
     private let choice: RepositoryChoice?
-    /// The session of each call, for caches inside the transport; `nil` without an account or such a cache.
+    /// The session of each call, for caches inside a custom transport; `nil` without an account, or if the
+    /// transport is the system transport, directly or in a ``CachingTransport``.
     private let sessions: SessionWatch?
 
     /// Makes a client.
@@ -189,7 +190,7 @@ public struct HTTPClient: Sendable {
         try self.choice?.check(nil, name: "CachingTransport")
         do {
             let session = self.sessions?.current
-            // Usually both are `nil`: the transport has no cache, or the repository of its cache is known.
+            // Usually both are `nil`: the transport is not custom, and no outer call has set a session.
             guard session != nil || CallSession.current != nil else {
                 return try await self.send(
                     request,
@@ -320,7 +321,7 @@ extension HTTPClient {
 
     /// The settings of all requests of an ``HTTPClient``.
     public struct Configuration: Sendable {
-        /// The value of `Accept`, and the content type of a body without a type; JSON.
+        /// The value of `Accept`, and the content type of a body without a type; JSON by default.
         public var contentType: HTTPMediaType
 
         /// Header fields of every request without private headers; empty by default.
@@ -355,16 +356,16 @@ extension HTTPClient {
         /// Measures the waits between attempts, the pauses of `Retry-After`, and the delay of responses.
         public var clock: any Clock<Duration>
 
-        /// The maximum heuristic lifetime of a cached value, which is derived from `Last-Modified`; a day.
+        /// The maximum heuristic lifetime of a cached value; by default one day.
         ///
-        /// The heuristic lifetime is a tenth of the time since the last change, if the server sends no other
-        /// lifetime (RFC 9111, section 4.2.2). With zero, a value has no heuristic lifetime.
+        /// The heuristic lifetime is a tenth of the time since the last change (`Last-Modified`), if the
+        /// server sends no other lifetime (RFC 9111, section 4.2.2). With zero, a value has no heuristic
+        /// lifetime.
         public var heuristicLimit: Duration
 
-        /// Whether a cached value with an `ETag`, but without a lifetime, is validated for each request;
-        /// `true`.
+        /// Whether a cached value with an `ETag`, but without a lifetime, is validated for each request.
         ///
-        /// Otherwise the policy of the multiplexer determines the lifetime.
+        /// The default is `true`. With `false`, the policy of the multiplexer determines the lifetime.
         public var validatesWithoutLifetime: Bool
 
         /// The wall clock, for the arrival times of responses.

@@ -65,8 +65,8 @@ final class CurlUpload: Sendable {
 
     /// Returns to the start of the body, because libcurl sends the request again on another connection.
     ///
-    /// A request that is not idempotent is not sent twice, unless the server refused the first request: the
-    /// server may have processed the first request. A streamed body cannot be sent twice.
+    /// A request that is not idempotent is sent again only if the server refused the first request, because
+    /// otherwise the server may have processed the first request. A streamed body cannot be sent twice.
     ///
     /// - Parameter isRefused: Whether the server has certainly not processed the request.
     /// - Returns: Whether the next read begins at the start of the body.
