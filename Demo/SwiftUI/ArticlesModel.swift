@@ -155,9 +155,20 @@ final class ArticlesModel {
     }
 
     /// Shows the list: at once if cached and fresh, otherwise after the fetch.
-    func load() async {
+    func load() async { await self.show { try await self.list.requestEntry() } }
+
+    /// Fetches the list again, even if SwiftUI cancels the task of the gesture; the old list stays visible until
+    /// the new list arrives, and if the fetch fails.
+    func reload() async {
+        await self.show {
+            try await self.list.reload()
+            return self.list.cachedEntry
+        }
+    }
+
+    private func show(_ request: () async throws -> MuxEntry<[Article]>?) async {
         do {
-            self.show(try await self.list.requestEntry())
+            self.show(try await request())
             self.problem = nil
         } catch is CancellationError {
             // The view has disappeared.
@@ -168,12 +179,6 @@ final class ArticlesModel {
         } catch {
             self.problem = error.localizedDescription
         }
-    }
-
-    /// Fetches the list again; the old list stays visible until the new list arrives, and if the fetch fails.
-    func reload() async {
-        self.list.refresh()
-        await self.load()
     }
 
     /// Signs out, and removes all data of the user from memory and disk.

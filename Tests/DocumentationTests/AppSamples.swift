@@ -38,10 +38,13 @@ final class NotesModel {
 
     /// Waits for a new fetch; the model shows the previous notes until then.
     func reload() async {
-        await self.show { try await self.list.refresh().requestEntry() }
+        await self.show {
+            try await self.list.reload()
+            return self.list.cachedEntry
+        }
     }
 
-    private func show(_ request: () async throws -> MuxEntry<[Note]>) async {
+    private func show(_ request: () async throws -> MuxEntry<[Note]>?) async {
         do {
             self.show(try await request())
             self.problem = nil

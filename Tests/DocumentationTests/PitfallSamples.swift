@@ -34,7 +34,8 @@ final class SearchModel {
 func pulls(_ profile: Multiplexer<Profile>) async throws {
     let joined = try await profile.request(.reload)
     let renewed = try await profile.refresh().request()
-    _ = (joined, renewed)
+    let pulled = try await profile.reload()
+    _ = (joined, renewed, pulled)
 }
 
 @MainActor

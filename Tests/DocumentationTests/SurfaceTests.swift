@@ -38,15 +38,15 @@ struct SurfaceTests {
         }
     }
 
-    @Test func `HS-06 the three libraries have at most 118 public types at top level`() throws {
-        let limits = ["MuxKit": 65, "MuxNetwork": 43, "MuxTesting": 10]
+    @Test func `HS-06 the three libraries have at most 120 public types at top level`() throws {
+        let limits = ["MuxKit": 67, "MuxNetwork": 43, "MuxTesting": 10]
         var names: [String] = []
         for (library, limit) in limits {
             let types = try Self.publicTypes(library)
             #expect(types.count > limit / 2 && types.count <= limit, "\(library): \(types.count)")
             names += types
         }
-        #expect(names.count <= 118)
+        #expect(names.count <= 120)
         let hidden: Set = [
             "ReachabilityMonitor", "SystemReachability", "RetryHelper", "RetryOperationError", "DependentOperation",
             "RunContext", "PerishableDependency", "MuxStoreStatistics", "OAuthAccount", "OAuthService", "ScriptEnded",

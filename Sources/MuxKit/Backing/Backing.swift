@@ -193,7 +193,7 @@ extension SlotMemory {
             return early
         }
         withExtendedLifetime(replaced) {}
-        self.watchers.send((), to: key)
+        self.watchers.send(.entry, to: key)
         self.release(evictions)
         return LookUp(isOver: isOver, loaded: isOver ? nil : loaded.map(FormerSlot.init))
     }

@@ -1,3 +1,12 @@
+/// A change for the watchers of a key.
+@usableFromInline
+enum SlotChange: Sendable {
+    /// The entry was replaced or removed; not for an eviction.
+    case entry
+    /// The entry has become stale, or a flight has started or ended.
+    case activity
+}
+
 /// The entries of a multiplexer in memory: slots and flights under one lock, with watchers and events.
 ///
 /// The multiplexer and its backing share the object. The object does not retain the multiplexer.
@@ -14,7 +23,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     @usableFromInline let repository: MuxRepository
     @usableFromInline let selection: EntrySelection<Key>?
     /// Notifies watchers of changes without the entry: a watcher then reads the newest entry.
-    @usableFromInline let watchers = Broadcast<Key, Void>()
+    @usableFromInline let watchers = Broadcast<Key, SlotChange>()
     /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
     /// Whether the observer receives hits.

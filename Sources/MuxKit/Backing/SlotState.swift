@@ -14,6 +14,29 @@ struct WaiterOptions<Value: Sendable>: Sendable {
     }
 }
 
+/// A key that consumers of ``MuxStates`` follow.
+@usableFromInline
+struct FollowedKey: Sendable {
+    /// The number of consumers.
+    @usableFromInline var count = 0
+    /// The failure of the last flight since the first consumer; `nil` after a value, a store or a clear.
+    @usableFromInline var failure: FetchFailure?
+}
+
+/// The failure of a flight.
+@usableFromInline
+struct FetchFailure: Sendable {
+    @usableFromInline let error: any Error
+    /// Identifies the failure in the multiplexer.
+    @usableFromInline let number: UInt64
+
+    @inlinable
+    init(error: any Error, number: UInt64) {
+        self.error = error
+        self.number = number
+    }
+}
+
 /// The state of a multiplexer under the lock of its flight engine: slots, waiters' options, statistics, and
 /// the state of the backing.
 @usableFromInline
@@ -29,12 +52,19 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         @usableFromInline let writesBack: Bool
         /// See ``SlotStorage/hasTooManyMarks``.
         @usableFromInline let hasTooManyMarks: Bool
+        @usableFromInline let failures: [FetchFailure]
 
         @inlinable
-        init(slots: [(Key, Slot<Value>)], writesBack: Bool, hasTooManyMarks: Bool) {
+        init(
+            slots: [(Key, Slot<Value>)],
+            writesBack: Bool,
+            hasTooManyMarks: Bool,
+            failures: [FetchFailure]
+        ) {
             self.slots = slots
             self.writesBack = writesBack
             self.hasTooManyMarks = hasTooManyMarks
+            self.failures = failures
         }
     }
 
@@ -48,6 +78,10 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var clears: UInt64 = 0
     /// Evicted slots, to be reported and released outside the lock.
     @usableFromInline var evicted: [(Key, Slot<Value>)] = []
+    /// The keys that consumers of ``MuxStates`` follow.
+    @usableFromInline var followed: [Key: FollowedKey] = [:]
+    /// Replaced failures of followed keys, to be released outside the lock.
+    @usableFromInline var formerFailures: [FetchFailure] = []
     /// The place at which ``sweep(at:_:)`` continues.
     @usableFromInline var sweepPlace: Int?
     @usableFromInline var lastRevision: UInt64 = 0
@@ -130,17 +164,47 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         if !evicted.isEmpty { self.evicted = [] }
         let writesBack = self.disk.writeBackBegins(self.slots.entryCount, isOverBound: self.slots.isOverBound)
         let hasTooManyMarks = self.slots.hasTooManyMarks
-        guard writesBack || hasTooManyMarks || !evicted.isEmpty else { return nil }
-        return Evictions(slots: evicted, writesBack: writesBack, hasTooManyMarks: hasTooManyMarks)
+        let failures = self.formerFailures.isEmpty ? [] : self.takeFormerFailures()
+        guard writesBack || hasTooManyMarks || !evicted.isEmpty || !failures.isEmpty else { return nil }
+        return Evictions(
+            slots: evicted,
+            writesBack: writesBack,
+            hasTooManyMarks: hasTooManyMarks,
+            failures: failures
+        )
     }
 
-    /// Removes all slots.
+    /// Removes all slots, and the failures of followed keys.
     ///
-    /// - Returns: The slots and facts, to be released outside the lock.
-    mutating func removeAll() -> any Sendable { (self.slots.removeAll(), self.shared.lostAll()) }
+    /// - Returns: The removed parts, to be released outside the lock.
+    mutating func removeAll() -> any Sendable {
+        let failures = self.followed
+        for key in failures.keys { self.followed[key]?.failure = nil }
+        return (self.slots.removeAll(), self.shared.lostAll(), failures)
+    }
+
+    /// Takes the replaced failures of followed keys, to be released outside the lock.
+    @usableFromInline
+    mutating func takeFormerFailures() -> [FetchFailure] {
+        defer { self.formerFailures = [] }
+        return self.formerFailures
+    }
+
+    /// Records the outcome of the last flight of a followed key; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - error: The error of the flight; `nil` for a value, and after a store or a clear.
+    @inlinable
+    mutating func ended(_ key: Key, with error: (any Error)?) {
+        guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
+        if let former = self.followed.values[place].failure { self.formerFailures.append(former) }
+        self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
+    }
 
     package func leftover() -> String? {
         if !self.waiterOptions.isEmpty { return "the options of \(self.waiterOptions.count) callers are left" }
+        if !self.formerFailures.isEmpty { return "replaced failures are held" }
         return self.evicted.isEmpty ? nil : "evicted slots are held"
     }
 

@@ -95,7 +95,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             linger: policy.cancelsUnwantedUpdates ? .zero : nil,
             deadline: policy.updateTimeout,
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
-            whenTimedOut: { state, now in
+            whenTimedOut: { state, _, _, now in
                 let former = state
                 let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
                 state.machine.failed(error, until: now.advanced(by: policy.coolDown), pausing: .init(), at: now)

@@ -60,13 +60,21 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
     package var count: Int { self.topics.withLock { topics in topics.values.reduce(0) { $0 + $1.count } } }
 }
 
-extension Broadcast where Element == Void {
-    /// A stream of the elements of `topic`, with a buffer of the newest element.
+extension Broadcast {
+    /// A stream of signals for the elements of `topic`, with a buffer of one signal.
     ///
     /// The stream ends when its consumer ends, or when the broadcast is deallocated.
-    package func stream(of topic: Topic) -> AsyncStream<Void> {
+    ///
+    /// - Parameters:
+    ///   - topic: The topic.
+    ///   - isMeant: Selects the elements.
+    /// - Returns: The stream.
+    package func stream(
+        of topic: Topic,
+        where isMeant: @escaping @Sendable (Element) -> Bool = { _ in true }
+    ) -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-        let remove = self.add(to: topic, finish: { continuation.finish() }, { continuation.yield() })
+        let remove = self.add(to: topic, finish: { continuation.finish() }, { if isMeant($0) { continuation.yield() } })
         continuation.onTermination = { _ in remove() }
         return stream
     }

@@ -99,6 +99,10 @@ public final actor Multiplexer<Value: Sendable> {
     /// A sequence of the current entry in memory and of its changes; an element is `nil` without an entry.
     public nonisolated var values: MuxValues<Value> { self.core.values(.sole) }
 
+    /// A sequence of the current state and of its changes, for a screen: the entry, a running fetch, and the
+    /// last failure.
+    public nonisolated var states: MuxStates<Value> { self.core.states(.sole) }
+
     /// Returns the value in memory, or otherwise on disk or in a shared store, fresh or stale, without a
     /// fetch.
     ///
@@ -125,7 +129,9 @@ public final actor Multiplexer<Value: Sendable> {
         return self
     }
 
-    /// Makes the value stale, and fetches, as for a pull to refresh; the fetch does not depend on its callers.
+    /// Makes the value stale, and fetches; the fetch continues even if its callers leave.
+    ///
+    /// For a pull to refresh:
     ///
     /// ```swift
     /// .refreshable { try? await profile.reload() }

@@ -158,6 +158,7 @@ extension MultiplexerCore {
                 state.shared.keeps(key, digest: digest, revision: newer.revision)
             }
             isKept = mayKeep
+            if hasNoFence { state.ended(key, with: nil) }
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
@@ -212,6 +213,7 @@ extension MultiplexerCore {
         let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
             var current = state.slots.slot(of: key)
             if isKept {
+                state.ended(key, with: error)
                 let hold = max(max(self.policy.errorBackoff, memory), FailurePause.obeyed(retryAfter))
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 let number = state.nextRevision()

@@ -25,7 +25,7 @@ extension MultiplexerCore: SessionParticipant {
         withExtendedLifetime(former) {}
         return {
             resumeWaiters()
-            self.watchers.sendToAll(())
+            self.watchers.sendToAll(.entry)
             if isTold { self.memory.tell(.sessionEnded) }
         }
     }
@@ -47,18 +47,22 @@ extension MultiplexerCore: SessionParticipant {
             users.key($0, isOf: user)
         } _: { state in
             let keys = users.keys(of: user, in: state.slots.users)
+            // A followed key may have a failure without a slot.
+            let followed = state.followed.keys.filter { users.key($0, isOf: user) }
+            for key in followed { state.ended(key, with: nil) }
             state.clears &+= 1
             let former = keys.compactMap { key in
                 defer { state.lostShared(key) }
                 return state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) }
             }
-            return (.failure(MuxError.sessionEnded), (keys, former, state.takeEvictions()))
+            let changed = Set(keys).union(followed)
+            return (.failure(MuxError.sessionEnded), (changed, former, state.takeEvictions()))
         }
         withExtendedLifetime(former) {}  // released outside the lock
         self.memory.release(evictions)
         return {
             resumeWaiters()
-            for key in keys { self.watchers.send((), to: key) }
+            for key in keys { self.watchers.send(.entry, to: key) }
         }
     }
 
@@ -118,11 +122,12 @@ extension MultiplexerCore: SessionParticipant {
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
+            state.ended(key, with: nil)
             defer { state.lostShared(key) }
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
-        self.watchers.send((), to: key)
+        self.watchers.send(.entry, to: key)
         self.memory.releaseEvicted()
     }
 
@@ -138,7 +143,7 @@ extension MultiplexerCore: SessionParticipant {
             return state.removeAll()
         }
         withExtendedLifetime(former) {}
-        self.watchers.sendToAll(())
+        self.watchers.sendToAll(.entry)
     }
 
     /// Removes all entries without unsaved changes from memory; running flights continue.

@@ -15,7 +15,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The state of ``engine``; a separate reference saves indirections for each hit.
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
     /// The watchers of ``memory``.
-    @usableFromInline let watchers: Broadcast<Key, Void>
+    @usableFromInline let watchers: Broadcast<Key, SlotChange>
     @usableFromInline let policy: MuxPolicy
     @usableFromInline let repository: MuxRepository
     @usableFromInline let fetch: FetchFunction<Key, Value>
@@ -60,6 +60,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             linger: linger,
             deadline: policy.fetchTimeout < .longest ? policy.fetchTimeout : nil,
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
+            whenTimedOut: { state, key, isCurrent, _ in
+                if isCurrent { state.ended(key, with: MuxError.timedOut(after: policy.fetchTimeout)) }
+                return state.takeFormerFailures()
+            },
             wouldDeadlock: MuxError.wouldDeadlock
         )
         self.memory = SlotMemory(
@@ -272,7 +276,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func values(_ key: Key) -> MuxValues<Value> {
         MuxValues(
             current: { [weak self] in self.map { $0.cachedEntry(key) } },
-            changes: { [weak self] in self?.watchers.stream(of: key) ?? AsyncStream { nil } }
+            changes: { [weak self] in self?.watchers.stream(of: key) { $0 == .entry } ?? AsyncStream { nil } }
         )
     }
 
@@ -297,6 +301,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             state.withSlot(of: key) { $0.refreshed() }
         }
         self.memory.releaseEvicted()
+        self.watchers.send(.activity, to: key)
         shared?.client.settleLater()
     }
 
@@ -316,6 +321,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         withExtendedLifetime(removed) {}  // released outside the lock
         self.memory.releaseEvicted()
+        self.watchers.sendToAll(.activity)
         shared?.client.settleLater()
     }
 
@@ -345,6 +351,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 state.shared.begins(key, name)
             }
             replaced = state.withSlot(of: key) { $0.committed(entry) }
+            state.ended(key, with: nil)
             if name != nil { state.sharedFlightEnded(key) }
             return true
         }
@@ -383,7 +390,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Notifies watchers of a new value, and schedules a save if the repository's save policy requires one.
     @inlinable
     func changed(_ key: Key) {
-        self.watchers.send((), to: key)
+        self.watchers.send(.entry, to: key)
         if self.isOnDisk { self.scheduleSave() }
     }
 

@@ -129,6 +129,13 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: A sequence for any number of consumers.
     public nonisolated func values(key: Key) -> MuxValues<Value> { self.core.values(ExactKey(key)) }
 
+    /// A sequence of the current state of `key` and of its changes, for a screen: the entry, a running fetch,
+    /// and the last failure.
+    ///
+    /// - Parameter key: Any key that is equal to itself.
+    /// - Returns: A sequence for any number of consumers.
+    public nonisolated func states(key: Key) -> MuxStates<Value> { self.core.states(ExactKey(key)) }
+
     /// Returns the value of `key` in memory, or otherwise on disk or in a shared store, without a fetch.
     ///
     /// The value may be stale.
@@ -170,12 +177,13 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return self
     }
 
-    /// Makes the value of `key` stale, and fetches, as for a pull to refresh; the fetch does not depend on its
-    /// callers.
+    /// Makes the value of `key` stale, and fetches; the fetch continues even if its callers leave.
+    ///
+    /// For a pull to refresh.
     ///
     /// SwiftUI can cancel the task of the gesture during the fetch. The fetch then continues and replaces the
-    /// value; with ``refresh(key:)`` and ``request(key:)``, ``MuxPolicy/whenAbandoned`` decides. A later fence
-    /// ends the fetch.
+    /// value; with ``refresh(key:)`` and ``request(key:)``, ``MuxPolicy/whenAbandoned`` decides. A later
+    /// fence ends the fetch.
     ///
     /// - Parameter key: Any key that is equal to itself.
     /// - Returns: The new value, or the previous value after a failure if the policy permits.
@@ -308,6 +316,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// The number of marks (refreshes and pending removals) of entries that are not in memory.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
+
+    /// The number of watchers: zero at rest.
+    package nonisolated var watcherCount: Int { self.core.watchers.count }
 
     /// The number of keys with state for a shared store.
     package nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }

@@ -111,8 +111,11 @@ extension FlightEngine {
             for (flight, key) in due {
                 let circle = circles[self.node(flight)] ?? []
                 if !circle.isEmpty { stuck += engineState.withMachine(of: key) { $0.taken(circle, from: flight) } }
+                let isCurrent = engineState.machines[key]?.currentFlight == flight
                 guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
-                if let former = self.options.whenTimedOut?(&engineState.state, now) { released.append(former) }
+                if let former = self.options.whenTimedOut?(&engineState.state, key, isCurrent, now) {
+                    released.append(former)
+                }
                 engineState.running[flight]?.hasTimedOut = true
                 waiters += late
                 flights.append(flight)

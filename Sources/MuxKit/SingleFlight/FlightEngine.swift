@@ -64,9 +64,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline package var deadline: Duration?
         /// The error for the callers of a flight beyond its deadline.
         package var timedOut: any Error
-        /// Changes the owner's state after a flight's deadline; called under the lock, and the result is
-        /// released outside the lock.
-        package var whenTimedOut: (@Sendable (inout State, Moment) -> (any Sendable)?)?
+        /// Changes the owner's state after a flight's deadline.
+        ///
+        /// Called under the lock; the result is released outside the lock. The flag tells whether the flight
+        /// was the current flight of the key.
+        package var whenTimedOut: (@Sendable (inout State, Key, Bool, Moment) -> (any Sendable)?)?
         /// The error for a caller whose wait would never end; see ``WaitForGraph``.
         @usableFromInline package var wouldDeadlock: any Error
 
@@ -75,7 +77,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             linger: Duration?,
             deadline: Duration? = nil,
             timedOut: any Error = CancellationError(),
-            whenTimedOut: (@Sendable (inout State, Moment) -> (any Sendable)?)? = nil,
+            whenTimedOut: (@Sendable (inout State, Key, Bool, Moment) -> (any Sendable)?)? = nil,
             wouldDeadlock: any Error
         ) {
             self.name = name
@@ -119,6 +121,20 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
+        /// Receives, outside the lock, the keys whose current flight has started or ended; `nil` if nobody
+        /// follows a key.
+        @usableFromInline package var follower: (@Sendable ([Key]) -> Void)?
+        /// The keys for ``follower``.
+        @usableFromInline var changedKeys: [Key] = []
+
+        /// Takes a call of ``follower``, to be made outside the lock; `nil` without a change.
+        @inlinable
+        mutating func takeNotice() -> (@Sendable () -> Void)? {
+            guard let follower, !self.changedKeys.isEmpty else { return nil }
+            let keys = self.changedKeys
+            self.changedKeys = []
+            return { follower(keys) }
+        }
 
         /// Registers a flight, at the priority of its first caller.
         @inlinable
@@ -155,11 +171,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             guard let place = self.machines.index(forKey: key) else {
                 var machine = FlightStateMachine()
                 let result = body(&machine)
+                if self.follower != nil, machine.currentFlight != nil { self.changedKeys.append(key) }
                 if !machine.isIdle { self.machines[key] = machine }
                 return result
             }
+            let wasFlying = self.follower != nil && self.machines.values[place].currentFlight != nil
             // In place: a copy of a machine would copy its queues.
             let result = body(&self.machines.values[place])
+            if self.follower != nil, wasFlying != (self.machines.values[place].currentFlight != nil) {
+                self.changedKeys.append(key)
+            }
             if self.machines.values[place].isIdle { self.released.add(self.machines.remove(at: place).key) }
             return result
         }
@@ -205,14 +226,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @inlinable
     package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
 
-    /// Changes flights; releases removed keys outside the lock, because the `deinit` of a key may call the
-    /// owner.
+    /// Changes flights; notifies followers and releases removed keys outside the lock, because the `deinit`
+    /// of a key may call the owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
-        let (result, released) = self.engineState.withLock { engineState in
-            (body(&engineState), engineState.released.take())
+        let (result, released, notice) = self.engineState.withLock { engineState in
+            (body(&engineState), engineState.released.take(), engineState.takeNotice())
         }
         withExtendedLifetime(released) {}
+        notice?()
         return result
     }
 
@@ -330,7 +352,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let isCertain = caller?.isAwaited ?? false
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, Instead)?
+        var notice: (@Sendable () -> Void)?
         let arrival = self.engineState.withLock { engineState -> Arrival in
+            defer { notice = engineState.takeNotice() }
             // Under the lock: the current priority includes earlier escalations, and ``raise(_:_:to:)``
             // handles later escalations.
             priority = Task.currentPriority
@@ -390,6 +414,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return .join(escalate: engineState.raise(flight, to: priority), linger: linger)
             }
         }
+        notice?()
         switch arrival {
         case .resume(let result):
             arrived()

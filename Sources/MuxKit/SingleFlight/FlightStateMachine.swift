@@ -127,7 +127,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return true
     }
 
-    /// Makes the current flight, or a new flight, continue to its end without this caller, which is cancelled.
+    /// Makes the current flight, or a new flight, continue to its end without this cancelled caller.
     ///
     /// - Returns: Whether to start a new flight, whose identifier is the caller's ticket.
     @usableFromInline

@@ -29,7 +29,9 @@ struct ReloadTests {
     }
 
     @Test func `SC-04 a reload that fails keeps the value, and throws what a request would throw`() async throws {
-        let fetch = ScriptedFetch<Int>([.value(1), .failure(FetchFailed()), .failure(URLError(.notConnectedToInternet))])
+        let fetch = ScriptedFetch<Int>([
+            .value(1), .failure(FetchFailed()), .failure(URLError(.notConnectedToInternet)),
+        ])
         let number = Multiplexer(repository: self.world.repository) { try await fetch() }
         _ = try await number.request()
         await #expect(throws: FetchFailed.self) { try await number.reload() }
@@ -104,20 +106,33 @@ private struct ReloadScenario: Sendable {
 
     func play() async throws {
         _ = try await self.number.request()
-        let other = self.schedule.draw(0..<3) == 0 ? Task { try await self.number.request() } : nil
-        let reload = Task { try await self.number.reload() }
-        for _ in 0..<self.schedule.draw(0..<12) { await Task.yield() }
-        if self.schedule.draw(0..<2) == 0 {
-            try await self.schedule.clock.sleep(for: .milliseconds(self.schedule.draw(0..<3_000)))
+        let result = Locked<Result<Int, any Error>?>(nil)
+        try await withThrowingTaskGroup { group in
+            if self.schedule.draw(0..<3) == 0 { group.addTask { _ = try? await self.number.request() } }
+            group.addTask {
+                do {
+                    let value = try await self.number.reload()
+                    result.withLock { $0 = .success(value) }
+                } catch {
+                    result.withLock { $0 = .failure(error) }
+                }
+            }
+            for _ in 0..<self.schedule.draw(0..<12) { await self.schedule.pause() }
+            if self.schedule.draw(0..<2) == 0 {
+                try await self.schedule.clock.sleep(for: .milliseconds(self.schedule.draw(0..<3_000)))
+            }
+            group.cancelAll()
+            try await group.waitForAll()
         }
-        reload.cancel()
-        let result = await reload.result
         // The fetch ends within this time, with or without callers.
         try await self.schedule.clock.sleep(for: .seconds(100))
-        _ = try await other?.value
         try expect(self.number.cachedValue == 2, "memory has \(String(describing: self.number.cachedValue))")
         try expect(self.fetches.withLock { $0 } == 2, "\(self.fetches.withLock { $0 }) fetches")
-        if case .success(let value) = result { try expect(value == 2, "the reload returned \(value)") }
+        switch result.withLock({ $0 }) {
+        case .success(let value): try expect(value == 2, "the reload returned \(value)")
+        case .failure(let error): try expect(error is CancellationError, "the reload threw \(error)")
+        case nil: throw Violation("the reload has no result")
+        }
         try expect(self.number.occupancy == (0, 0, 0), "not at rest: \(self.number.occupancy)")
     }
 }

@@ -129,7 +129,7 @@ extension DiskBacking {
             return state.withSlot(of: key) { $0.superseded(entry) }
         }
         guard former != nil else { return false }
-        self.memory.watchers.send((), to: key)
+        self.memory.watchers.send(.entry, to: key)
         self.memory.releaseEvicted()
         return true
     }

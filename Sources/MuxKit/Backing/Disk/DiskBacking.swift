@@ -147,7 +147,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
         }
         if isAdopted {
-            self.memory.watchers.send((), to: key)
+            self.memory.watchers.send(.entry, to: key)
             self.memory.releaseEvicted()
         }
         return entry

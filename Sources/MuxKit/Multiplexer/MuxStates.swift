@@ -1,0 +1,290 @@
+/// The state of a value for a screen: the entry, a running fetch, and the last failure.
+public struct MuxState<Value: Sendable>: Sendable {
+    /// The entry, fresh or stale; `nil` before the first value, and after a clear or a sign-out.
+    ///
+    /// An entry that memory pressure or a limit removes from memory stays here.
+    public let entry: MuxEntry<Value>?
+
+    /// Whether a fetch is running, including renewals in the background and reads before a fetch.
+    ///
+    /// A fetch that began before a fence, such as ``Multiplexer/refresh()``, does not count.
+    public let isLoading: Bool
+
+    /// The error of the last fetch, including renewals in the background; `nil` after a value, a store or a
+    /// clear, and if no fetch has failed since the first consumer of the key.
+    ///
+    /// Contains also an error that ``MuxPolicy/isSilenceable`` hides from requests.
+    public let failure: (any Error)?
+
+    /// Whether ``entry`` is stale; `false` without an entry.
+    public var isStale: Bool { self.entry?.isStale ?? false }
+
+    let failureNumber: UInt64?
+
+    init(entry: MuxEntry<Value>?, isLoading: Bool, failure: FetchFailure?) {
+        self.entry = entry
+        self.isLoading = isLoading
+        self.failure = failure?.error
+        self.failureNumber = failure?.number
+    }
+
+    /// Whether a consumer of `other` can skip this state.
+    package func isEqual(to other: MuxState) -> Bool {
+        self.entry?.revision == other.entry?.revision && self.isStale == other.isStale
+            && self.isLoading == other.isLoading && self.failureNumber == other.failureNumber
+    }
+}
+
+/// The states of a multiplexer, or of one key of a map: the current state, then every change.
+///
+/// ```swift
+/// for await state in profile.states {
+///     spinner.isHidden = !state.isLoading
+///     label.text = state.entry?.value.name ?? state.failure?.localizedDescription
+/// }
+/// ```
+///
+/// A state changes when a fetch starts or ends, when the entry changes, and when the entry becomes stale. A
+/// consumer starts no fetch. Consecutive states differ.
+///
+/// **Concurrent calls.** Any number of consumers may iterate. A slow consumer skips to the newest state; its
+/// memory is constant.
+///
+/// **Cancellation.** The sequence ends when the consumer's task is cancelled or the consumer stops; other
+/// consumers are not affected. A cancelled consumer does not cancel a fetch.
+///
+/// **Lifetime.** The sequence does not retain the multiplexer, and ends when the multiplexer is deallocated.
+/// Each consumer with a fresh entry has one timer, which ends with the consumer.
+///
+/// **On disk.** A consumer does not read the disk; an entry that a request loads from disk is a change.
+public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
+    /// The elements.
+    public typealias Element = MuxState<Value>
+    /// The sequence does not throw.
+    public typealias Failure = Never
+
+    /// Starts to follow; `nil` if the multiplexer was deallocated.
+    let follow: @Sendable () -> StateFollower<Value>?
+
+    /// Starts to follow the states.
+    ///
+    /// - Returns: An iterator for one consumer.
+    public func makeAsyncIterator() -> Iterator { Iterator(self.follow()) }
+
+    /// Iterates over the states.
+    public struct Iterator: AsyncIteratorProtocol {
+        /// The elements.
+        public typealias Element = MuxState<Value>
+        /// The sequence does not throw.
+        public typealias Failure = Never
+
+        private let follower: StateFollower<Value>?
+        private var signals: AsyncStream<Void>.Iterator?
+        private var last: MuxState<Value>?
+
+        init(_ follower: StateFollower<Value>?) {
+            self.follower = follower
+            self.signals = follower?.signals.makeAsyncIterator()
+        }
+
+        /// Suspends until the state differs from the last element; the first call does not suspend.
+        ///
+        /// - Parameter actor: The isolation of the consumer.
+        /// - Returns: The state; `nil` if the task is cancelled or the multiplexer deallocated.
+        public mutating func next(isolation actor: isolated (any Actor)?) async -> MuxState<Value>? {
+            while true {
+                if self.last != nil { guard await self.signals?.next(isolation: actor) != nil else { return nil } }
+                guard let state = self.follower?.current() else { return nil }
+                if let last, state.isEqual(to: last) { continue }
+                self.last = state
+                return state
+            }
+        }
+
+        /// Suspends until the state differs from the last element; the first call does not suspend.
+        ///
+        /// - Returns: The state; `nil` if the task is cancelled or the multiplexer deallocated.
+        public mutating func next() async -> MuxState<Value>? { await self.next(isolation: #isolation) }
+    }
+}
+
+@available(*, unavailable)
+extension MuxStates.Iterator: Sendable {}
+
+/// One consumer of the states of a key.
+final class StateFollower<Value: Sendable>: Sendable {
+    /// The present facts about a key.
+    struct Reading: Sendable {
+        var entry: MuxEntry<Value>?
+        /// Whether a refresh has made the entry stale, even an entry that is no longer in memory.
+        var isRefreshed: Bool
+        var isLoading: Bool
+        var failure: FetchFailure?
+        var now: Moment
+    }
+
+    private struct State: Sendable {
+        /// Whether the entry was replaced or removed since the last reading.
+        var rereadsEntry = true
+        /// The last entry, and the time of its age.
+        var held: (entry: MuxEntry<Value>, at: Moment)?
+        /// The timer of ``staleAt``.
+        var timer: Task<Void, Never>?
+        /// The time at which the entry becomes stale; `nil` for a stale entry.
+        var staleAt: Moment?
+    }
+
+    /// Signals changes; see ``Broadcast/stream(of:where:)``.
+    let signals: AsyncStream<Void>
+    private let signal: AsyncStream<Void>.Continuation
+    private let read: @Sendable () -> Reading?
+    private let time: TimeSource
+    private let spawn: TaskLauncher
+    private let state = Locked(State())
+    private let end = Locked<(@Sendable () -> Void)?>(nil)
+
+    init(_ time: TimeSource, _ spawn: TaskLauncher, read: @escaping @Sendable () -> Reading?) {
+        (self.signals, self.signal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        self.read = read
+        self.time = time
+        self.spawn = spawn
+    }
+
+    /// Starts to receive changes; `end` ends this.
+    func starts(end: @escaping @Sendable () -> Void) { self.end.withLock { $0 = end } }
+
+    deinit {
+        self.state.withLock { $0.timer }?.cancel()
+        self.end.withLock { $0 }?()
+    }
+
+    func changed(_ change: SlotChange) {
+        if change == .entry { self.state.withLock { $0.rereadsEntry = true } }
+        self.signal.yield()
+    }
+
+    func finish() { self.signal.finish() }
+
+    /// The current state; `nil` if the multiplexer was deallocated.
+    func current() -> MuxState<Value>? {
+        // Before the reading: a later change signals again.
+        let rereads = self.state.withLock { state in
+            defer { state.rereadsEntry = false }
+            return state.rereadsEntry
+        }
+        guard let reading = self.read() else { return nil }
+        let (entry, timer, former) = self.state.withLock { state in
+            let former = state.held
+            if let entry = reading.entry {
+                state.held = (entry, reading.now)
+            } else if rereads {
+                state.held = nil
+            }
+            let entry = state.held.map {
+                $0.entry.aged(by: reading.now.duration(since: $0.at), isStale: reading.isRefreshed)
+            }
+            return (entry, self.startTimer(for: entry, at: reading.now, &state), former)
+        }
+        timer?.cancel()
+        withExtendedLifetime(former) {}  // released outside the lock
+        return MuxState(entry: entry, isLoading: reading.isLoading, failure: reading.failure)
+    }
+
+    /// Starts the timer for the end of a fresh entry, unless the timer runs.
+    ///
+    /// - Returns: A timer to cancel.
+    private func startTimer(for entry: MuxEntry<Value>?, at now: Moment, _ state: inout State) -> Task<Void, Never>? {
+        let staleAt = entry.flatMap { entry -> Moment? in
+            guard !entry.isStale, entry.timeToLive < .longest else { return nil }
+            return now.advanced(by: entry.timeToLive - entry.age)
+        }
+        guard staleAt != state.staleAt else { return nil }
+        let former = state.timer
+        state.staleAt = staleAt
+        state.timer = staleAt.map { end in
+            self.spawn(name: "mux.stale") { [time, signal] in
+                guard (try? await time.sleep(for: end.duration(since: time.now))) != nil else { return }
+                signal.yield()
+            }
+        }
+        return former
+    }
+}
+
+extension MuxEntry {
+    /// A copy of the entry after `time`; stale if `isStale` is `true`.
+    fileprivate func aged(by time: Duration, isStale: Bool) -> MuxEntry {
+        let age = Duration.sum(self.age, time)
+        return MuxEntry(
+            value: self.value,
+            age: age,
+            timeToLive: self.timeToLive,
+            source: self.source,
+            isStale: self.isStale || isStale || age >= self.timeToLive,
+            staleReason: self.staleReason,
+            revision: self.revision
+        )
+    }
+}
+
+extension MultiplexerCore {
+    /// The current state of `key`, then each change.
+    func states(_ key: Key) -> MuxStates<Value> { MuxStates { [weak self] in self?.follow(key) } }
+
+    private func follow(_ key: Key) -> StateFollower<Value> {
+        let time = self.repository.time
+        let follower = StateFollower<Value>(time, self.repository.spawn) { [weak memory] in
+            guard let memory else { return nil }
+            let now = time.now
+            return memory.engine.engineState.withLock { engineState in
+                let slot = engineState.state.slots.slot(of: key)
+                return StateFollower.Reading(
+                    entry: slot?.snapshot(at: now, source: .memory),
+                    isRefreshed: slot?.isRefreshed ?? false,
+                    isLoading: engineState.machines[key]?.currentFlight != nil,
+                    failure: engineState.state.followed[key]?.failure,
+                    now: now
+                )
+            }
+        }
+        guard key == key else { return follower }  // no change can concern the key
+        let finish: @Sendable () -> Void = { [weak follower] in follower?.finish() }
+        let remove = self.watchers.add(to: key, finish: finish) { [weak follower] in follower?.changed($0) }
+        self.memory.followed(key)
+        follower.starts { [weak memory] in
+            remove()
+            memory?.unfollowed(key)
+        }
+        return follower
+    }
+}
+
+extension SlotMemory {
+    /// Counts a consumer of the states of `key`.
+    fileprivate func followed(_ key: Key) {
+        self.engine.engineState.withLock { engineState in
+            engineState.state.followed[key, default: FollowedKey()].count += 1
+            guard engineState.follower == nil else { return }
+            engineState.follower = { [weak watchers] keys in
+                for key in keys { watchers?.send(.activity, to: key) }
+            }
+        }
+    }
+
+    /// Uncounts a consumer of the states of `key`.
+    fileprivate func unfollowed(_ key: Key) {
+        let released = self.engine.engineState.withLock { engineState -> (any Sendable)? in
+            guard let place = engineState.state.followed.index(forKey: key) else { return nil }
+            engineState.state.followed.values[place].count -= 1
+            guard engineState.state.followed.values[place].count == 0 else { return nil }
+            let removed = engineState.state.followed.remove(at: place)
+            guard engineState.state.followed.isEmpty else { return removed }
+            defer {
+                engineState.follower = nil
+                engineState.changedKeys = []
+            }
+            return (removed.key, removed.value, engineState.follower, engineState.changedKeys)
+        }
+        withExtendedLifetime(released) {}  // released outside the lock
+    }
+}
