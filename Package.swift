@@ -47,13 +47,13 @@ let programs: [Target] =
         )
     } : []
 
-let tests: [Target] = ["MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "DocumentationTests"]
+let tests: [Target] = ["MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "MuxUITests", "DocumentationTests"]
     .filter { folder.isEmpty || $0 == folder[0] }
     .map { name in
         .testTarget(
             name: name,
             dependencies: [
-                "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxTestSupport",
+                "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxTestSupport",
                 "MuxTestNeighbours",
             ],
             sources: folder.count > 1 ? ["Support", folder[1]] : nil,
@@ -71,6 +71,7 @@ let package = Package(
         .library(name: "MuxTesting", targets: ["MuxTesting"]),
         .library(name: "MuxConformance", targets: ["MuxConformance"]),
         .library(name: "MuxCompatibility", targets: ["MuxCompatibility"]),
+        .library(name: "MuxUI", targets: ["MuxUI"]),
     ],
     targets: [
         .target(
@@ -108,6 +109,14 @@ let package = Package(
         .target(
             name: "MuxCompatibility",
             dependencies: ["MuxKit", "MuxNetwork"],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
+        // Values for views. A separate target: services do not need Observation.
+        .target(
+            name: "MuxUI",
+            dependencies: ["MuxKit"],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

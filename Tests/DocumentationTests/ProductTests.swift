@@ -11,7 +11,7 @@ struct ProductTests {
         #expect(!(try Repository.text("Package.swift").contains(".package(")))
 
         let ours: Set = [
-            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxTestSupport",
+            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxTestSupport",
             "MuxTestNeighbours", "CMuxCurl", "CMuxDecoder",
         ]
         let toolchain: Set = [

@@ -187,6 +187,7 @@ extension SlotMemory {
                     state.waiterOptions[ticket]?.loaded = slot
                 }
             }
+            if isFresh { state.ended(key, with: nil) }
             if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty {
                 state.found(in: source, isOver: early.isOver)
             }

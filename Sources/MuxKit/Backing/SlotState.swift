@@ -14,13 +14,17 @@ struct WaiterOptions<Value: Sendable>: Sendable {
     }
 }
 
-/// A key that consumers of ``MuxStates`` follow.
+/// The facts about a key that consumers of ``MuxStates`` follow.
 @usableFromInline
 struct FollowedKey: Sendable {
     /// The number of consumers.
     @usableFromInline var count = 0
     /// The failure of the last flight since the first consumer; `nil` after a value, a store or a clear.
     @usableFromInline var failure: FetchFailure?
+    /// The number of replacements and removals of the entry; an eviction does not count.
+    @usableFromInline var replacements: UInt64 = 0
+    /// The number of changes that made the entry stale, even if memory did not have the entry.
+    @usableFromInline var refreshes: UInt64 = 0
 }
 
 /// The failure of a flight.
@@ -178,9 +182,15 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///
     /// - Returns: The removed parts, to be released outside the lock.
     mutating func removeAll() -> any Sendable {
-        let failures = self.followed
-        for key in failures.keys { self.followed[key]?.failure = nil }
-        return (self.slots.removeAll(), self.shared.lostAll(), failures)
+        for key in self.followed.keys { self.ended(key, with: nil) }
+        return (self.slots.removeAll(), self.shared.lostAll(), self.takeFormerFailures())
+    }
+
+    /// Records that the entry of a followed key has become stale.
+    ///
+    /// - Parameter key: The key; `nil` for all followed keys.
+    mutating func becameStale(_ key: Key?) {
+        for key in key.map({ [$0] }) ?? Array(self.followed.keys) { self.followed[key]?.refreshes += 1 }
     }
 
     /// Takes the replaced failures of followed keys, to be released outside the lock.
@@ -190,15 +200,16 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         return self.formerFailures
     }
 
-    /// Records the outcome of the last flight of a followed key; a call of ``takeEvictions()`` must follow.
+    /// Records a new outcome of a followed key; a call of ``takeEvictions()`` must follow.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - error: The error of the flight; `nil` for a value, and after a store or a clear.
+    ///   - error: The error of a flight; `nil` if the entry was replaced or removed.
     @inlinable
     mutating func ended(_ key: Key, with error: (any Error)?) {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
         if let former = self.followed.values[place].failure { self.formerFailures.append(former) }
+        if error == nil { self.followed.values[place].replacements += 1 }
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
     }
 

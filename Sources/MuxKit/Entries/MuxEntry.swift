@@ -52,7 +52,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     public let staleReason: StaleReason?
 
     /// Identifies this version of the entry among all versions in the multiplexer.
-    @usableFromInline let revision: UInt64
+    @usableFromInline package let revision: UInt64
 
     @inlinable
     init(

@@ -194,7 +194,10 @@ public final actor Multiplexer<Value: Sendable> {
         await self.core.repository.save([self.core])
     }
 
-    /// The number of iterators of ``values`` that still observe changes.
+    /// The repository.
+    package nonisolated var repository: MuxRepository { self.core.repository }
+
+    /// The number of iterators of ``values`` and ``states``: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
     /// The number of waiting callers with options: zero at rest.

@@ -186,7 +186,19 @@ extension MultiplexerCore: SessionParticipant {
             concerned.formUnion(keys.filter { gone.contains(self.backing.text(of: $0)) })
             return true
         }
+        let followed = self.engine.withState { Array($0.followed.keys) }
+        concerned.formUnion(followed.filter { gone.contains(self.backing.text(of: $0)) })
         for key in concerned { self.forget(key, alsoOnDisk: false, endsRequests: cleared.endsRequests) }
+    }
+
+    /// Makes followed entries that are no longer in memory stale, because their tags are unknown.
+    private func evictedBecameStale() {
+        let keys = self.engine.withState { state in
+            let keys = state.followed.keys.filter { state.slots.slot(of: $0)?.entry == nil }
+            for key in keys { state.becameStale(key) }
+            return keys
+        }
+        for key in keys { self.watchers.send(.activity, to: key) }
     }
 
     package func sharedStoreChanged(_ change: MuxShared.Change) {
@@ -201,6 +213,7 @@ extension MultiplexerCore: SessionParticipant {
         case .invalidated(let scope):
             guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false) }
+            if case .tag = scope { self.evictedBecameStale() }
         case .unknown: shared.missedChanges(isEmptied: false)
         case .emptied: shared.missedChanges(isEmptied: true)
         case .stored, .released: break

@@ -296,6 +296,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 shared?.changed(name)
                 state.shared.refreshed(key, state.nextRevision())
             }
+            state.becameStale(key)
             // Without an entry in memory, a mark is necessary only if the disk may have an entry.
             guard self.isOnDisk || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }
@@ -315,6 +316,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             state.shared.refreshedAll(number)
+            state.becameStale(nil)
             // One record on disk replaces the marks of all entries that are not in memory.
             if let date { state.disk.refresh.refreshed(at: date, upTo: number) }
             return removed

@@ -317,7 +317,10 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The number of marks (refreshes and pending removals) of entries that are not in memory.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
 
-    /// The number of watchers: zero at rest.
+    /// The repository.
+    package nonisolated var repository: MuxRepository { self.core.repository }
+
+    /// The number of iterators of ``values(key:)`` and ``states(key:)``: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
     /// The number of keys with state for a shared store.

@@ -1,8 +1,9 @@
 /// The state of a value for a screen: the entry, a running fetch, and the last failure.
 public struct MuxState<Value: Sendable>: Sendable {
-    /// The entry, fresh or stale; `nil` before the first value, and after a clear or a sign-out.
+    /// The entry, fresh or stale; `nil` before the first value, and after a removal.
     ///
-    /// An entry that memory pressure or a limit removes from memory stays here.
+    /// A clear, a sign-out, an invalidation by another machine, and a fetched value that must not be kept remove
+    /// the entry. An entry that memory pressure or a limit removes from memory stays here.
     public let entry: MuxEntry<Value>?
 
     /// Whether a fetch is running, including renewals in the background and reads before a fetch.
@@ -11,15 +12,21 @@ public struct MuxState<Value: Sendable>: Sendable {
     public let isLoading: Bool
 
     /// The error of the last fetch, including renewals in the background; `nil` after a value, a store or a
-    /// clear, and if no fetch has failed since the first consumer of the key.
+    /// removal.
     ///
+    /// Errors are recorded while at least one consumer follows the key.
     /// Contains also an error that ``MuxPolicy/isSilenceable`` hides from requests.
     public let failure: (any Error)?
 
     /// Whether ``entry`` is stale; `false` without an entry.
     public var isStale: Bool { self.entry?.isStale ?? false }
 
-    let failureNumber: UInt64?
+    package let failureNumber: UInt64?
+
+    /// A state without a running fetch.
+    package init(entry: MuxEntry<Value>?, failure: (any Error)? = nil) {
+        self.init(entry: entry, isLoading: false, failure: failure.map { FetchFailure(error: $0, number: 0) })
+    }
 
     init(entry: MuxEntry<Value>?, isLoading: Bool, failure: FetchFailure?) {
         self.entry = entry
@@ -44,8 +51,9 @@ public struct MuxState<Value: Sendable>: Sendable {
 /// }
 /// ```
 ///
-/// A state changes when a fetch starts or ends, when the entry changes, and when the entry becomes stale. A
-/// consumer starts no fetch. Consecutive states differ.
+/// A state changes when a fetch starts or ends, when the entry is replaced or removed, and when the entry
+/// becomes stale. A renewal of a fresh, unchanged value (HTTP 304) is no change. A consumer starts no fetch.
+/// Consecutive states differ.
 ///
 /// **Concurrent calls.** Any number of consumers may iterate. A slow consumer skips to the newest state; its
 /// memory is constant.
@@ -87,7 +95,9 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
             self.signals = follower?.signals.makeAsyncIterator()
         }
 
-        /// Suspends until the state differs from the last element; the first call does not suspend.
+        /// Suspends until the state differs from the last element.
+        ///
+        /// The first call returns at once, even in a cancelled task.
         ///
         /// - Parameter actor: The isolation of the consumer.
         /// - Returns: The state; `nil` if the task is cancelled or the multiplexer deallocated.
@@ -101,7 +111,9 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
             }
         }
 
-        /// Suspends until the state differs from the last element; the first call does not suspend.
+        /// Suspends until the state differs from the last element.
+        ///
+        /// The first call returns at once, even in a cancelled task.
         ///
         /// - Returns: The state; `nil` if the task is cancelled or the multiplexer deallocated.
         public mutating func next() async -> MuxState<Value>? { await self.next(isolation: #isolation) }
@@ -113,21 +125,23 @@ extension MuxStates.Iterator: Sendable {}
 
 /// One consumer of the states of a key.
 final class StateFollower<Value: Sendable>: Sendable {
-    /// The present facts about a key.
+    /// The current facts about a key, read in one critical section.
     struct Reading: Sendable {
         var entry: MuxEntry<Value>?
-        /// Whether a refresh has made the entry stale, even an entry that is no longer in memory.
-        var isRefreshed: Bool
         var isLoading: Bool
-        var failure: FetchFailure?
+        var facts: FollowedKey
+        var now: Moment
+    }
+
+    /// The last entry, with the facts at the time of its age.
+    private struct Held: Sendable {
+        var entry: MuxEntry<Value>
+        var facts: FollowedKey
         var now: Moment
     }
 
     private struct State: Sendable {
-        /// Whether the entry was replaced or removed since the last reading.
-        var rereadsEntry = true
-        /// The last entry, and the time of its age.
-        var held: (entry: MuxEntry<Value>, at: Moment)?
+        var held: Held?
         /// The timer of ``staleAt``.
         var timer: Task<Void, Never>?
         /// The time at which the entry becomes stale; `nil` for a stale entry.
@@ -150,44 +164,39 @@ final class StateFollower<Value: Sendable>: Sendable {
         self.spawn = spawn
     }
 
-    /// Starts to receive changes; `end` ends this.
-    func starts(end: @escaping @Sendable () -> Void) { self.end.withLock { $0 = end } }
+    /// Sets the call of the `deinit`, which ends the registration.
+    func ends(with end: @escaping @Sendable () -> Void) { self.end.withLock { $0 = end } }
 
     deinit {
         self.state.withLock { $0.timer }?.cancel()
         self.end.withLock { $0 }?()
     }
 
-    func changed(_ change: SlotChange) {
-        if change == .entry { self.state.withLock { $0.rereadsEntry = true } }
-        self.signal.yield()
-    }
+    func changed() { self.signal.yield() }
 
     func finish() { self.signal.finish() }
 
     /// The current state; `nil` if the multiplexer was deallocated.
     func current() -> MuxState<Value>? {
-        // Before the reading: a later change signals again.
-        let rereads = self.state.withLock { state in
-            defer { state.rereadsEntry = false }
-            return state.rereadsEntry
-        }
         guard let reading = self.read() else { return nil }
         let (entry, timer, former) = self.state.withLock { state in
             let former = state.held
             if let entry = reading.entry {
-                state.held = (entry, reading.now)
-            } else if rereads {
+                state.held = Held(entry: entry, facts: reading.facts, now: reading.now)
+            } else if let held = former, held.facts.replacements == reading.facts.replacements {
+                // Evicted: the entry stays, and ages.
+                let isStale = held.facts.refreshes != reading.facts.refreshes
+                let entry = held.entry.aged(by: reading.now.duration(since: held.now), isStale: isStale)
+                state.held = Held(entry: entry, facts: reading.facts, now: reading.now)
+            } else {
                 state.held = nil
             }
-            let entry = state.held.map {
-                $0.entry.aged(by: reading.now.duration(since: $0.at), isStale: reading.isRefreshed)
-            }
+            let entry = state.held?.entry
             return (entry, self.startTimer(for: entry, at: reading.now, &state), former)
         }
         timer?.cancel()
         withExtendedLifetime(former) {}  // released outside the lock
-        return MuxState(entry: entry, isLoading: reading.isLoading, failure: reading.failure)
+        return MuxState(entry: entry, isLoading: reading.isLoading, failure: reading.facts.failure)
     }
 
     /// Starts the timer for the end of a fresh entry, unless the timer runs.
@@ -196,14 +205,19 @@ final class StateFollower<Value: Sendable>: Sendable {
     private func startTimer(for entry: MuxEntry<Value>?, at now: Moment, _ state: inout State) -> Task<Void, Never>? {
         let staleAt = entry.flatMap { entry -> Moment? in
             guard !entry.isStale, entry.timeToLive < .longest else { return nil }
-            return now.advanced(by: entry.timeToLive - entry.age)
+            let rest = entry.timeToLive - entry.age
+            let end = now.advanced(by: rest)
+            // A moment is in whole nanoseconds.
+            return end.duration(since: now) < rest ? end.advanced(by: .nanoseconds(1)) : end
         }
         guard staleAt != state.staleAt else { return nil }
         let former = state.timer
         state.staleAt = staleAt
         state.timer = staleAt.map { end in
             self.spawn(name: "mux.stale") { [time, signal] in
-                guard (try? await time.sleep(for: end.duration(since: time.now))) != nil else { return }
+                while time.now < end {
+                    guard (try? await time.sleep(for: end.duration(since: time.now))) != nil else { return }
+                }
                 signal.yield()
             }
         }
@@ -237,21 +251,22 @@ extension MultiplexerCore {
             guard let memory else { return nil }
             let now = time.now
             return memory.engine.engineState.withLock { engineState in
-                let slot = engineState.state.slots.slot(of: key)
-                return StateFollower.Reading(
-                    entry: slot?.snapshot(at: now, source: .memory),
-                    isRefreshed: slot?.isRefreshed ?? false,
+                StateFollower.Reading(
+                    entry: engineState.state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
                     isLoading: engineState.machines[key]?.currentFlight != nil,
-                    failure: engineState.state.followed[key]?.failure,
+                    facts: engineState.state.followed[key] ?? FollowedKey(),
                     now: now
                 )
             }
         }
-        guard key == key else { return follower }  // no change can concern the key
+        guard key == key else {
+            follower.finish()  // no change can concern the key
+            return follower
+        }
         let finish: @Sendable () -> Void = { [weak follower] in follower?.finish() }
-        let remove = self.watchers.add(to: key, finish: finish) { [weak follower] in follower?.changed($0) }
+        let remove = self.watchers.add(to: key, finish: finish) { [weak follower] _ in follower?.changed() }
         self.memory.followed(key)
-        follower.starts { [weak memory] in
+        follower.ends { [weak memory] in
             remove()
             memory?.unfollowed(key)
         }
@@ -264,6 +279,7 @@ extension SlotMemory {
     fileprivate func followed(_ key: Key) {
         self.engine.engineState.withLock { engineState in
             engineState.state.followed[key, default: FollowedKey()].count += 1
+            engineState.followedKeys.insert(key)
             guard engineState.follower == nil else { return }
             engineState.follower = { [weak watchers] keys in
                 for key in keys { watchers?.send(.activity, to: key) }
@@ -278,12 +294,7 @@ extension SlotMemory {
             engineState.state.followed.values[place].count -= 1
             guard engineState.state.followed.values[place].count == 0 else { return nil }
             let removed = engineState.state.followed.remove(at: place)
-            guard engineState.state.followed.isEmpty else { return removed }
-            defer {
-                engineState.follower = nil
-                engineState.changedKeys = []
-            }
-            return (removed.key, removed.value, engineState.follower, engineState.changedKeys)
+            return (removed.key, removed.value, engineState.followedKeys.remove(key))
         }
         withExtendedLifetime(released) {}  // released outside the lock
     }

@@ -121,11 +121,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
-        /// Receives, outside the lock, the keys whose current flight has started or ended; `nil` if nobody
-        /// follows a key.
+        /// The keys whose starts and ends of flights ``follower`` receives.
+        @usableFromInline package var followedKeys: Set<Key> = []
+        /// Receives, outside the lock, the followed keys whose current flight has started or ended.
         @usableFromInline package var follower: (@Sendable ([Key]) -> Void)?
         /// The keys for ``follower``.
         @usableFromInline var changedKeys: [Key] = []
+
+        @inlinable
+        func isFollowed(_ key: Key) -> Bool { !self.followedKeys.isEmpty && self.followedKeys.contains(key) }
 
         /// Takes a call of ``follower``, to be made outside the lock; `nil` without a change.
         @inlinable
@@ -171,16 +175,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             guard let place = self.machines.index(forKey: key) else {
                 var machine = FlightStateMachine()
                 let result = body(&machine)
-                if self.follower != nil, machine.currentFlight != nil { self.changedKeys.append(key) }
+                if machine.currentFlight != nil, self.isFollowed(key) { self.changedKeys.append(key) }
                 if !machine.isIdle { self.machines[key] = machine }
                 return result
             }
-            let wasFlying = self.follower != nil && self.machines.values[place].currentFlight != nil
+            let wasFlying = self.machines.values[place].currentFlight != nil
             // In place: a copy of a machine would copy its queues.
             let result = body(&self.machines.values[place])
-            if self.follower != nil, wasFlying != (self.machines.values[place].currentFlight != nil) {
-                self.changedKeys.append(key)
-            }
+            let isFlying = self.machines.values[place].currentFlight != nil
+            if wasFlying != isFlying, self.isFollowed(key) { self.changedKeys.append(key) }
             if self.machines.values[place].isIdle { self.released.add(self.machines.remove(at: place).key) }
             return result
         }
@@ -323,7 +326,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - mayFly: Whether a new flight may begin in this call, on the caller's thread, up to its first
     ///     suspension: only for a caller without isolation and without other waits.
     ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
-    ///     callers leave. A caller whose task is cancelled already then starts the flight, too.
+    ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
     ///   - gather: Receives a new flight, which the caller of this method then starts with
     ///     ``launch(_:of:beginsHere:)``; `nil` to start the flight in this call.
     ///   - decide: Called once, under the lock.
@@ -375,7 +378,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             guard !Task.isCancelled else {
                 left(&engineState.state)
                 let result = Result<Landing, any Error>.failure(CancellationError())
-                guard mustFinish, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) else {
+                // Within a flight, the cancelled flight may be the flight of the key itself.
+                guard mustFinish, caller == nil, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) else {
                     return .resume(result)
                 }
                 return .resumeAndLaunch(result, engineState.begins(ticket, of: key, priority, until: deadline))

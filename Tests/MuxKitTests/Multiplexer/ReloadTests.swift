@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// `reload()`: a fetch that belongs to the multiplexer.
-@Suite(.standard)
+@Suite(.standard(minutes: 60))
 struct ReloadTests {
     private let world = World()
 
@@ -71,6 +71,26 @@ struct ReloadTests {
         owner.withLock { $0 = number }
         defer { owner.withLock { $0 = nil } }
         await #expect(throws: MuxError.wouldDeadlock) { try await number.request() }
+        #expect(numbers.withLock { $0 } < 20)
+    }
+
+    @Test func `SC-04 a renewal in the background that reloads its own value ends`() async throws {
+        let (numbers, owner) = (Locked(0), Locked<Multiplexer<Int>?>(nil))
+        let policy = MuxPolicy(timeToLive: .seconds(60), staleWhileRevalidate: .seconds(600), fetchTimeout: .longest)
+        let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) {
+            let count = numbers.withLock { count in
+                count += 1
+                return count
+            }
+            guard count > 1, count < 20, let number = owner.withLock({ $0 }) else { return count }
+            return try await number.reload()
+        }
+        owner.withLock { $0 = number }
+        defer { owner.withLock { $0 = nil } }
+        _ = try await number.request()
+        self.world.clock.advance(by: .seconds(60))
+        #expect(try await number.request() == 1)
+        await number.expectAtRest()
         #expect(numbers.withLock { $0 } < 20)
     }
 }

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// `states`: the entry, a running fetch and the last failure, for a screen.
-@Suite(.standard)
+@Suite(.standard(minutes: 60))
 struct StatesTests {
     private let world = World()
 
@@ -157,6 +157,61 @@ struct StatesTests {
         #expect(Seen(of: await states.next()) == Seen(nil))
     }
 
+    @Test func `SC-01 a refresh or a clear concerns an entry that has left memory`() async throws {
+        let map = MultiplexerMap<String, Int>(cacheKey: "map", repository: self.world.repository) { _ in 1 }
+        let other = MultiplexerMap<String, Int>(cacheKey: "map", repository: self.world.repository) { _ in 1 }
+        _ = try await map.request(key: "a")
+        await map.save()
+        var states = map.states(key: "a").makeAsyncIterator()
+        #expect(Seen(of: await states.next()) == Seen(1))
+        self.world.repository.clearMemory()
+        map.refresh()
+        #expect(Seen(of: await states.next()) == Seen(1, isStale: true))
+        await map.save()
+        await other.clear(key: "a")
+        #expect(Seen(of: await states.next()) == Seen(nil))
+    }
+
+    @Test func `SC-01 an entry in memory only that is evicted and refreshed stays stale after a save`() async throws {
+        let policy = MuxPolicy(maximumCount: 1)
+        let map = MultiplexerMap<String, Int>(policy: policy, repository: self.world.repository) { _ in 1 }
+        _ = try await map.request(key: "a")
+        var states = map.states(key: "a").makeAsyncIterator()
+        #expect(Seen(of: await states.next()) == Seen(1))
+        _ = try await map.request(key: "b")
+        #expect(map.cachedValue(key: "a") == nil)
+        map.refresh(key: "a")
+        #expect(Seen(of: await states.next()) == Seen(1, isStale: true))
+        self.world.clock.advance(by: .seconds(1))
+        _ = try await map.request(key: "a")
+        #expect(Seen(of: await states.next()) == Seen(1))
+    }
+
+    @Test func `SC-01 an entry becomes stale at a lifetime of a fraction of a nanosecond`() async throws {
+        let policy = MuxPolicy(timeToLive: .seconds(1) / 3, fetchTimeout: .longest)
+        let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) { 1 }
+        _ = try await number.request()
+        var states = number.states.makeAsyncIterator()
+        #expect(Seen(of: await states.next()) == Seen(1))
+        await self.world.clock.waitForSleepers(1)
+        self.world.clock.advanceToNextDeadline()
+        #expect(Seen(of: await states.next()) == Seen(1, isStale: true))
+    }
+
+    @Test func `SC-01 a value from disk ends the failure of an earlier fetch`() async throws {
+        let fetch = ScriptedFetch<Int>([.failure(FetchFailed())])
+        let number = Multiplexer<Int>(cacheKey: "number", repository: self.world.repository) { try await fetch() }
+        var states = number.states.makeAsyncIterator()
+        _ = await states.next()
+        await #expect(throws: FetchFailed.self) { try await number.request() }
+        #expect(Seen(of: await states.next()) == Seen(nil, hasFailed: true))
+        let other = Multiplexer<Int>(cacheKey: "number", repository: self.world.repository) { 2 }
+        _ = try await other.request()
+        await other.save()
+        #expect(try await number.request() == 2)
+        #expect(Seen(of: await states.next()) == Seen(2))
+    }
+
     @Test func `SC-01 a slow consumer gets the newest state`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
         var states = number.states.makeAsyncIterator()
@@ -186,7 +241,8 @@ struct StatesTests {
 
     @Test func `SC-01 states end with their multiplexer and do not retain it`() async throws {
         var number: Multiplexer<Int>? = Multiplexer<Int>(repository: self.world.repository) { 1 }
-        weak let weakNumber = number
+        weak var weakNumber: Multiplexer<Int>?
+        weakNumber = number
         var states = try #require(number?.states.makeAsyncIterator())
         _ = try await number?.request()
         #expect(Seen(of: await states.next()) == Seen(1))
@@ -199,6 +255,7 @@ struct StatesTests {
         let map = MultiplexerMap<Double, Int>(repository: self.world.repository) { _ in 1 }
         var states = map.states(key: .nan).makeAsyncIterator()
         #expect(Seen(of: await states.next()) == Seen(nil))
+        #expect(await states.next() == nil)
         #expect(map.watcherCount == 0)
     }
 }
@@ -208,6 +265,7 @@ private struct StatesScenario: Sendable {
     private let schedule: SeededExecutor
     private let world: World
     private let map: MultiplexerMap<Int, Int>
+    private let backend: ScheduledBackend
     private static let keys = 0..<2
 
     init(_ schedule: SeededExecutor) {
@@ -218,10 +276,12 @@ private struct StatesScenario: Sendable {
             staleWhileRevalidate: .seconds(schedule.draw(0..<2) * 10),
             errorBackoff: .seconds(schedule.draw(0..<2)),
             whenAbandoned: [.finish, .cancel(linger: .zero), .cancel(linger: .seconds(2))][schedule.draw(0..<3)],
-            fetchTimeout: .seconds([5, 600][schedule.draw(0..<2)])
+            fetchTimeout: .seconds([5, 600][schedule.draw(0..<2)]),
+            maximumCount: [1, 100][schedule.draw(0..<2)]
         )
         let backend = ScheduledBackend(schedule, timeout: policy.fetchTimeout)
         self.world = world
+        self.backend = backend
         self.map =
             schedule.draw(0..<2) == 0
             ? MultiplexerMap(policy: policy, repository: world.repository) { try await backend.fetch($0) }
@@ -232,8 +292,17 @@ private struct StatesScenario: Sendable {
 
     func play() async throws {
         let seen = Locked<[Int: MuxState<Int>]>([:])
+        let faults = Locked<[String]>([])
         try await withThrowingTaskGroup { group in
-            for key in Self.keys { group.addTask { try await self.follow(key, seen) } }
+            for key in Self.keys {
+                group.addTask {
+                    do {
+                        try await self.follow(key, seen)
+                    } catch {
+                        faults.withLock { $0.append("\(error)") }
+                    }
+                }
+            }
             try await withThrowingTaskGroup { workers in
                 for _ in 0..<self.schedule.draw(2..<4) {
                     workers.addTask { for _ in 0..<self.schedule.draw(1..<6) { try await self.act() } }
@@ -242,6 +311,7 @@ private struct StatesScenario: Sendable {
             }
             // Fetches without callers end, and entries become stale, within this time.
             try await self.schedule.clock.sleep(for: .seconds(1_000))
+            for fault in faults.withLock({ $0 }) { throw Violation(fault) }
             for key in Self.keys { try await self.checkRest(key, seen.withLock { $0[key] }) }
             group.cancelAll()
             try await group.waitForAll()
@@ -250,12 +320,25 @@ private struct StatesScenario: Sendable {
     }
 
     private func follow(_ key: Int, _ seen: Locked<[Int: MuxState<Int>]>) async throws {
-        for await state in self.map.states(key: key) {
+        var states = self.map.states(key: key).makeAsyncIterator()
+        while true {
+            let floors = self.backend.floors(key)
+            guard let state = await states.next() else { return }
             let former = seen.withLock { seen in
                 defer { seen[key] = state }
                 return seen[key]
             }
-            try expect(!(former?.isEqual(to: state) ?? false), "two equal states of key \(key)")
+            if let entry = state.entry {
+                let floor = entry.isStale ? floors.any : floors.fresh
+                try expect(entry.value > floor, "key \(key): \(entry.value) is older than a fence at \(floor)")
+            }
+            let isEqual =
+                former.map {
+                    $0.entry?.revision == state.entry?.revision && $0.isStale == state.isStale
+                        && $0.isLoading == state.isLoading && ($0.failure == nil) == (state.failure == nil)
+                } ?? false
+            // Two failures in a row are two states; an entry that is read from disk again is another entry.
+            try expect(!isEqual || state.failure != nil, "two equal states of key \(key): \(state)")
             for _ in 0..<self.schedule.draw(0..<3) { await self.schedule.pause() }
         }
     }
@@ -263,32 +346,39 @@ private struct StatesScenario: Sendable {
     private func checkRest(_ key: Int, _ last: MuxState<Int>?) async throws {
         var states = self.map.states(key: key).makeAsyncIterator()
         let rest = await states.next()
-        try expect(
-            rest.flatMap { last?.isEqual(to: $0) } ?? false,
-            "key \(key): \(String(describing: last)) instead of \(String(describing: rest))"
-        )
-        try expect(last?.entry?.value == self.map.cachedValue(key: key), "key \(key) has another value")
-        try expect(last?.isLoading == false && last?.isStale == (last?.entry != nil), "key \(key) is not at rest")
+        let text = "key \(key): \(String(describing: last)), at rest \(String(describing: rest))"
+        if let value = self.map.cachedValue(key: key) {
+            try expect(last?.entry?.value == value && rest?.entry?.value == value, text)
+        } else if let value = last?.entry?.value {
+            try expect(value > self.backend.floors(key).any, text)
+        }
+        try expect(last?.failureNumber == rest?.failureNumber, text)
+        try expect(last?.isLoading == false && last?.isStale == (last?.entry != nil), text)
     }
 
     private func act() async throws {
         let key = self.schedule.draw(Self.keys)
         switch self.schedule.draw(0..<12) {
-        case 0: self.map.refresh(key: key)
-        case 1: self.map.store(self.schedule.draw(100..<200), key: key)
-        case 2: await self.map.clear(key: key, endingRequests: self.schedule.draw(0..<2) == 0)
-        case 3: self.map.refresh()
-        case 4: await self.world.repository.clearAll()
-        case 5: await self.map.clear()
+        case 0: await self.backend.fence(key..<key + 1, keepsStale: true) { _ in self.map.refresh(key: key) }
+        case 1: await self.backend.fence(key..<key + 1) { self.map.store($0, key: key) }
+        case 2:
+            let ends = self.schedule.draw(0..<2) == 0
+            await self.backend.fence(key..<key + 1) { _ in await self.map.clear(key: key, endingRequests: ends) }
+        case 3: await self.backend.fence(Self.keys, keepsStale: true) { _ in self.map.refresh() }
+        case 4: await self.backend.fence(Self.keys) { _ in await self.world.repository.clearAll() }
+        case 5: await self.backend.fence(Self.keys) { _ in await self.map.clear() }
         case 6: try await self.schedule.clock.sleep(for: .seconds(self.schedule.draw(1..<20)))
-        case 7: await self.world.repository.saveAll()
+        case 7:
+            await self.world.repository.saveAll()
+            if self.schedule.draw(0..<2) == 0 { self.world.repository.clearMemory() }
         case 8, 9:
             await withTaskGroup { group in
                 group.addTask { _ = try? await self.map.request(key: key) }
                 for _ in 0..<self.schedule.draw(0..<6) { await self.schedule.pause() }
                 group.cancelAll()
             }
-        case 10: _ = try? await self.map.reload(key: key)
+        case 10:
+            await self.backend.fence(key..<key + 1, keepsStale: true) { _ in _ = try? await self.map.reload(key: key) }
         default: _ = try? await self.map.request(key: key)
         }
     }

@@ -111,8 +111,13 @@ struct RetryWorld: Sendable {
     func passWaits(_ count: Int) async -> [Duration] {
         var waits: [Duration] = []
         for _ in 0..<count {
-            await self.clock.waitForSleepers(1)
-            waits.append(self.clock.advanceToNextDeadline() ?? .zero)
+            // A sleeper that was replaced may leave between the two calls.
+            var wait: Duration?
+            while wait == nil {
+                await self.clock.waitForSleepers(1)
+                wait = self.clock.advanceToNextDeadline()
+            }
+            waits.append(wait ?? .zero)
         }
         return waits
     }

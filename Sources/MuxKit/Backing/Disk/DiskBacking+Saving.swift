@@ -126,7 +126,9 @@ extension DiskBacking {
     private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
         let former = self.memory.engine.withState { state -> Slot<Value>.Entry? in
             guard state.slots.slot(of: key)?.entry != nil else { return nil }
-            return state.withSlot(of: key) { $0.superseded(entry) }
+            let former = state.withSlot(of: key) { $0.superseded(entry) }
+            if former != nil { state.becameStale(key) }
+            return former
         }
         guard former != nil else { return false }
         self.memory.watchers.send(.entry, to: key)

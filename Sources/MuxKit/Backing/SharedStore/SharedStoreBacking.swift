@@ -315,10 +315,16 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// Results of earlier calls of the store are dropped, and later calls first send the invalidation.
     func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
 
-    /// The keys in memory that an invalidation concerns; `nil` for all keys.
+    /// The keys in memory, and the followed keys, that an invalidation concerns; `nil` for all keys.
     func keys(of scope: MuxShared.Scope) -> [Key]? {
         switch scope {
-        case .entry(let name): self.memory.engine.withState { $0.shared.key(of: name) }.map { [$0] } ?? []
+        case .entry(let name):
+            if let key = self.memory.engine.withState({ $0.shared.key(of: name) }) {
+                [key]
+            } else {
+                // A followed entry that is no longer in memory.
+                self.memory.engine.withState { Array($0.followed.keys) }.filter { self.name(of: $0).key == name }
+            }
         case .tag(let tag): Array(self.memory.engine.withState { $0.shared.keys(tagged: tag) })
         case .domain, .everything: [.domain(self.persistence.domain), .everything].contains(scope) ? nil : []
         }
@@ -331,9 +337,11 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             state.shared.missedChanges(number, isEmptied: isEmptied)
+            state.becameStale(nil)
             return removed
         }
         withExtendedLifetime(removed) {}
         self.memory.releaseEvicted()
+        self.memory.watchers.sendToAll(.activity)
     }
 }
