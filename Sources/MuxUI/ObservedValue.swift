@@ -108,9 +108,9 @@ public final class ObservedValue<Value: Sendable> {
 
     /// Requests the value, and follows its changes until the task is cancelled.
     ///
-    /// A value in memory or on disk is shown at once, even if stale, and a stale value is renewed. A value that
-    /// becomes stale meanwhile is renewed, too. Concurrent calls share one watcher, so several views may follow
-    /// one object. After the last call has returned, nothing is registered.
+    /// A value in memory or on disk is shown at once, even if stale, and a stale value is renewed. A value
+    /// that becomes stale meanwhile is renewed, too. Concurrent calls share one watcher, so several views may
+    /// follow one object. After the last call has returned, nothing is registered.
     public func follow() async {
         self.followers += 1
         if self.followers == 1 { self.startFollowing() }

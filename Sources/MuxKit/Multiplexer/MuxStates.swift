@@ -2,8 +2,8 @@
 public struct MuxState<Value: Sendable>: Sendable {
     /// The entry, fresh or stale; `nil` before the first value, and after a removal.
     ///
-    /// A clear, a sign-out, an invalidation by another machine, and a fetched value that must not be kept remove
-    /// the entry. An entry that memory pressure or a limit removes from memory stays here.
+    /// A clear, a sign-out, an invalidation by another machine, and a fetched value that must not be kept
+    /// remove the entry. An entry that memory pressure or a limit removes from memory stays here.
     public let entry: MuxEntry<Value>?
 
     /// Whether a fetch is running, including renewals in the background and reads before a fetch.
