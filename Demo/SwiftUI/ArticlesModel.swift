@@ -155,20 +155,20 @@ final class ArticlesModel {
     }
 
     /// Shows the list: at once if cached and fresh, otherwise after the fetch.
-    func load() async { await self.show { try await self.list.requestEntry() } }
+    func load() async { await self.report { self.show(try await self.list.requestEntry()) } }
 
     /// Fetches the list again, even if SwiftUI cancels the task of the gesture; the old list stays visible until
     /// the new list arrives, and if the fetch fails.
     func reload() async {
-        await self.show {
+        await self.report {
             try await self.list.reload()
-            return self.list.cachedEntry
+            if let entry = self.list.cachedEntry { self.show(entry) }
         }
     }
 
-    private func show(_ request: () async throws -> MuxEntry<[Article]>?) async {
+    private func report(_ request: () async throws -> Void) async {
         do {
-            self.show(try await request())
+            try await request()
             self.problem = nil
         } catch is CancellationError {
             // The view has disappeared.

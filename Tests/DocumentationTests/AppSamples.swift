@@ -33,20 +33,20 @@ final class NotesModel {
 
     /// Shows the cached notes at once; stale notes are fetched in the background.
     func load() async {
-        await self.show { try await self.list.requestEntry(.staleWhileRevalidate) }
+        await self.report { self.show(try await self.list.requestEntry(.staleWhileRevalidate)) }
     }
 
     /// Waits for a new fetch; the model shows the previous notes until then.
     func reload() async {
-        await self.show {
+        await self.report {
             try await self.list.reload()
-            return self.list.cachedEntry
+            if let entry = self.list.cachedEntry { self.show(entry) }
         }
     }
 
-    private func show(_ request: () async throws -> MuxEntry<[Note]>?) async {
+    private func report(_ request: () async throws -> Void) async {
         do {
-            self.show(try await request())
+            try await request()
             self.problem = nil
         } catch is CancellationError {
             // The view is gone.
