@@ -149,10 +149,34 @@ class Table:
         self.click(act)
         self.wait(number, act)
 
-    def begin(self, act):
-        """Presses a button and waits until the page shows that the act runs."""
-        self.click(act)
-        self.browser.until(f"{act} begins", "document.getElementById('running').textContent.includes(arguments[0])", {"storm": "Storm", "download": "Download film"}[act])
+    def while_running(self, act, label, clicks):
+        """Presses a button. In the turn in which the page shows that the act runs, reads the page and clicks other buttons.
+
+        All happens in one script: a storm lasts for less than a second, and a slow driver needs longer for a few clicks.
+        """
+        script = """
+            const [act, label, clicks] = arguments;
+            const button = act => document.querySelector(`button[data-act='${act}']`) ?? document.getElementById(act);
+            const running = document.getElementById("running");
+            return new Promise(resolve => {
+                const observer = new MutationObserver(() => {
+                    if (!running.textContent.includes(label)) return;
+                    observer.disconnect();
+                    const blocked = [...document.querySelectorAll("button[data-act]")].filter(it => it.ariaDisabled === "true");
+                    const problems = (() => { LAYOUT })();
+                    clicks.forEach(it => button(it).click());
+                    resolve({ running: running.textContent, blocked: blocked.map(it => it.id || it.dataset.act), problems });
+                });
+                observer.observe(running, { childList: true, characterData: true, subtree: true });
+                button(act).click();
+            });
+        """
+        return self.browser.run(script.replace("LAYOUT", LAYOUT), act, label, clicks)
+
+    def begin_download(self):
+        """Starts a download and waits until the page shows it."""
+        self.click("download")
+        self.browser.until("the download begins", "document.getElementById('running').textContent.includes('Download film')")
 
     def film(self, received):
         self.browser.until("film data arrives", "view.snapshot.film.received > arguments[0]", received)
@@ -186,29 +210,23 @@ class Table:
         self.press("refresh")
         self.press("sign-out")
         number = self.number()
-        self.begin("storm")
-        self.blocked("during a storm", REQUESTS)
-        self.say("during a storm: Running: Storm.", self.texts()["running"] == "Running: Storm.")
-        for act in REQUESTS:
-            self.click(act)
-        self.click("cut")
-        self.fits("during a storm")
+        page = self.while_running("storm", "Storm", REQUESTS + ["cut"])
+        self.say(f"during a storm: disabled are {page['blocked']}", sorted(page["blocked"]) == sorted(REQUESTS))
+        self.say(f"during a storm: {page['running']}", page["running"] == "Running: Storm.")
+        self.say(f"during a storm: {'; '.join(page['problems']) or 'fits'}", not page["problems"])
         self.wait(number, "storm and cut", 2)
         outcomes = self.latest()
         self.say(f"during a storm, cut: {outcomes['cut']}", outcomes["cut"] == "noEffect: " + NOTHING_TO_CUT)
         self.say(f"a storm ends: {outcomes['storm']}", outcomes["storm"] == "held: 5,000 requests by 200 callers: 25 fetches, 1 sign-in.")
         self.say("disabled buttons had no effect", self.number() == number + 2)
-        self.browser.run("fetch('/act/refresh', { method: 'POST' })")
-        self.browser.until("a refresh runs", "view.snapshot.running.includes('refresh')")
-        self.click("sign-out")
-        self.browser.until("signed out", "view.snapshot.outcomes[0].act === 'sign-out' || view.snapshot.outcomes[1].act === 'sign-out'")
+        self.while_running("refresh", "Refresh", ["sign-out"])
         self.wait(number + 2, "refresh and sign-out", 2)
         outcomes = self.latest()
         self.say(f"during a refresh, sign-out: {outcomes}", "held: " in outcomes["sign-out"] and outcomes["refresh"].startswith("held: "))
 
     def during_a_download(self):
         number = self.number()
-        self.begin("download")
+        self.begin_download()
         self.blocked("during a download", ["download"])
         self.film(1e6)
         self.click("cut")
@@ -218,7 +236,7 @@ class Table:
         self.expect("a cut download ends", "held", "Download film: 20 callers received the same file over 2 connections, * sent twice.")
         self.say("the film is stored", self.browser.run("return document.getElementById('film-state').textContent") == "stored, 8.0 MB")
 
-        self.begin("download")
+        self.begin_download()
         self.film(1e6)
         self.click("network")
         self.wait(number + 2, "network and download", 2)
@@ -230,7 +248,7 @@ class Table:
 
         number = self.number()
         self.press("storm")
-        self.begin("download")
+        self.begin_download()
         self.film(1e6)
         self.click("sign-out")
         self.wait(number + 1, "sign-out and download", 2)
