@@ -5,12 +5,45 @@ public import MuxKit
 struct ObservedSource<Value: Sendable>: Sendable {
     let states: MuxStates<Value>
     let repository: MuxRepository
-    let cachedEntry: @Sendable () -> MuxEntry<Value>?
-    /// Requests the value, and permits a stale value.
-    let request: @Sendable () async -> Void
-    let reload: @Sendable () async throws -> Void
+    /// Waits for a fresh value; the result tells whether the policy's pause after a failure prevents a fetch.
+    ///
+    /// Without a value, a stale value is loaded from disk first. The call does not fetch if the key has had a
+    /// new outcome since the state with the counts. The values are released outside the main actor.
+    let request: @Sendable @concurrent (_ counts: StateCounts, _ isEmpty: Bool) async -> Result<Bool, any Error>
+    /// Fetches a value, and returns the error.
+    let reload: @Sendable @concurrent () async -> (any Error)?
+
+    init(
+        _ states: MuxStates<Value>,
+        _ repository: MuxRepository,
+        request: @escaping @Sendable @concurrent (RequestOptions) async throws -> MuxEntry<Value>,
+        reload: @escaping @Sendable @concurrent () async throws -> Void
+    ) {
+        self.states = states
+        self.repository = repository
+        self.request = { counts, isEmpty in
+            if isEmpty { _ = try? await request(.cacheOnly) }
+            do {
+                return .success(try await request(.renewal(since: counts)).staleReason == .backingOff)
+            } catch is AlreadyAnswered {
+                return .success(false)
+            } catch {
+                return .failure(error)
+            }
+        }
+        self.reload = {
+            do { try await reload() } catch { return error }
+            return nil
+        }
+    }
 
     var time: TimeSource { self.repository.time }
+
+    /// The state now, without a consumer.
+    func current() -> MuxState<Value> { self.states.current }
+
+    /// The number of clears and sign-outs of the multiplexer.
+    func clears() -> UInt64 { self.states.current.counts.clears }
 
     /// Releases a state on a queue of the system.
     func release(_ state: Locked<MuxState<Value>?>) {
@@ -31,13 +64,11 @@ extension Multiplexer {
     @MainActor
     public func observed(loadingDelay: Duration = .milliseconds(150)) -> ObservedValue<Value> {
         ObservedValue(
-            ObservedSource(
-                states: self.states,
-                repository: self.repository,
-                cachedEntry: { self.cachedEntry },
-                request: { _ = try? await self.request(.staleWhileRevalidate) },
-                reload: { try await self.reload() }
-            ),
+            ObservedSource(self.states, self.repository) {
+                try await self.requestEntry($0)
+            } reload: {
+                _ = try await self.reload()
+            },
             loadingDelay: loadingDelay
         )
     }
@@ -57,13 +88,11 @@ extension MultiplexerMap {
     @MainActor
     public func observed(key: Key, loadingDelay: Duration = .milliseconds(150)) -> ObservedValue<Value> {
         ObservedValue(
-            ObservedSource(
-                states: self.states(key: key),
-                repository: self.repository,
-                cachedEntry: { self.cachedEntry(key: key) },
-                request: { _ = try? await self.request(key: key, .staleWhileRevalidate) },
-                reload: { try await self.reload(key: key) }
-            ),
+            ObservedSource(self.states(key: key), self.repository) {
+                try await self.requestEntry(key: key, $0)
+            } reload: {
+                _ = try await self.reload(key: key)
+            },
             loadingDelay: loadingDelay
         )
     }

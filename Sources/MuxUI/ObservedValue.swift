@@ -19,8 +19,14 @@ public import Observation
 /// properties change together, and views update once per visible change. An initialiser of a view may make
 /// objects that are never used: an object without ``follow()`` starts and registers nothing.
 ///
-/// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem: the
-/// value is `nil`.
+/// **Renewals.** ``follow()`` requests the value, again after a refresh and when the value becomes stale; for
+/// age at most once a second, and never a value with a lifetime of zero. A failed renewal is not repeated.
+///
+/// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem.
+///
+/// **After a clear or a sign-out** the value is `nil`, also without ``follow()``. The object does not request
+/// the value, because the next user may not have signed in: call ``reload()``, or give the view a new
+/// identity.
 ///
 /// **Lifetime.** The object retains the multiplexer. Nothing retains the object beyond ``follow()`` and
 /// ``reload()``. Replaced values are released outside the main actor.
@@ -45,26 +51,43 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var state: MuxState<Value>
     /// The time of ``state``.
     @ObservationIgnored private var stateTime: Moment
+    /// The error of the last request, if the state does not have the error.
+    @ObservationIgnored private var requestError: (any Error)?
     @ObservationIgnored private var showsLoading = false
     /// The number of running calls of ``follow()``.
     @ObservationIgnored private var followers = 0
-    /// The watcher of the states, the request for the value, and the loading delay.
+    /// The number of running calls of ``follow()`` and ``reload()``.
+    @ObservationIgnored private var users = 0
+    /// Whether a call of ``follow()`` has not requested the value yet.
+    @ObservationIgnored private var mustRequest = false
+    /// The counts before the last request; `nil` if the request must be repeated.
+    @ObservationIgnored private var requested: StateCounts?
+    /// The earliest time of the next renewal of an old value.
+    @ObservationIgnored private var mayRenewAt: Moment
+    /// The watcher of the states, the request for the value, the loading delay, and the pause of renewals.
     @ObservationIgnored private var watch: Task<Void, Never>?
     @ObservationIgnored private var request: Task<Void, Never>?
     @ObservationIgnored private var delay: Task<Void, Never>?
+    @ObservationIgnored private var pause: Task<Void, Never>?
     /// The number of visible changes; a view that reads any property observes this number.
     private var changes: UInt64 = 0
 
     init(_ source: ObservedSource<Value>, loadingDelay: Duration) {
         self.source = source
         self.loadingDelay = loadingDelay
-        self.state = MuxState(entry: source.cachedEntry())
+        self.state = source.current()
         self.stateTime = source.time.now
+        self.mayRenewAt = self.stateTime
     }
 
     /// The state, for a property that a view reads.
     private var shown: MuxState<Value> {
         _ = self.changes
+        // Nothing reports a clear or a sign-out to an object without a watcher.
+        if self.users == 0, self.source.clears() != self.state.counts.clears {
+            self.replace(by: self.source.current())
+            self.requestError = nil
+        }
         return self.state
     }
 
@@ -86,7 +109,8 @@ public final class ObservedValue<Value: Sendable> {
     /// Whether the value is stale; `false` without a value.
     public var isStale: Bool { self.shown.isStale }
 
-    /// Whether a fetch is running, and has been running for the loading delay; `false` without ``follow()``.
+    /// Whether a fetch is running, and has been running for the loading delay; `false` without ``follow()``
+    /// and ``reload()``.
     public var isLoading: Bool {
         _ = self.changes
         return self.showsLoading
@@ -95,7 +119,7 @@ public final class ObservedValue<Value: Sendable> {
     /// The error of the last fetch, including renewals in the background; `nil` after a value.
     ///
     /// The end of a session is no problem.
-    public var problem: (any Error)? { self.shown.failure.flatMap { $0.isEndOfSession ? nil : $0 } }
+    public var problem: (any Error)? { (self.shown.failure ?? self.requestError)?.unlessEndOfSession }
 
     /// The value, or else the problem, or else whether a fetch is running.
     public var phase: Phase {
@@ -108,72 +132,163 @@ public final class ObservedValue<Value: Sendable> {
 
     /// Requests the value, and follows its changes until the task is cancelled.
     ///
-    /// A value in memory or on disk is shown at once, even if stale, and a stale value is renewed. A value
-    /// that becomes stale meanwhile is renewed, too. Concurrent calls share one watcher, so several views may
-    /// follow one object. After the last call has returned, nothing is registered.
+    /// A value in memory or on disk is shown at once, even if stale, and a stale value is renewed. Concurrent
+    /// calls share one watcher, so several views may follow one object. Shortly after the return of the last
+    /// call, nothing is registered.
     public func follow() async {
         self.followers += 1
-        if self.followers == 1 { self.startFollowing() }
+        self.mustRequest = self.mustRequest || self.request == nil
+        self.beginUse()
+        self.requestIfNeeded()
         let (never, continuation) = AsyncStream<Never>.makeStream()
         for await _ in never {}
         continuation.finish()
         self.followers -= 1
-        if self.followers == 0 { self.stopFollowing() }
+        if self.followers == 0 { self.stopRequests() }
+        self.endUse()
     }
 
     /// Fetches a new value, as for a pull to refresh; the fetch continues if the task is cancelled.
     ///
-    /// A failure becomes ``problem``.
+    /// A failure becomes ``problem``. If the task is cancelled, the outcome is shown while ``follow()`` runs.
     public func reload() async {
-        do {
-            try await self.source.reload()
-            self.reloaded(nil)
-        } catch is CancellationError {
-            // The task of the gesture was cancelled; the fetch continues.
-        } catch {
-            self.reloaded(error)
-        }
+        self.beginUse()
+        let before = self.source.current().counts
+        let error = await self.source.reload()
+        self.showOutcome(Task.isCancelled ? nil : error, since: before)
+        self.endUse()
     }
 
-    private func startFollowing() {
-        self.watch = self.source.repository.spawn(name: "mux.follow") {
-            @MainActor [weak self, states = self.source.states] in
-            for await state in states {
-                guard let self else { return }
-                self.show(state)
+    /// The first user registers a consumer; from then on, ``state`` has all counts and failures.
+    private func beginUse() {
+        if self.users == 0 {
+            let states = self.source.states.registered()
+            self.showCurrent()
+            self.watch = self.source.repository.spawn(name: "mux.follow") { [weak self] in
+                // The states are only signals, and are released here, outside the main actor.
+                for await _ in states { await self?.stateChanged() }
             }
         }
-        self.requestValue()
+        self.users += 1
     }
 
-    private func stopFollowing() {
-        for task in [self.watch, self.request, self.delay] { task?.cancel() }
-        (self.watch, self.request, self.delay) = (nil, nil, nil)
+    private func stateChanged() {
+        guard self.users > 0 else { return }
+        self.showCurrent()
+        self.requestIfNeeded()
+    }
+
+    private func endUse() {
+        self.users -= 1
+        guard self.users == 0 else { return }
+        self.watch?.cancel()
+        self.delay?.cancel()
+        (self.watch, self.delay) = (nil, nil)
         if self.showsLoading {
             self.showsLoading = false
             self.changes &+= 1
         }
     }
 
-    /// Requests the value; a failure of the fetch is part of the followed state.
-    private func requestValue() {
+    // MARK: - Requests
+
+    private func stopRequests() {
         self.request?.cancel()
-        self.request = self.source.repository.spawn(name: "mux.screen") { [source] in await source.request() }
+        self.pause?.cancel()
+        (self.request, self.pause, self.mustRequest) = (nil, nil, false)
     }
+
+    /// Whether the value is missing or stale for a reason that is newer than the last request.
+    private var needsRequest: Bool {
+        if self.mustRequest { return true }
+        guard let entry = self.state.entry else { return self.isRefreshed }
+        // A value that was replaced or renewed since has become stale again.
+        let isOld = self.requested?.replacements != self.state.counts.replacements && entry.timeToLive > .zero
+        return entry.isStale && (isOld || self.isRefreshed)
+    }
+
+    /// Whether a refresh is newer than the last request, and than the last outcome or removal.
+    private var isRefreshed: Bool {
+        let counts = self.state.counts
+        return counts.refreshes > max(counts.answeredRefreshes, self.requested?.refreshes ?? .max)
+    }
+
+    /// Requests the value if necessary.
+    ///
+    /// A refresh replaces a running request, which waits for a value from before the refresh.
+    private func requestIfNeeded() {
+        guard self.followers > 0, self.request == nil || self.isRefreshed else { return }
+        self.pause?.cancel()
+        self.pause = nil
+        guard self.needsRequest else { return }
+        let (time, now) = (self.source.time, self.source.time.now)
+        guard self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
+            self.pause = self.source.repository.spawn(name: "mux.pause") {
+                @MainActor [weak self, end = self.mayRenewAt] in
+                guard (try? await time.sleep(for: end.duration(since: now))) != nil, !Task.isCancelled else { return }
+                self?.requestIfNeeded()
+            }
+            return
+        }
+        self.request?.cancel()
+        self.mustRequest = false
+        self.requested = self.state.counts
+        self.mayRenewAt = now.advanced(by: Self.minimumPause)
+        self.request = self.source.repository.spawn(name: "mux.screen") {
+            @MainActor [weak self, source, before = self.state.counts, isEmpty = self.state.entry == nil] in
+            let outcome = await source.request(before, isEmpty)
+            guard let self, !Task.isCancelled else { return }
+            self.request = nil
+            switch outcome {
+            case .success(let isBackingOff):
+                self.showOutcome(nil, since: before)
+                if isBackingOff {
+                    self.requested = nil
+                    self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
+                }
+            case .failure(let error): self.showOutcome(error, since: before)
+            }
+            self.requestIfNeeded()
+        }
+    }
+
+    /// The minimum time between two renewals of an old value.
+    private static var minimumPause: Duration { .seconds(1) }
 
     // MARK: - Changes
 
+    /// Shows the state after a request or a reload, and the error, if the state has neither an error nor a
+    /// newer outcome.
+    private func showOutcome(_ error: (any Error)?, since before: StateCounts) {
+        self.showCurrent()
+        let counts = self.state.counts
+        guard counts.replacements == before.replacements else { return }
+        let former = self.problem
+        self.requestError = self.state.failure == nil ? error : nil
+        if self.state.failure == nil, former != nil || self.problem != nil { self.changes &+= 1 }
+    }
+
+    /// Shows the current state.
+    private func showCurrent() {
+        let state = self.source.current()
+        let (former, counts) = (self.state.counts, state.counts)
+        // Without an entry and without a removal, the entry was evicted. Removals are counted with users.
+        let isRemoved = self.users > 0 ? counts.replacements != former.replacements : counts.clears != former.clears
+        guard state.entry == nil, !isRemoved else { return self.show(state) }
+        self.show(state.keepingEntry(of: self.state, for: self.source.time.now.duration(since: self.stateTime)))
+    }
+
     private func show(_ state: MuxState<Value>) {
-        guard self.followers > 0 else { return }
+        let former = self.problem
         let isSameEntry = self.state.entry?.revision == state.entry?.revision
-        let becomesStale = isSameEntry && !self.state.isStale && state.isStale
+        if state.failure != nil || !isSameEntry { self.requestError = nil }
+        let problem = (state.failure ?? self.requestError)?.unlessEndOfSession
         var isVisible = self.update(loading: state.isLoading)
-        isVisible = isVisible || self.state.isStale != state.isStale || self.state.failureNumber != state.failureNumber
+        isVisible = isVisible || self.state.isStale != state.isStale || (former == nil) != (problem == nil)
+        isVisible = isVisible || problem != nil && self.state.failureNumber != state.failureNumber
         isVisible = isVisible || !isSameEntry && !areEqual(self.state.entry?.value, state.entry?.value)
         self.replace(by: state)
         if isVisible { self.changes &+= 1 }
-        // A new value that is stale at once is not fetched again.
-        if becomesStale, !state.isLoading { self.requestValue() }
     }
 
     /// Shows a running fetch after the loading delay.
@@ -196,13 +311,6 @@ public final class ObservedValue<Value: Sendable> {
         return former != self.showsLoading
     }
 
-    /// Shows the outcome of a reload, unless the state is followed and shows the outcome anyway.
-    private func reloaded(_ error: (any Error)?) {
-        guard self.followers == 0 else { return }
-        self.replace(by: MuxState(entry: self.source.cachedEntry(), failure: error))
-        self.changes &+= 1
-    }
-
     private func replace(by state: MuxState<Value>) {
         // The `deinit` of a large value takes long: it runs outside the main actor.
         let former = Locked<MuxState<Value>?>(self.state)
@@ -220,13 +328,14 @@ private func areEqual<Value>(_ a: Value?, _ b: Value?) -> Bool {
 }
 
 extension Error {
-    /// Whether the error, or an error that it wraps, is the end of a session.
-    fileprivate var isEndOfSession: Bool {
-        self.firstDecision { error -> Bool? in
+    /// The error; `nil` if the error, or an error that it wraps, is the end of a session.
+    fileprivate var unlessEndOfSession: (any Error)? {
+        let isEnd = self.firstDecision { error -> Bool? in
             switch error {
             case MuxError.sessionEnded, RunnerError.signedOut: true
             default: nil
             }
-        } ?? false
+        }
+        return isEnd == true ? nil : self
     }
 }

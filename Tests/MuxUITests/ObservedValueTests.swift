@@ -161,8 +161,8 @@ struct ObservedValueTests {
             views[1].cancel()
             await views[1].value
         }
-        await self.until { number.watcherCount == 0 && weakObserved == nil }
-        #expect(number.watcherCount == 0)
+        await self.until { number.watcherCount == 0 && number.followedCount == 0 && weakObserved == nil }
+        #expect(number.followedCount == 0)
         #expect(weakObserved == nil)
     }
 
@@ -184,19 +184,31 @@ struct ObservedValueTests {
     }
 
     @Test func `SC-02 replaced values are released outside the main actor`() async throws {
+        let releases = Locked<[Bool]>([])
+        let mainQueue = DispatchSpecificKey<Bool>()
+        DispatchQueue.main.setSpecific(key: mainQueue, value: true)
+        defer { DispatchQueue.main.setSpecific(key: mainQueue, value: nil) }
         final class Picture: Sendable {
             let releases: Locked<[Bool]>
-            init(_ releases: Locked<[Bool]>) { self.releases = releases }
-            deinit { self.releases.withLock { $0.append(Thread.isMainThread) } }
+            let mainQueue: DispatchSpecificKey<Bool>
+            init(_ releases: Locked<[Bool]>, _ mainQueue: DispatchSpecificKey<Bool>) {
+                self.releases = releases
+                self.mainQueue = mainQueue
+            }
+            deinit {
+                let isMain = DispatchQueue.getSpecific(key: self.mainQueue) ?? false
+                self.releases.withLock { $0.append(isMain) }
+            }
         }
-        let releases = Locked<[Bool]>([])
-        let pictures = Multiplexer<Picture>(repository: self.repository) { Picture(releases) }
+        _ = Picture(releases, mainQueue)
+        #expect(releases.withLock { $0.removeLast() }, "the main queue is recognised")
+        let pictures = Multiplexer<Picture>(repository: self.repository) { Picture(releases, mainQueue) }
         let observed = pictures.observed()
         let view = Task { await observed.follow() }
         await self.until { observed.value != nil }
         for _ in 0..<20 {
             let former = observed.entry?.age
-            await Task.detached { pictures.store(Picture(releases)) }.value
+            await Task.detached { pictures.store(Picture(releases, mainQueue)) }.value
             _ = former
             await self.settle()
         }

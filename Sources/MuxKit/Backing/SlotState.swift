@@ -25,6 +25,10 @@ struct FollowedKey: Sendable {
     @usableFromInline var replacements: UInt64 = 0
     /// The number of changes that made the entry stale, even if memory did not have the entry.
     @usableFromInline var refreshes: UInt64 = 0
+    /// The number of replacements, removals and failures.
+    @usableFromInline var outcomes: UInt64 = 0
+    /// The value of ``refreshes`` at the last replacement, removal or failure.
+    @usableFromInline var answeredRefreshes: UInt64 = 0
 }
 
 /// The failure of a flight.
@@ -210,6 +214,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
         if let former = self.followed.values[place].failure { self.formerFailures.append(former) }
         if error == nil { self.followed.values[place].replacements += 1 }
+        self.followed.values[place].outcomes += 1
+        self.followed.values[place].answeredRefreshes = self.followed.values[place].refreshes
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
     }
 

@@ -200,6 +200,9 @@ public final actor Multiplexer<Value: Sendable> {
     /// The number of iterators of ``values`` and ``states``: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
+    /// The number of keys with consumers of states: zero at rest.
+    package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
+
     /// The number of waiting callers with options: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 

@@ -73,6 +73,9 @@ extension MultiplexerCore {
                 mustFinish: self.mustFinish,
                 gather: gather,
                 decide: { state in
+                    if let outcomes = options?.outcomes, state.followed[key]?.outcomes != outcomes {
+                        return .fail(AlreadyAnswered())
+                    }
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
                     switch decision {
                     case .answer, .answerAndFly, .fail:

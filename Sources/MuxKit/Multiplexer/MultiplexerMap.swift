@@ -323,6 +323,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The number of iterators of ``values(key:)`` and ``states(key:)``: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
+    /// The number of keys with consumers of states: zero at rest.
+    package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
+
     /// The number of keys with state for a shared store.
     package nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
 

@@ -22,17 +22,36 @@ public struct MuxState<Value: Sendable>: Sendable {
     public var isStale: Bool { self.entry?.isStale ?? false }
 
     package let failureNumber: UInt64?
+    package let counts: StateCounts
 
-    /// A state without a running fetch.
-    package init(entry: MuxEntry<Value>?, failure: (any Error)? = nil) {
-        self.init(entry: entry, isLoading: false, failure: failure.map { FetchFailure(error: $0, number: 0) })
+    init(entry: MuxEntry<Value>?, _ reading: StateFollower<Value>.Reading) {
+        self.init(
+            entry: entry,
+            isLoading: reading.isLoading,
+            failure: reading.facts.failure?.error,
+            failureNumber: reading.facts.failure?.number,
+            counts: StateCounts(
+                replacements: reading.facts.replacements,
+                refreshes: reading.facts.refreshes,
+                outcomes: reading.facts.outcomes,
+                answeredRefreshes: reading.facts.answeredRefreshes,
+                clears: reading.clears
+            )
+        )
     }
 
-    init(entry: MuxEntry<Value>?, isLoading: Bool, failure: FetchFailure?) {
+    fileprivate init(
+        entry: MuxEntry<Value>? = nil,
+        isLoading: Bool = false,
+        failure: (any Error)? = nil,
+        failureNumber: UInt64? = nil,
+        counts: StateCounts = StateCounts()
+    ) {
         self.entry = entry
         self.isLoading = isLoading
-        self.failure = failure?.error
-        self.failureNumber = failure?.number
+        self.failure = failure
+        self.failureNumber = failureNumber
+        self.counts = counts
     }
 
     /// Whether a consumer of `other` can skip this state.
@@ -40,6 +59,32 @@ public struct MuxState<Value: Sendable>: Sendable {
         self.entry?.revision == other.entry?.revision && self.isStale == other.isStale
             && self.isLoading == other.isLoading && self.failureNumber == other.failureNumber
     }
+
+    /// This state with the entry of `former`, a state of the time `time` ago.
+    package func keepingEntry(of former: MuxState, for time: Duration) -> MuxState {
+        let isStale = self.counts.refreshes > former.counts.refreshes
+        return MuxState(
+            entry: former.entry?.aged(by: time, isStale: isStale),
+            isLoading: self.isLoading,
+            failure: self.failure,
+            failureNumber: self.failureNumber,
+            counts: self.counts
+        )
+    }
+}
+
+/// What happened to a key, for a consumer that requests values.
+package struct StateCounts: Sendable, Hashable {
+    /// The number of replacements and removals of the entry, since the first consumer of the key.
+    package var replacements: UInt64 = 0
+    /// The number of refreshes since the first consumer of the key.
+    package var refreshes: UInt64 = 0
+    /// The number of replacements, removals and failures since the first consumer of the key.
+    package var outcomes: UInt64 = 0
+    /// The value of ``refreshes`` at the last outcome.
+    package var answeredRefreshes: UInt64 = 0
+    /// The number of clears of the multiplexer, of any key.
+    package var clears: UInt64 = 0
 }
 
 /// The states of a multiplexer, or of one key of a map: the current state, then every change.
@@ -73,11 +118,26 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
 
     /// Starts to follow; `nil` if the multiplexer was deallocated.
     let follow: @Sendable () -> StateFollower<Value>?
+    /// Reads the facts about the key; `nil` if the multiplexer was deallocated.
+    let read: @Sendable () -> StateFollower<Value>.Reading?
+    /// Whether consecutive states may differ only in their counts.
+    var includesCounts = false
+
+    /// The current state; ``MuxState/failure`` only if a consumer follows the key.
+    package var current: MuxState<Value> { self.read().map { MuxState(entry: $0.entry, $0) } ?? MuxState() }
+
+    /// All states, including states that differ only in their counts, for one consumer.
+    ///
+    /// The call registers the consumer.
+    package func registered() -> MuxStates {
+        let follower = self.follow()
+        return MuxStates(follow: { follower }, read: self.read, includesCounts: true)
+    }
 
     /// Starts to follow the states.
     ///
     /// - Returns: An iterator for one consumer.
-    public func makeAsyncIterator() -> Iterator { Iterator(self.follow()) }
+    public func makeAsyncIterator() -> Iterator { Iterator(self.follow(), includesCounts: self.includesCounts) }
 
     /// Iterates over the states.
     public struct Iterator: AsyncIteratorProtocol {
@@ -87,11 +147,13 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
         public typealias Failure = Never
 
         private let follower: StateFollower<Value>?
+        private let includesCounts: Bool
         private var signals: AsyncStream<Void>.Iterator?
         private var last: MuxState<Value>?
 
-        init(_ follower: StateFollower<Value>?) {
+        init(_ follower: StateFollower<Value>?, includesCounts: Bool) {
             self.follower = follower
+            self.includesCounts = includesCounts
             self.signals = follower?.signals.makeAsyncIterator()
         }
 
@@ -105,7 +167,7 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
             while true {
                 if self.last != nil { guard await self.signals?.next(isolation: actor) != nil else { return nil } }
                 guard let state = self.follower?.current() else { return nil }
-                if let last, state.isEqual(to: last) { continue }
+                if let last, state.isEqual(to: last), !self.includesCounts || state.counts == last.counts { continue }
                 self.last = state
                 return state
             }
@@ -130,6 +192,7 @@ final class StateFollower<Value: Sendable>: Sendable {
         var entry: MuxEntry<Value>?
         var isLoading: Bool
         var facts: FollowedKey
+        var clears: UInt64
         var now: Moment
     }
 
@@ -196,7 +259,7 @@ final class StateFollower<Value: Sendable>: Sendable {
         }
         timer?.cancel()
         withExtendedLifetime(former) {}  // released outside the lock
-        return MuxState(entry: entry, isLoading: reading.isLoading, failure: reading.facts.failure)
+        return MuxState(entry: entry, reading)
     }
 
     /// Starts the timer for the end of a fresh entry, unless the timer runs.
@@ -243,21 +306,17 @@ extension MuxEntry {
 
 extension MultiplexerCore {
     /// The current state of `key`, then each change.
-    func states(_ key: Key) -> MuxStates<Value> { MuxStates { [weak self] in self?.follow(key) } }
+    func states(_ key: Key) -> MuxStates<Value> {
+        MuxStates { [weak self] in
+            self?.follow(key)
+        } read: { [weak memory] in
+            memory?.reading(of: key)
+        }
+    }
 
     private func follow(_ key: Key) -> StateFollower<Value> {
-        let time = self.repository.time
-        let follower = StateFollower<Value>(time, self.repository.spawn) { [weak memory] in
-            guard let memory else { return nil }
-            let now = time.now
-            return memory.engine.engineState.withLock { engineState in
-                StateFollower.Reading(
-                    entry: engineState.state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
-                    isLoading: engineState.machines[key]?.currentFlight != nil,
-                    facts: engineState.state.followed[key] ?? FollowedKey(),
-                    now: now
-                )
-            }
+        let follower = StateFollower<Value>(self.repository.time, self.repository.spawn) { [weak memory] in
+            memory?.reading(of: key)
         }
         guard key == key else {
             follower.finish()  // no change can concern the key
@@ -275,6 +334,20 @@ extension MultiplexerCore {
 }
 
 extension SlotMemory {
+    /// The current facts about `key`.
+    fileprivate func reading(of key: Key) -> StateFollower<Value>.Reading {
+        let now = self.repository.time.now
+        return self.engine.engineState.withLock { engineState in
+            StateFollower.Reading(
+                entry: engineState.state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
+                isLoading: engineState.machines[key]?.currentFlight != nil,
+                facts: engineState.state.followed[key] ?? FollowedKey(),
+                clears: engineState.state.clears,
+                now: now
+            )
+        }
+    }
+
     /// Counts a consumer of the states of `key`.
     fileprivate func followed(_ key: Key) {
         self.engine.engineState.withLock { engineState in

@@ -23,6 +23,8 @@ public struct RequestOptions: Sendable, Hashable {
     @usableFromInline private(set) var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
+    /// The ``StateCounts/outcomes`` of a followed key at the decision to request; `nil` for other requests.
+    @usableFromInline var outcomes: UInt64?
 
     /// Options without limits: the policy decides.
     public init() {}
@@ -62,6 +64,18 @@ public struct RequestOptions: Sendable, Hashable {
         options.staleWhileRevalidate = .longest
         return options
     }()
+
+    /// Options for a request that waits for the fetch of a stale value, whatever the policy's
+    /// ``MuxPolicy/staleWhileRevalidate``.
+    ///
+    /// The request throws ``AlreadyAnswered`` if the followed key has had a new outcome since `counts`, and
+    /// no fresh value: the request must not fetch again.
+    package static func renewal(since counts: StateCounts) -> RequestOptions {
+        var options = RequestOptions()
+        options.staleWhileRevalidate = .zero
+        options.outcomes = counts.outcomes
+        return options
+    }
 
     /// Options for a request that fetches unless a cached value is fresh and younger than `age`.
     public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
@@ -108,4 +122,11 @@ public struct RequestOptions: Sendable, Hashable {
             takesStored: self.takesStored
         )
     }
+}
+
+/// The error of a request that an outcome has answered already; see ``RequestOptions/renewal(since:)``.
+@usableFromInline
+package struct AlreadyAnswered: Error {
+    @inlinable
+    init() {}
 }
