@@ -8,8 +8,8 @@ struct ObservedSource<Value: Sendable>: Sendable {
     /// Waits for a fresh value; the result tells whether the policy's pause after a failure prevents a fetch.
     ///
     /// Without a value, a stale value is loaded from disk first. The call does not fetch if the key has had a
-    /// new outcome since the state with the counts. The values are released outside the main actor.
-    let request: @Sendable @concurrent (_ counts: StateCounts, _ isEmpty: Bool) async -> Result<Bool, any Error>
+    /// new outcome since `state`. The values are released outside the main actor.
+    let request: @Sendable @concurrent (_ state: MuxState<Value>, _ always: Bool) async -> Result<Bool, any Error>
     /// Fetches a value, and returns the error.
     let reload: @Sendable @concurrent () async -> (any Error)?
 
@@ -21,10 +21,11 @@ struct ObservedSource<Value: Sendable>: Sendable {
     ) {
         self.states = states
         self.repository = repository
-        self.request = { counts, isEmpty in
-            if isEmpty { _ = try? await request(.cacheOnly) }
+        self.request = { state, always in
+            if state.entry == nil { _ = try? await request(.cacheOnly) }
             do {
-                return .success(try await request(.renewal(since: counts)).staleReason == .backingOff)
+                let options = RequestOptions.renewal(since: state.counts, always: always)
+                return .success(try await request(options).staleReason == .backingOff)
             } catch is AlreadyAnswered {
                 return .success(false)
             } catch {
@@ -58,18 +59,24 @@ extension Multiplexer {
     /// @State private var profile = Backend.profile.observed()
     /// ```
     ///
-    /// - Parameter loadingDelay: The duration of a fetch after which ``ObservedValue/isLoading`` becomes
-    ///   `true`; zero for at once.
+    /// - Parameters:
+    ///   - loadingDelay: The duration of a fetch after which ``ObservedValue/isLoading`` becomes `true`; zero
+    ///     for at once.
+    ///   - activity: Reports activations and reconnections; see `MuxPolicy.refetch`.
     /// - Returns: A new object; it retains the multiplexer.
     @MainActor
-    public func observed(loadingDelay: Duration = .milliseconds(150)) -> ObservedValue<Value> {
+    public func observed(
+        loadingDelay: Duration = .milliseconds(150),
+        activity: AppActivity = .shared
+    ) -> ObservedValue<Value> {
         ObservedValue(
             ObservedSource(self.states, self.repository) {
                 try await self.requestEntry($0)
             } reload: {
                 _ = try await self.reload()
             },
-            loadingDelay: loadingDelay
+            loadingDelay: loadingDelay,
+            activity: activity
         )
     }
 }
@@ -84,16 +91,22 @@ extension MultiplexerMap {
     ///   - key: Any key that is equal to itself.
     ///   - loadingDelay: The duration of a fetch after which ``ObservedValue/isLoading`` becomes `true`; zero
     ///     for at once.
+    ///   - activity: Reports activations and reconnections; see `MuxPolicy.refetch`.
     /// - Returns: A new object; it retains the map.
     @MainActor
-    public func observed(key: Key, loadingDelay: Duration = .milliseconds(150)) -> ObservedValue<Value> {
+    public func observed(
+        key: Key,
+        loadingDelay: Duration = .milliseconds(150),
+        activity: AppActivity = .shared
+    ) -> ObservedValue<Value> {
         ObservedValue(
             ObservedSource(self.states(key: key), self.repository) {
                 try await self.requestEntry(key: key, $0)
             } reload: {
                 _ = try await self.reload(key: key)
             },
-            loadingDelay: loadingDelay
+            loadingDelay: loadingDelay,
+            activity: activity
         )
     }
 }

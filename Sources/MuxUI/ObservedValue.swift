@@ -20,7 +20,9 @@ public import Observation
 /// objects that are never used: an object without ``follow()`` starts and registers nothing.
 ///
 /// **Renewals.** ``follow()`` requests the value, again after a refresh and when the value becomes stale; for
-/// age at most once a second, and never a value with a lifetime of zero. A failed renewal is not repeated.
+/// age at most once a second, and never a value with a lifetime of zero. A failed renewal is repeated when
+/// the app becomes active, and when the network is available again. `MuxPolicy.refetch` can change this, and
+/// can add an interval.
 ///
 /// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem.
 ///
@@ -47,6 +49,7 @@ public final class ObservedValue<Value: Sendable> {
 
     @ObservationIgnored private let source: ObservedSource<Value>
     @ObservationIgnored private let loadingDelay: Duration
+    @ObservationIgnored private let activity: AppActivity
     /// The last state, even without a visible change.
     @ObservationIgnored private var state: MuxState<Value>
     /// The time of ``state``.
@@ -62,22 +65,30 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var mustRequest = false
     /// The counts before the last request; `nil` if the request must be repeated.
     @ObservationIgnored private var requested: StateCounts?
+    /// The number of fetches after which another fetch must begin; `nil` if no fetch is owed.
+    @ObservationIgnored private var mustFetchAfter: UInt64?
     /// The earliest time of the next renewal of an old value.
     @ObservationIgnored private var mayRenewAt: Moment
-    /// The watcher of the states, the request for the value, the loading delay, and the pause of renewals.
+    /// The time of the last outcome, from which the interval of `MuxPolicy.refetch` counts.
+    @ObservationIgnored private var outcomeTime: Moment
+    /// The watcher of the states, the request for the value, and three timers: of the loading delay, of the
+    /// pause of renewals, and of the interval.
     @ObservationIgnored private var watch: Task<Void, Never>?
     @ObservationIgnored private var request: Task<Void, Never>?
     @ObservationIgnored private var delay: Task<Void, Never>?
     @ObservationIgnored private var pause: Task<Void, Never>?
+    @ObservationIgnored private var polling: Task<Void, Never>?
     /// The number of visible changes; a view that reads any property observes this number.
     private var changes: UInt64 = 0
 
-    init(_ source: ObservedSource<Value>, loadingDelay: Duration) {
+    init(_ source: ObservedSource<Value>, loadingDelay: Duration, activity: AppActivity) {
         self.source = source
         self.loadingDelay = loadingDelay
+        self.activity = activity
         self.state = source.current()
         self.stateTime = source.time.now
         self.mayRenewAt = self.stateTime
+        self.outcomeTime = self.stateTime
     }
 
     /// The state, for a property that a view reads.
@@ -136,15 +147,22 @@ public final class ObservedValue<Value: Sendable> {
     /// calls share one watcher, so several views may follow one object. Shortly after the return of the last
     /// call, nothing is registered.
     public func follow() async {
-        self.followers += 1
         self.mustRequest = self.mustRequest || self.request == nil
         self.beginUse()
+        self.followers += 1
+        if self.followers == 1 {
+            self.activity.began(self)
+            self.startPolling()
+        }
         self.requestIfNeeded()
         let (never, continuation) = AsyncStream<Never>.makeStream()
         for await _ in never {}
         continuation.finish()
         self.followers -= 1
-        if self.followers == 0 { self.stopRequests() }
+        if self.followers == 0 {
+            self.activity.ended(self)
+            self.stopRequests()
+        }
         self.endUse()
     }
 
@@ -164,6 +182,7 @@ public final class ObservedValue<Value: Sendable> {
         if self.users == 0 {
             let states = self.source.states.registered()
             self.showCurrent()
+            self.outcomeTime = self.stateTime.advanced(by: .zero - (self.state.entry?.age ?? .zero))
             self.watch = self.source.repository.spawn(name: "mux.follow") { [weak self] in
                 // The states are only signals, and are released here, outside the main actor.
                 for await _ in states { await self?.stateChanged() }
@@ -193,9 +212,9 @@ public final class ObservedValue<Value: Sendable> {
     // MARK: - Requests
 
     private func stopRequests() {
-        self.request?.cancel()
-        self.pause?.cancel()
-        (self.request, self.pause, self.mustRequest) = (nil, nil, false)
+        for task in [self.request, self.pause, self.polling] { task?.cancel() }
+        (self.request, self.pause, self.polling) = (nil, nil, nil)
+        (self.mustRequest, self.mustFetchAfter) = (false, nil)
     }
 
     /// Whether the value is missing or stale for a reason that is newer than the last request.
@@ -204,8 +223,11 @@ public final class ObservedValue<Value: Sendable> {
         guard let entry = self.state.entry else { return self.isRefreshed }
         // A value that was replaced or renewed since has become stale again.
         let isOld = self.requested?.replacements != self.state.counts.replacements && entry.timeToLive > .zero
-        return entry.isStale && (isOld || self.isRefreshed)
+        return entry.isStale && (isOld && self.source.states.refetch.whenStale || self.isRefreshed)
     }
+
+    /// Whether a fetch is owed, and no fetch is running; a running fetch began too early.
+    private var owesFetch: Bool { self.mustFetchAfter == self.state.counts.fetches && !self.state.isLoading }
 
     /// Whether a refresh is newer than the last request, and than the last outcome or removal.
     private var isRefreshed: Bool {
@@ -220,9 +242,10 @@ public final class ObservedValue<Value: Sendable> {
         guard self.followers > 0, self.request == nil || self.isRefreshed else { return }
         self.pause?.cancel()
         self.pause = nil
-        guard self.needsRequest else { return }
+        let (always, isNeeded) = (self.owesFetch, self.needsRequest)
+        guard always || isNeeded else { return }
         let (time, now) = (self.source.time, self.source.time.now)
-        guard self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
+        guard always || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
             self.pause = self.source.repository.spawn(name: "mux.pause") {
                 @MainActor [weak self, end = self.mayRenewAt] in
                 guard (try? await time.sleep(for: end.duration(since: now))) != nil, !Task.isCancelled else { return }
@@ -231,22 +254,23 @@ public final class ObservedValue<Value: Sendable> {
             return
         }
         self.request?.cancel()
+        if always { self.mustFetchAfter = nil }
         self.mustRequest = false
         self.requested = self.state.counts
         self.mayRenewAt = now.advanced(by: Self.minimumPause)
         self.request = self.source.repository.spawn(name: "mux.screen") {
-            @MainActor [weak self, source, before = self.state.counts, isEmpty = self.state.entry == nil] in
-            let outcome = await source.request(before, isEmpty)
+            @MainActor [weak self, source, before = self.state] in
+            let outcome = await source.request(before, always)
             guard let self, !Task.isCancelled else { return }
             self.request = nil
             switch outcome {
             case .success(let isBackingOff):
-                self.showOutcome(nil, since: before)
+                self.showOutcome(nil, since: before.counts)
                 if isBackingOff {
                     self.requested = nil
                     self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
                 }
-            case .failure(let error): self.showOutcome(error, since: before)
+            case .failure(let error): self.showOutcome(error, since: before.counts)
             }
             self.requestIfNeeded()
         }
@@ -254,6 +278,29 @@ public final class ObservedValue<Value: Sendable> {
 
     /// The minimum time between two renewals of an old value.
     private static var minimumPause: Duration { .seconds(1) }
+
+    // MARK: - Refetching
+
+    private func startPolling() {
+        guard let interval = self.source.states.refetch.every.map({ max($0, Self.minimumPause) }) else { return }
+        self.polling = self.source.repository.spawn(name: "mux.interval") {
+            @MainActor [weak self, time = self.source.time] in
+            while let wait = self?.poll(every: interval), (try? await time.sleep(for: wait)) != nil {}
+        }
+    }
+
+    /// Fetches the value if the interval has passed since the last outcome.
+    ///
+    /// - Returns: The time to the next call.
+    private func poll(every interval: Duration) -> Duration {
+        self.showCurrent()
+        let rest = interval - self.source.time.now.duration(since: self.outcomeTime)
+        guard rest <= .zero else { return rest }
+        // The outcome of a running fetch begins a new interval.
+        if !self.state.isLoading, self.request == nil { self.mustFetchAfter = self.state.counts.fetches }
+        self.requestIfNeeded()
+        return interval
+    }
 
     // MARK: - Changes
 
@@ -272,6 +319,7 @@ public final class ObservedValue<Value: Sendable> {
     private func showCurrent() {
         let state = self.source.current()
         let (former, counts) = (self.state.counts, state.counts)
+        if counts.outcomes != former.outcomes { self.outcomeTime = self.source.time.now }
         // Without an entry and without a removal, the entry was evicted. Removals are counted with users.
         let isRemoved = self.users > 0 ? counts.replacements != former.replacements : counts.clears != former.clears
         guard state.entry == nil, !isRemoved else { return self.show(state) }
@@ -317,6 +365,26 @@ public final class ObservedValue<Value: Sendable> {
         self.state = state
         self.stateTime = self.source.time.now
         self.source.release(former)
+    }
+}
+
+extension ObservedValue: AppActivity.Follower {
+    var repository: MuxRepository { self.source.repository }
+
+    func mustRefetch(after event: AppActivity.Event) -> Bool {
+        let refetch = self.source.states.refetch
+        self.showCurrent()
+        if event == .activation ? refetch.onActivation : refetch.onReconnection {
+            self.mustFetchAfter = self.state.counts.fetches
+        } else if refetch.whenStale, self.request == nil, self.problem != nil {
+            self.mustRequest = true
+        }
+        return self.mustFetchAfter != nil || self.mustRequest
+    }
+
+    func refetch() -> Task<Void, Never>? {
+        self.requestIfNeeded()
+        return self.request
     }
 }
 

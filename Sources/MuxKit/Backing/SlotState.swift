@@ -25,6 +25,8 @@ struct FollowedKey: Sendable {
     @usableFromInline var replacements: UInt64 = 0
     /// The number of changes that made the entry stale, even if memory did not have the entry.
     @usableFromInline var refreshes: UInt64 = 0
+    /// The number of fetches.
+    @usableFromInline var fetches: UInt64 = 0
     /// The number of replacements, removals and failures.
     @usableFromInline var outcomes: UInt64 = 0
     /// The value of ``refreshes`` at the last replacement, removal or failure.
@@ -195,6 +197,14 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// - Parameter key: The key; `nil` for all followed keys.
     mutating func becameStale(_ key: Key?) {
         for key in key.map({ [$0] }) ?? Array(self.followed.keys) { self.followed[key]?.refreshes += 1 }
+    }
+
+    /// Counts a fetch.
+    @inlinable
+    mutating func fetchBegins(_ key: Key) {
+        self.statistics.fetches += 1
+        guard !self.followed.isEmpty else { return }
+        self.followed[key]?.fetches += 1
     }
 
     /// Takes the replaced failures of followed keys, to be released outside the lock.

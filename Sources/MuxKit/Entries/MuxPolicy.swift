@@ -92,6 +92,11 @@ public struct MuxPolicy: Sendable {
     /// ``RequestOptions/within(_:)-swift.type.method``.
     public var retry: RetryPolicy?
 
+    /// The events after which a value is fetched again while a view follows the value.
+    ///
+    /// Default: the end of its lifetime.
+    public var refetch: Refetch
+
     /// The maximum number of values of a ``MultiplexerMap`` in memory; `nil` for no limit.
     ///
     /// Default: 10,000.
@@ -132,6 +137,40 @@ public struct MuxPolicy: Sendable {
         case cancel(linger: Duration)
     }
 
+    /// The events after which a value is fetched again while an `ObservedValue` of MuxUI follows the value.
+    ///
+    /// ```swift
+    /// let policy = MuxPolicy(refetch: .init(every: .seconds(15), onActivation: true))
+    /// ```
+    public struct Refetch: Sendable, Hashable {
+        /// Whether a value is renewed when it becomes stale.
+        ///
+        /// A failed renewal is repeated when the app becomes active, and when the network is available again.
+        public var whenStale: Bool
+
+        /// The time from a fetch to the next fetch, at least one second; `nil` for no interval.
+        public var every: Duration?
+
+        /// Whether even a fresh value is fetched when the app becomes active.
+        public var onActivation: Bool
+
+        /// Whether even a fresh value is fetched when the network is available again.
+        public var onReconnection: Bool
+
+        /// Describes the events.
+        public init(
+            whenStale: Bool = true,
+            every: Duration? = nil,
+            onActivation: Bool = false,
+            onReconnection: Bool = false
+        ) {
+            self.whenStale = whenStale
+            self.every = every
+            self.onActivation = onActivation
+            self.onReconnection = onReconnection
+        }
+    }
+
     /// The parameters have the names of the properties.
     public init(
         name: String? = nil,
@@ -146,6 +185,7 @@ public struct MuxPolicy: Sendable {
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
         retry: RetryPolicy? = nil,
+        refetch: Refetch = Refetch(),
         maximumCount: Int? = 10_000,
         maximumCost: MuxPolicy.CostLimit? = nil,
         schemaVersion: Int = 1,
@@ -163,6 +203,7 @@ public struct MuxPolicy: Sendable {
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
         self.retry = retry
+        self.refetch = refetch
         self.maximumCount = maximumCount
         self.maximumCost = maximumCost
         self.schemaVersion = schemaVersion

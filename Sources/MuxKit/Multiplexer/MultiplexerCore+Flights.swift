@@ -100,7 +100,7 @@ extension MultiplexerCore {
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
-            state.statistics.fetches += 1
+            state.fetchBegins(key)
             guard let slot = state.slots.slot(of: key) else {
                 former = wasFenced ? nil : loaded
                 return

@@ -33,6 +33,7 @@ public struct MuxState<Value: Sendable>: Sendable {
             counts: StateCounts(
                 replacements: reading.facts.replacements,
                 refreshes: reading.facts.refreshes,
+                fetches: reading.facts.fetches,
                 outcomes: reading.facts.outcomes,
                 answeredRefreshes: reading.facts.answeredRefreshes,
                 clears: reading.clears
@@ -79,6 +80,8 @@ package struct StateCounts: Sendable, Hashable {
     package var replacements: UInt64 = 0
     /// The number of refreshes since the first consumer of the key.
     package var refreshes: UInt64 = 0
+    /// The number of fetches since the first consumer of the key.
+    package var fetches: UInt64 = 0
     /// The number of replacements, removals and failures since the first consumer of the key.
     package var outcomes: UInt64 = 0
     /// The value of ``refreshes`` at the last outcome.
@@ -120,6 +123,8 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     let follow: @Sendable () -> StateFollower<Value>?
     /// Reads the facts about the key; `nil` if the multiplexer was deallocated.
     let read: @Sendable () -> StateFollower<Value>.Reading?
+    /// The policy of the multiplexer.
+    package let refetch: MuxPolicy.Refetch
     /// Whether consecutive states may differ only in their counts.
     var includesCounts = false
 
@@ -131,7 +136,7 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     /// The call registers the consumer.
     package func registered() -> MuxStates {
         let follower = self.follow()
-        return MuxStates(follow: { follower }, read: self.read, includesCounts: true)
+        return MuxStates(follow: { follower }, read: self.read, refetch: self.refetch, includesCounts: true)
     }
 
     /// Starts to follow the states.
@@ -307,11 +312,11 @@ extension MuxEntry {
 extension MultiplexerCore {
     /// The current state of `key`, then each change.
     func states(_ key: Key) -> MuxStates<Value> {
-        MuxStates { [weak self] in
-            self?.follow(key)
-        } read: { [weak memory] in
-            memory?.reading(of: key)
-        }
+        MuxStates(
+            follow: { [weak self] in self?.follow(key) },
+            read: { [weak memory] in memory?.reading(of: key) },
+            refetch: self.policy.refetch
+        )
     }
 
     private func follow(_ key: Key) -> StateFollower<Value> {

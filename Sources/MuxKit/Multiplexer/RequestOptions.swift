@@ -65,13 +65,18 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }()
 
-    /// Options for a request that waits for the fetch of a stale value, whatever the policy's
+    /// Options for a request that waits for a fetch, whatever the policy's
     /// ``MuxPolicy/staleWhileRevalidate``.
     ///
-    /// The request throws ``AlreadyAnswered`` if the followed key has had a new outcome since `counts`, and
-    /// no fresh value: the request must not fetch again.
-    package static func renewal(since counts: StateCounts) -> RequestOptions {
-        var options = RequestOptions()
+    /// The request throws ``AlreadyAnswered`` instead of a fetch if the followed key has had a new outcome
+    /// since `counts`.
+    ///
+    /// - Parameters:
+    ///   - counts: The counts at the decision to request.
+    ///   - always: Whether to fetch even if a fresh value is in memory.
+    /// - Returns: The options.
+    package static func renewal(since counts: StateCounts, always: Bool) -> RequestOptions {
+        var options: RequestOptions = always ? .reload : RequestOptions()
         options.staleWhileRevalidate = .zero
         options.outcomes = counts.outcomes
         return options

@@ -29,6 +29,7 @@ struct DefaultsTests {
         MuxPolicy.whenAbandoned = cancel(linger: 1.0 seconds
         MuxPolicy.fetchTimeout = 60.0 seconds
         MuxPolicy.retry = nil
+        MuxPolicy.refetch = Refetch(whenStale: true, every: nil, onActivation: false, onReconnection: false
         MuxPolicy.maximumCount = 10000
         MuxPolicy.maximumCost = nil
         MuxPolicy.schemaVersion = 1

@@ -1,0 +1,253 @@
+import Foundation
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import MuxUI
+import Testing
+
+/// `MuxPolicy.refetch`: when followed objects fetch again.
+@Suite(.standard)
+@MainActor
+struct ObservedRefetchTests {
+    private struct FetchFailed: Error {}
+
+    private let clock = VirtualClock()
+    private let repository: MuxRepository
+    private let activity = AppActivity()
+
+    init() { self.repository = MuxRepository(store: MemoryStore(), clock: self.clock) }
+
+    private func policy(_ refetch: MuxPolicy.Refetch) -> MuxPolicy {
+        MuxPolicy(timeToLive: .seconds(3600), fetchTimeout: .longest, refetch: refetch)
+    }
+
+    private func until(_ condition: () -> Bool) async { while !condition(), !Task.isCancelled { await Task.yield() } }
+
+    /// Gives tasks time for a wrong effect.
+    private func settle() async { for _ in 0..<200 { await Task.yield() } }
+
+    // MARK: - Activation
+
+    @Test func `SC-03 an activation during an earlier flight causes exactly one further fetch`() async {
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>([.gated(gate), .value(2), .value(3)])
+        let number = Multiplexer<Int>(policy: self.policy(.init(onActivation: true)), repository: self.repository) {
+            try await fetch()
+        }
+        let views = (0..<3).map { _ in number.observed(activity: self.activity) }
+        let tasks = views.map { view in Task { await view.follow() } }
+        await gate.waitForCall()
+        await self.until { number.statistics.joins == 2 }
+        self.activity.activated()
+        self.activity.activated()
+        await self.settle()
+        #expect(fetch.callCount == 1)
+        gate.open(returning: 1)
+        await self.until { views.allSatisfy { $0.value == 2 } }
+        await self.settle()
+        #expect(fetch.callCount == 2)
+        for task in tasks { task.cancel() }
+        for task in tasks { await task.value }
+    }
+
+    @Test func `SC-03 an activation fetches a fresh value once for all views, if the policy says so`() async {
+        for isWanted in [false, true] {
+            let fetch = ScriptedFetch<Int>([.value(1), .value(2), .value(3)])
+            let policy = self.policy(.init(onActivation: isWanted))
+            let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+            let views = (0..<3).map { _ in number.observed(activity: self.activity) }
+            let tasks = views.map { view in Task { await view.follow() } }
+            await self.until { views.allSatisfy { $0.value == 1 } }
+            self.activity.reconnected()
+            self.activity.activated()
+            if isWanted { await self.until { views.allSatisfy { $0.value == 2 } } }
+            await self.settle()
+            #expect(fetch.callCount == (isWanted ? 2 : 1))
+            for task in tasks { task.cancel() }
+            for task in tasks { await task.value }
+            self.activity.activated()
+            await self.settle()
+            #expect(fetch.callCount == (isWanted ? 2 : 1), "nothing follows the value")
+        }
+    }
+
+    @Test func `SC-03 a failed renewal is repeated after an activation and after a reconnection`() async {
+        let fetch = ScriptedFetch<Int>([.failure(FetchFailed()), .failure(FetchFailed()), .value(3), .value(4)])
+        let number = Multiplexer<Int>(policy: self.policy(.init()), repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.problem != nil }
+        await self.settle()
+        #expect(fetch.callCount == 1)
+        self.activity.activated()
+        await self.until { fetch.callCount == 2 }
+        await self.until { observed.problem != nil }
+        await self.settle()
+        self.activity.reconnected()
+        await self.until { observed.value == 3 }
+        self.activity.reconnected()
+        self.activity.activated()
+        await self.settle()
+        #expect(fetch.callCount == 3 && observed.problem == nil)
+        view.cancel()
+        await view.value
+    }
+
+    @Test func `SC-03 a stale value stays if the policy excludes its renewal`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(2)])
+        let policy = self.policy(.init(whenStale: false))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.value == 1 && self.clock.sleeperCount == 1 }
+        self.clock.advance(by: .seconds(3600))
+        await self.until { observed.isStale }
+        self.activity.activated()
+        await self.settle()
+        #expect(fetch.callCount == 1)
+        view.cancel()
+        await view.value
+        let again = Task { await observed.follow() }
+        await self.until { observed.value == 2 }
+        again.cancel()
+        await again.value
+    }
+
+    // MARK: - Reconnection
+
+    @Test func `SC-03 a reconnection fetches 50 keys once each, at most six at a time`() async {
+        let gate = Gate<Int>()
+        let counts = Locked((running: 0, most: 0, calls: 0))
+        let policy = self.policy(.init(onReconnection: true))
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.repository) { _ in
+            counts.withLock {
+                $0.running += 1
+                $0.calls += 1
+                $0.most = max($0.most, $0.running)
+            }
+            defer { counts.withLock { $0.running -= 1 } }
+            return try await gate.pass()
+        }
+        for key in 0..<50 { map.store(0, key: key) }
+        let views = (0..<50).map { map.observed(key: $0, activity: self.activity) }
+        let tasks = (views + views).map { view in Task { await view.follow() } }
+        await self.until { map.statistics.requests == 50 }
+        await self.settle()
+        #expect(counts.withLock { $0.calls } == 0)
+        self.activity.reconnected()
+        await self.until { counts.withLock { $0.running } == 6 }
+        await self.settle()
+        #expect(counts.withLock { $0.calls } == 6)
+        gate.openForGood(returning: 1)
+        await self.until { views.allSatisfy { $0.value == 1 } }
+        await self.settle()
+        #expect(counts.withLock { $0.calls } == 50 && counts.withLock { $0.most } <= 6)
+        for task in tasks { task.cancel() }
+        for task in tasks { await task.value }
+    }
+
+    // MARK: - Interval
+
+    @Test func `SC-03 a followed value is fetched at an interval, and nothing is fetched without a follower`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(2), .failure(FetchFailed()), .value(4), .value(5)])
+        let policy = self.policy(.init(every: .seconds(30), onActivation: true, onReconnection: true))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        for call in 1...4 {
+            await self.until { number.statistics.fetches == call && number.occupancy.tasks == 0 }
+            // The timers of the lifetime and of the interval.
+            await self.until { self.clock.sleeperCount == 2 && (call == 3) == (observed.problem != nil) }
+            await self.settle()
+            #expect(observed.value == (call == 3 ? 2 : call))
+            self.clock.advance(by: .seconds(29))
+            await self.settle()
+            #expect(fetch.callCount == call)
+            if call < 4 { self.clock.advance(by: .seconds(1)) }
+        }
+        view.cancel()
+        await view.value
+        await self.until { self.clock.sleeperCount == 0 }
+        for _ in 0..<24 { self.clock.advance(by: .seconds(3600)) }
+        self.activity.activated()
+        self.activity.reconnected()
+        await self.settle()
+        #expect(fetch.callCount == 4 && number.watcherCount == 0)
+    }
+
+    @Test(arguments: [Duration.zero, .seconds(-1), .nanoseconds(1)])
+    func `SC-03 an interval is at least one second`(_ interval: Duration) async {
+        let fetch = ScriptedFetch<Int>(thereafter: .value(1))
+        let policy = self.policy(.init(every: interval))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.value == 1 && self.clock.sleeperCount == 2 }
+        await self.settle()
+        self.clock.advance(by: .milliseconds(999))
+        await self.settle()
+        #expect(fetch.callCount == 1)
+        self.clock.advance(by: .milliseconds(1))
+        await fetch.waitForCall(2)
+        view.cancel()
+        await view.value
+    }
+
+    // MARK: - The system
+
+    @Test func `SC-03 the end of the background is an activation, and the start of the app is not`() async {
+        let center = NotificationCenter()
+        let activity = AppActivity(observing: center) { _ in nil }
+        for system in ["UI", "NS", "WK"] {
+            let fetch = ScriptedFetch<Int>([.value(1), .value(2), .value(3)])
+            let policy = self.policy(.init(onActivation: true))
+            let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+            let observed = number.observed(activity: activity)
+            let view = Task { await observed.follow() }
+            await self.until { observed.value == 1 }
+            let active = Notification.Name("\(system)ApplicationDidBecomeActiveNotification")
+            let end = system == "NS" ? "DidResignActive" : "DidEnterBackground"
+            center.post(name: active, object: nil)
+            await self.settle()
+            #expect(fetch.callCount == 1)
+            center.post(name: Notification.Name("\(system)Application\(end)Notification"), object: nil)
+            center.post(name: active, object: nil)
+            await self.until { observed.value == 2 }
+            center.post(name: active, object: nil)
+            await self.settle()
+            #expect(fetch.callCount == 2)
+            view.cancel()
+            await view.value
+        }
+    }
+
+    @Test func `SC-03 the network is watched while a value is followed, and its return is a reconnection`() async {
+        let watch = Locked<(@Sendable (Bool) -> Void)?>(nil)
+        let starts = Locked(0)
+        let activity = AppActivity(observing: NotificationCenter()) { changed in
+            starts.withLock { $0 += 1 }
+            watch.withLock { $0 = changed }
+            return { watch.withLock { $0 = nil } }
+        }
+        let fetch = ScriptedFetch<Int>([.value(1), .value(2), .value(3)])
+        let policy = self.policy(.init(onReconnection: true))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let views = [number.observed(activity: activity), number.observed(activity: activity)]
+        #expect(watch.withLock { $0 == nil })
+        let tasks = views.map { view in Task { await view.follow() } }
+        await self.until { views.allSatisfy { $0.value == 1 } }
+        let changed = watch.withLock { $0 }
+        changed?(true)
+        await self.settle()
+        #expect(fetch.callCount == 1)
+        changed?(false)
+        changed?(true)
+        await self.until { views.allSatisfy { $0.value == 2 } }
+        changed?(true)
+        await self.settle()
+        #expect(fetch.callCount == 2 && starts.withLock { $0 } == 1)
+        for task in tasks { task.cancel() }
+        for task in tasks { await task.value }
+        #expect(watch.withLock { $0 == nil })
+    }
+}
