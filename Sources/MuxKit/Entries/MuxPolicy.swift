@@ -137,40 +137,6 @@ public struct MuxPolicy: Sendable {
         case cancel(linger: Duration)
     }
 
-    /// The events after which a value is fetched again while an `ObservedValue` of MuxUI follows the value.
-    ///
-    /// ```swift
-    /// let policy = MuxPolicy(refetch: .init(every: .seconds(15), onActivation: true))
-    /// ```
-    public struct Refetch: Sendable, Hashable {
-        /// Whether a value is renewed when it becomes stale.
-        ///
-        /// A failed renewal is repeated when the app becomes active, and when the network is available again.
-        public var whenStale: Bool
-
-        /// The time from a fetch to the next fetch, at least one second; `nil` for no interval.
-        public var every: Duration?
-
-        /// Whether even a fresh value is fetched when the app becomes active.
-        public var onActivation: Bool
-
-        /// Whether even a fresh value is fetched when the network is available again.
-        public var onReconnection: Bool
-
-        /// Describes the events.
-        public init(
-            whenStale: Bool = true,
-            every: Duration? = nil,
-            onActivation: Bool = false,
-            onReconnection: Bool = false
-        ) {
-            self.whenStale = whenStale
-            self.every = every
-            self.onActivation = onActivation
-            self.onReconnection = onReconnection
-        }
-    }
-
     /// The parameters have the names of the properties.
     public init(
         name: String? = nil,
@@ -267,5 +233,41 @@ extension MuxPolicy {
         /// The cost of `value`; zero if the limit is for another type.
         @usableFromInline
         func cost(of value: some Sendable) -> Int { self.cost(value) ?? 0 }
+    }
+}
+
+extension MuxPolicy {
+    /// The events after which a value is fetched again while an `ObservedValue` of MuxUI follows the value.
+    ///
+    /// ```swift
+    /// let policy = MuxPolicy(refetch: .init(every: .seconds(15), onActivation: true))
+    /// ```
+    public struct Refetch: Sendable, Hashable {
+        /// Whether a value is renewed when it becomes stale.
+        ///
+        /// A failed renewal is repeated when the app becomes active, and when the network is available again.
+        public var whenStale: Bool
+
+        /// The time from a fetch to the next fetch, at least one second; `nil` for no interval.
+        public var every: Duration?
+
+        /// Whether even a fresh value is fetched when the app becomes active.
+        public var onActivation: Bool
+
+        /// Whether even a fresh value is fetched when the network is available again.
+        public var onReconnection: Bool
+
+        /// Describes the events.
+        public init(
+            whenStale: Bool = true,
+            every: Duration? = nil,
+            onActivation: Bool = false,
+            onReconnection: Bool = false
+        ) {
+            self.whenStale = whenStale
+            self.every = every
+            self.onActivation = onActivation
+            self.onReconnection = onReconnection
+        }
     }
 }

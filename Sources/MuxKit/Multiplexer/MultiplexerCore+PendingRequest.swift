@@ -41,6 +41,14 @@ extension MultiplexerCore {
             self.ticket = ticket ?? core.engine.nextID()
         }
 
+        /// The highest priority of a flight for this request.
+        ///
+        /// A task that waits for a prefetch escalates the task of the prefetch.
+        @inlinable
+        var highestPriority: TaskPriority {
+            self.options?.options.isPrefetch ?? false ? .low : TaskPriority(rawValue: .max)
+        }
+
         /// Resumes the caller with an entry or a remembered failure in memory; otherwise joins or starts the
         /// key's flight.
         ///
@@ -71,6 +79,7 @@ extension MultiplexerCore {
                 now: now,
                 mayFly: mayFly,
                 mustFinish: self.mustFinish,
+                highestPriority: self.highestPriority,
                 gather: gather,
                 decide: { state in
                     if let outcomes = options?.outcomes, state.followed[key]?.outcomes != outcomes {

@@ -215,13 +215,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     @inline(__always)
     nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
-        let (engine, key, ticket) = (self.engine, long.key, long.ticket)
+        let (engine, key, ticket, highest) = (self.engine, long.key, long.ticket, long.highestPriority)
         return await FlightWaiter.answer(ticket) {
             long.arrive($0, mayFly: !$1)
         } onCancel: {
             engine.leave(ticket, key)
         } onEscalation: {
-            engine.raise(ticket, key, to: $0)
+            engine.raise(ticket, key, to: min($0, highest))
         }
     }
 

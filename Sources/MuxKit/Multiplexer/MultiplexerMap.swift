@@ -26,6 +26,8 @@
 /// any characters; no file is named after a key.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
+    nonisolated let prefetchesAtOnce: Int
+    nonisolated let prefetchCancellations = Broadcast<SoleKey, Set<ExactKey<Key>>>()
 
     @usableFromInline
     package init(
@@ -56,6 +58,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
             keyText: persistence?.text ?? describe,
             fetch: fetch
         )
+        self.prefetchesAtOnce = max(6, largestBatch)
     }
 
     // MARK: - Reading

@@ -23,6 +23,8 @@ public struct RequestOptions: Sendable, Hashable {
     @usableFromInline private(set) var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
+    /// Whether the request must not raise the priority of a flight.
+    @usableFromInline var isPrefetch = false
     /// The ``StateCounts/outcomes`` of a followed key at the decision to request; `nil` for other requests.
     @usableFromInline var outcomes: UInt64?
 
@@ -62,6 +64,13 @@ public struct RequestOptions: Sendable, Hashable {
     public static let staleWhileRevalidate: RequestOptions = {
         var options = RequestOptions()
         options.staleWhileRevalidate = .longest
+        return options
+    }()
+
+    /// Options for a request of ``MultiplexerMap/prefetch(keys:)``.
+    static let prefetch: RequestOptions = {
+        var options = RequestOptions()
+        options.isPrefetch = true
         return options
     }()
 

@@ -327,6 +327,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///     suspension: only for a caller without isolation and without other waits.
     ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
     ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
+    ///   - highestPriority: The limit of the caller's priority.
     ///   - gather: Receives a new flight, which the caller of this method then starts with
     ///     ``launch(_:of:beginsHere:)``; `nil` to start the flight in this call.
     ///   - decide: Called once, under the lock.
@@ -342,6 +343,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         leads: Bool = false,
         mayFly: Bool = false,
         mustFinish: Bool = false,
+        highestPriority: TaskPriority = TaskPriority(rawValue: .max),
         gather: ((Launch) -> Void)? = nil,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
@@ -360,7 +362,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             defer { notice = engineState.takeNotice() }
             // Under the lock: the current priority includes earlier escalations, and ``raise(_:_:to:)``
             // handles later escalations.
-            priority = Task.currentPriority
+            priority = min(Task.currentPriority, highestPriority)
             switch decide(&engineState.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))

@@ -1,0 +1,104 @@
+extension MultiplexerMap {
+    /// Fetches values in advance, with a lower priority than requests.
+    ///
+    /// ```swift
+    /// .onAppear { Task { await Backend.users.prefetch(keys: nextPage.map(\.author)) } }
+    /// ```
+    ///
+    /// Returns when all keys have a value or have failed. A key with a fresh value in memory or on disk is
+    /// not fetched. At most six keys, or the keys of one batch, are fetched at a time. A request for a key
+    /// joins the fetch of the key, and raises the priority of the fetch.
+    ///
+    /// **Cancellation.** A cancellation of the task stops all prefetches of the call, and
+    /// ``cancelPrefetch(keys:)`` stops prefetches of single keys. A request that has joined a fetch gets its
+    /// outcome. Without such a request, ``MuxPolicy/whenAbandoned`` determines whether the fetch continues.
+    /// After a sign-out, no further key is fetched.
+    ///
+    /// - Parameter keys: Any keys.
+    public nonisolated func prefetch(keys: some Sequence<Key>) async {
+        let core = self.core
+        let call = PrefetchCall(keys.lazy.map { ExactKey($0) })
+        // Registered before the first fetch, so that a cancellation of a key has an effect from now on.
+        let remove = self.prefetchCancellations.add(to: .sole) { call.cancel($0) }
+        defer { remove() }
+        await withDiscardingTaskGroup { group in
+            for _ in 0..<min(call.waitingCount, self.prefetchesAtOnce) {
+                group.addTask(priority: .low) {
+                    while !Task.isCancelled, let (key, untilCancelled) = call.next() {
+                        await withTaskGroup(of: Void.self) { race in
+                            race.addTask {
+                                do {
+                                    _ = try await core.request(key, .prefetch)
+                                } catch MuxError.sessionEnded {
+                                    call.cancelWaiting()
+                                } catch {}
+                            }
+                            race.addTask { for await _ in untilCancelled {} }
+                            await race.next()
+                            race.cancelAll()
+                        }
+                        call.ended(key)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stops prefetches of `keys`, such as for cells that have scrolled away; requests continue.
+    ///
+    /// - Parameter keys: Any keys.
+    public nonisolated func cancelPrefetch(keys: some Sequence<Key>) {
+        self.prefetchCancellations.send(Set(keys.lazy.map { ExactKey($0) }), to: .sole)
+    }
+}
+
+/// The keys of one call of ``MultiplexerMap/prefetch(keys:)``.
+final class PrefetchCall<Key: Hashable & Sendable>: Sendable {
+    private struct State: Sendable {
+        /// The keys without a request, the next key last.
+        var waiting: [Key]
+        /// The keys with a request; the end of the stream cancels the request.
+        var running: [Key: AsyncStream<Never>.Continuation] = [:]
+    }
+
+    private let state: Locked<State>
+
+    init(_ keys: some Sequence<Key>) {
+        var seen: Set<Key> = []
+        self.state = Locked(State(waiting: keys.filter { seen.insert($0).inserted }.reversed()))
+    }
+
+    var waitingCount: Int { self.state.withLock { $0.waiting.count } }
+
+    /// The next key, and a stream that ends when the prefetch of the key is cancelled; `nil` at the end.
+    func next() -> (Key, AsyncStream<Never>)? {
+        let (stream, continuation) = AsyncStream<Never>.makeStream()
+        return self.state.withLock { state in
+            guard let key = state.waiting.popLast() else { return nil }
+            state.running[key] = continuation
+            return (key, stream)
+        }
+    }
+
+    /// The request of `key` has ended.
+    func ended(_ key: Key) { _ = self.state.withLock { $0.running.removeValue(forKey: key) } }
+
+    /// Cancels the keys without a request, because their user has signed out.
+    func cancelWaiting() {
+        let released = self.state.withLock { state in
+            defer { state.waiting = [] }
+            return state.waiting
+        }
+        withExtendedLifetime(released) {}  // released outside the lock
+    }
+
+    func cancel(_ keys: Set<Key>) {
+        let (released, running) = self.state.withLock { state in
+            let waiting = state.waiting
+            state.waiting.removeAll(where: keys.contains)
+            return (waiting, keys.compactMap { state.running[$0] })
+        }
+        for continuation in running { continuation.finish() }
+        withExtendedLifetime(released) {}  // released outside the lock
+    }
+}
