@@ -21,14 +21,15 @@ public final class AppActivity {
     /// A followed value.
     @MainActor
     protocol Follower: AnyObject {
-        /// Decides whether to fetch the value.
-        ///
-        /// - Returns: Whether to call ``refetch()``.
-        func mustRefetch(after event: Event) -> Bool
+        /// Decides whether to fetch the value after an event.
+        func note(_ event: Event)
 
-        /// Starts the fetch, if still necessary.
+        /// Calls ``AppActivity/enqueue(_:)`` if a fetch is necessary and possible now.
+        func refetchIfNeeded()
+
+        /// Starts a fetch, if still necessary.
         ///
-        /// - Returns: The running fetch; `nil` for no fetch.
+        /// - Returns: The fetch; `nil` for no fetch.
         func refetch() -> Task<Void, Never>?
 
         var repository: MuxRepository { get }
@@ -45,12 +46,14 @@ public final class AppActivity {
 
     private let watchNetwork: NetworkWatch?
     private var followers: [ObjectIdentifier: any Follower] = [:]
-    /// The followers that wait for their fetch.
+    /// The followers that wait for a place, in the order of their arrival.
     private var waiting: [any Follower] = []
     private var runningCount = 0
     private var wasInBackground = false
     private var wasConnected: Bool?
     private var endNetworkWatch: (@Sendable () -> Void)?
+    /// Identifies the watch, because a report of an ended watch can arrive late.
+    private var networkWatch = 0
 
     /// Makes an object that reports only the calls of ``activated()`` and ``reconnected()``, such as for a
     /// test.
@@ -108,26 +111,41 @@ public final class AppActivity {
     func began(_ follower: any Follower) {
         self.followers[ObjectIdentifier(follower)] = follower
         guard self.endNetworkWatch == nil, let watchNetwork else { return }
-        self.endNetworkWatch = watchNetwork { isConnected in
-            DispatchQueue.main.async { [weak self] in self?.changed(isConnected: isConnected) }
+        self.networkWatch += 1
+        self.endNetworkWatch = watchNetwork { [weak self, number = self.networkWatch] isConnected in
+            DispatchQueue.main.async {
+                guard self?.networkWatch == number else { return }
+                self?.changed(isConnected: isConnected)
+            }
         }
     }
 
     func ended(_ follower: any Follower) {
         self.followers[ObjectIdentifier(follower)] = nil
+        self.waiting.removeAll { $0 === follower }
         guard self.followers.isEmpty else { return }
         self.endNetworkWatch?()
         (self.endNetworkWatch, self.wasConnected) = (nil, nil)
+        self.networkWatch += 1
     }
 
     private func report(_ event: Event) {
         // First all decisions: a fetch for one view may concern the other views of the same key.
-        self.waiting += self.followers.values.filter { $0.mustRefetch(after: event) }
+        let followers = Array(self.followers.values)
+        for follower in followers { follower.note(event) }
+        for follower in followers { follower.refetchIfNeeded() }
+    }
+
+    /// Calls ``Follower/refetch()`` when fewer than six fetches run.
+    func enqueue(_ follower: any Follower) {
+        guard !self.waiting.contains(where: { $0 === follower }) else { return }
+        self.waiting.append(follower)
         self.fetchNext()
     }
 
     private func fetchNext() {
-        while self.runningCount < Self.fetchesAtOnce, let follower = self.waiting.popLast() {
+        while self.runningCount < Self.fetchesAtOnce, !self.waiting.isEmpty {
+            let follower = self.waiting.removeFirst()
             guard let fetch = follower.refetch() else { continue }
             self.runningCount += 1
             follower.repository.spawn(name: "mux.refetch") { @MainActor in

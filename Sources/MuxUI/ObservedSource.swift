@@ -5,11 +5,22 @@ public import MuxKit
 struct ObservedSource<Value: Sendable>: Sendable {
     let states: MuxStates<Value>
     let repository: MuxRepository
-    /// Waits for a fresh value; the result tells whether the policy's pause after a failure prevents a fetch.
+    /// The outcome of a request.
+    enum Outcome: Sendable {
+        /// A value; the entry only if memory does not have it.
+        case value(MuxEntry<Value>?)
+        /// A stale value, because the policy's pause after a failure prevents a fetch.
+        case backingOff
+        /// No fetch, because the key has had another outcome since the decision to request.
+        case alreadyAnswered
+        case failure(any Error)
+    }
+
+    /// Waits for a fresh value.
     ///
-    /// Without a value, a stale value is loaded from disk first. The call does not fetch if the key has had a
-    /// new outcome since `state`. The values are released outside the main actor.
-    let request: @Sendable @concurrent (_ state: MuxState<Value>, _ always: Bool) async -> Result<Bool, any Error>
+    /// Without a value, a stale value is loaded from disk first. The values are released outside the main
+    /// actor.
+    let request: @Sendable @concurrent (_ state: MuxState<Value>, _ always: Bool) async -> Outcome
     /// Fetches a value, and returns the error.
     let reload: @Sendable @concurrent () async -> (any Error)?
 
@@ -22,12 +33,15 @@ struct ObservedSource<Value: Sendable>: Sendable {
         self.states = states
         self.repository = repository
         self.request = { state, always in
-            if state.entry == nil { _ = try? await request(.cacheOnly) }
+            if state.entry == nil { await states.load?() }
             do {
-                let options = RequestOptions.renewal(since: state.counts, always: always)
-                return .success(try await request(options).staleReason == .backingOff)
+                let entry = try await request(.renewal(since: state.counts, always: always))
+                if entry.staleReason == .backingOff { return .backingOff }
+                let current = states.current
+                let isEvicted = current.entry == nil && current.counts.clears == state.counts.clears
+                return .value(isEvicted ? entry : nil)
             } catch is AlreadyAnswered {
-                return .success(false)
+                return .alreadyAnswered
             } catch {
                 return .failure(error)
             }

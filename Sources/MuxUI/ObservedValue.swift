@@ -63,10 +63,16 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var users = 0
     /// Whether a call of ``follow()`` has not requested the value yet.
     @ObservationIgnored private var mustRequest = false
-    /// The counts before the last request; `nil` if the request must be repeated.
+    /// The counts before the last request; other replacements than in the state are a reason for a renewal.
     @ObservationIgnored private var requested: StateCounts?
+    /// Whether the request must be repeated, because it has failed.
+    @ObservationIgnored private var mustRepeat = false
+    /// Whether the running request must be repeated if it fails.
+    @ObservationIgnored private var repeatsFailure = false
     /// The number of fetches after which another fetch must begin; `nil` if no fetch is owed.
     @ObservationIgnored private var mustFetchAfter: UInt64?
+    /// Whether the value was removed, and neither requested since nor refreshed.
+    @ObservationIgnored private var isCleared = false
     /// The earliest time of the next renewal of an old value.
     @ObservationIgnored private var mayRenewAt: Moment
     /// The time of the last outcome, from which the interval of `MuxPolicy.refetch` counts.
@@ -94,12 +100,14 @@ public final class ObservedValue<Value: Sendable> {
     /// The state, for a property that a view reads.
     private var shown: MuxState<Value> {
         _ = self.changes
-        // Nothing reports a clear or a sign-out to an object without a watcher.
-        if self.users == 0, self.source.clears() != self.state.counts.clears {
-            self.replace(by: self.source.current())
+        // A clear or a sign-out has an effect at once: before the watcher runs, and without a watcher.
+        guard self.source.clears() != self.state.counts.clears else { return self.state }
+        let state = self.source.current()
+        if self.users == 0 {
+            self.replace(by: state)
             self.requestError = nil
         }
-        return self.state
+        return state
     }
 
     // MARK: - Reading
@@ -171,9 +179,10 @@ public final class ObservedValue<Value: Sendable> {
     /// A failure becomes ``problem``. If the task is cancelled, the outcome is shown while ``follow()`` runs.
     public func reload() async {
         self.beginUse()
+        self.isCleared = false
         let before = self.source.current().counts
         let error = await self.source.reload()
-        self.showOutcome(Task.isCancelled ? nil : error, since: before)
+        self.showOutcome(Task.isCancelled ? .value(nil) : error.map { .failure($0) } ?? .value(nil), since: before)
         self.endUse()
     }
 
@@ -214,7 +223,7 @@ public final class ObservedValue<Value: Sendable> {
     private func stopRequests() {
         for task in [self.request, self.pause, self.polling] { task?.cancel() }
         (self.request, self.pause, self.polling) = (nil, nil, nil)
-        (self.mustRequest, self.mustFetchAfter) = (false, nil)
+        (self.mustRequest, self.mustRepeat, self.repeatsFailure, self.mustFetchAfter) = (false, false, false, nil)
     }
 
     /// Whether the value is missing or stale for a reason that is newer than the last request.
@@ -238,14 +247,17 @@ public final class ObservedValue<Value: Sendable> {
     /// Requests the value if necessary.
     ///
     /// A refresh replaces a running request, which waits for a value from before the refresh.
-    private func requestIfNeeded() {
+    ///
+    /// - Parameter hasPlace: Whether the activity permits a fetch for an event or an interval.
+    private func requestIfNeeded(hasPlace: Bool = false) {
         guard self.followers > 0, self.request == nil || self.isRefreshed else { return }
         self.pause?.cancel()
         self.pause = nil
-        let (always, isNeeded) = (self.owesFetch, self.needsRequest)
-        guard always || isNeeded else { return }
+        let always = self.owesFetch
+        guard hasPlace || !always && !self.mustRepeat else { return self.activity.enqueue(self) }
+        guard always || self.mustRepeat || self.needsRequest else { return }
         let (time, now) = (self.source.time, self.source.time.now)
-        guard always || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
+        guard hasPlace || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
             self.pause = self.source.repository.spawn(name: "mux.pause") {
                 @MainActor [weak self, end = self.mayRenewAt] in
                 guard (try? await time.sleep(for: end.duration(since: now))) != nil, !Task.isCancelled else { return }
@@ -255,7 +267,7 @@ public final class ObservedValue<Value: Sendable> {
         }
         self.request?.cancel()
         if always { self.mustFetchAfter = nil }
-        self.mustRequest = false
+        (self.mustRequest, self.mustRepeat, self.repeatsFailure, self.isCleared) = (false, false, false, false)
         self.requested = self.state.counts
         self.mayRenewAt = now.advanced(by: Self.minimumPause)
         self.request = self.source.repository.spawn(name: "mux.screen") {
@@ -263,15 +275,17 @@ public final class ObservedValue<Value: Sendable> {
             let outcome = await source.request(before, always)
             guard let self, !Task.isCancelled else { return }
             self.request = nil
+            self.showOutcome(outcome, since: before.counts)
             switch outcome {
-            case .success(let isBackingOff):
-                self.showOutcome(nil, since: before.counts)
-                if isBackingOff {
-                    self.requested = nil
-                    self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
-                }
-            case .failure(let error): self.showOutcome(error, since: before.counts)
+            case .backingOff:
+                self.requested?.replacements = .max
+                self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
+            case .alreadyAnswered where always && self.state.counts.clears == before.counts.clears:
+                // The other outcome may be a value of `store`.
+                self.mustFetchAfter = self.mustFetchAfter ?? before.counts.fetches
+            case .value, .alreadyAnswered, .failure: break
             }
+            self.mustRepeat = self.repeatsFailure && self.problem != nil
             self.requestIfNeeded()
         }
     }
@@ -285,7 +299,9 @@ public final class ObservedValue<Value: Sendable> {
         guard let interval = self.source.states.refetch.every.map({ max($0, Self.minimumPause) }) else { return }
         self.polling = self.source.repository.spawn(name: "mux.interval") {
             @MainActor [weak self, time = self.source.time] in
-            while let wait = self?.poll(every: interval), (try? await time.sleep(for: wait)) != nil {}
+            while !Task.isCancelled, let wait = self?.poll(every: interval) {
+                guard (try? await time.sleep(for: wait)) != nil else { return }
+            }
         }
     }
 
@@ -297,17 +313,24 @@ public final class ObservedValue<Value: Sendable> {
         let rest = interval - self.source.time.now.duration(since: self.outcomeTime)
         guard rest <= .zero else { return rest }
         // The outcome of a running fetch begins a new interval.
-        if !self.state.isLoading, self.request == nil { self.mustFetchAfter = self.state.counts.fetches }
+        if !self.state.isLoading, !self.isCleared { self.mustFetchAfter = self.state.counts.fetches }
         self.requestIfNeeded()
         return interval
     }
 
     // MARK: - Changes
 
-    /// Shows the state after a request or a reload, and the error, if the state has neither an error nor a
-    /// newer outcome.
-    private func showOutcome(_ error: (any Error)?, since before: StateCounts) {
+    /// Shows the state after a request: with the value if memory does not have it, and with the error if the
+    /// state has neither an error nor a newer outcome.
+    private func showOutcome(_ outcome: ObservedSource<Value>.Outcome, since before: StateCounts) {
         self.showCurrent()
+        var error: (any Error)?
+        switch outcome {
+        case .value(let entry?) where self.source.current().entry == nil && !self.isCleared:
+            self.show(self.source.current().holding(entry))
+        case .failure(let thrown): error = thrown
+        case .value, .backingOff, .alreadyAnswered: break
+        }
         let counts = self.state.counts
         guard counts.replacements == before.replacements else { return }
         let former = self.problem
@@ -320,8 +343,11 @@ public final class ObservedValue<Value: Sendable> {
         let state = self.source.current()
         let (former, counts) = (self.state.counts, state.counts)
         if counts.outcomes != former.outcomes { self.outcomeTime = self.source.time.now }
-        // Without an entry and without a removal, the entry was evicted. Removals are counted with users.
-        let isRemoved = self.users > 0 ? counts.replacements != former.replacements : counts.clears != former.clears
+        // Without an entry and without a removal, the entry was evicted. With users, the state counts the
+        // removals of its key; clears also concern other keys.
+        let isRemoved =
+            counts.clears != former.clears && (self.users == 0 || counts.replacements != former.replacements)
+        self.isCleared = state.entry == nil && (self.isCleared || isRemoved)
         guard state.entry == nil, !isRemoved else { return self.show(state) }
         self.show(state.keepingEntry(of: self.state, for: self.source.time.now.duration(since: self.stateTime)))
     }
@@ -329,7 +355,10 @@ public final class ObservedValue<Value: Sendable> {
     private func show(_ state: MuxState<Value>) {
         let former = self.problem
         let isSameEntry = self.state.entry?.revision == state.entry?.revision
-        if state.failure != nil || !isSameEntry { self.requestError = nil }
+        let isReplaced = self.users > 0 && self.state.counts.replacements != state.counts.replacements
+        if state.failure != nil || !isSameEntry || isReplaced { self.requestError = nil }
+        // A fresh value that becomes stale later is a reason for a renewal.
+        if state.entry?.isStale == false { self.requested?.replacements = .max }
         let problem = (state.failure ?? self.requestError)?.unlessEndOfSession
         var isVisible = self.update(loading: state.isLoading)
         isVisible = isVisible || self.state.isStale != state.isStale || (former == nil) != (problem == nil)
@@ -371,19 +400,23 @@ public final class ObservedValue<Value: Sendable> {
 extension ObservedValue: AppActivity.Follower {
     var repository: MuxRepository { self.source.repository }
 
-    func mustRefetch(after event: AppActivity.Event) -> Bool {
+    func note(_ event: AppActivity.Event) {
         let refetch = self.source.states.refetch
         self.showCurrent()
+        guard !self.isCleared else { return }
         if event == .activation ? refetch.onActivation : refetch.onReconnection {
             self.mustFetchAfter = self.state.counts.fetches
-        } else if refetch.whenStale, self.request == nil, self.problem != nil {
-            self.mustRequest = true
+        } else if refetch.whenStale {
+            self.repeatsFailure = self.request != nil
+            self.mustRepeat = self.request == nil && self.problem != nil
         }
-        return self.mustFetchAfter != nil || self.mustRequest
     }
 
+    func refetchIfNeeded() { self.requestIfNeeded() }
+
     func refetch() -> Task<Void, Never>? {
-        self.requestIfNeeded()
+        guard self.request == nil else { return nil }
+        self.requestIfNeeded(hasPlace: true)
         return self.request
     }
 }

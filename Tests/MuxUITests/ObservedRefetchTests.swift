@@ -80,8 +80,7 @@ struct ObservedRefetchTests {
         await self.settle()
         #expect(fetch.callCount == 1)
         self.activity.activated()
-        await self.until { fetch.callCount == 2 }
-        await self.until { observed.problem != nil }
+        await self.until { number.statistics.failures == 2 && number.occupancy.tasks == 0 }
         await self.settle()
         self.activity.reconnected()
         await self.until { observed.value == 3 }
@@ -146,7 +145,109 @@ struct ObservedRefetchTests {
         for task in tasks { await task.value }
     }
 
+    @Test func `SC-03 the fetches after earlier fetches are bounded, too`() async {
+        let (early, late) = (Gate<Int>(), Gate<Int>())
+        let calls = Locked((early: 0, late: 0))
+        let policy = self.policy(.init(onReconnection: true))
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.repository) { _ in
+            let isEarly = calls.withLock { calls in
+                guard calls.early < 50 else {
+                    calls.late += 1
+                    return false
+                }
+                calls.early += 1
+                return true
+            }
+            return try await (isEarly ? early : late).pass()
+        }
+        let views = (0..<50).map { map.observed(key: $0, activity: self.activity) }
+        let tasks = views.map { view in Task { await view.follow() } }
+        await early.waitForCall(50)
+        self.activity.reconnected()
+        self.activity.activated()
+        early.openForGood(returning: 1)
+        await late.waitForCall(6)
+        await self.until { views.allSatisfy { $0.value == 1 } }
+        await self.settle()
+        #expect(calls.withLock { $0 } == (50, 6))
+        late.openForGood(returning: 2)
+        await self.until { views.allSatisfy { $0.value == 2 } }
+        await self.settle()
+        #expect(calls.withLock { $0.late } == 50)
+        for task in tasks { task.cancel() }
+        for task in tasks { await task.value }
+    }
+
+    @Test func `SC-03 a reconnection during a request that then fails repeats the request`() async {
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>([.gated(gate), .value(2)])
+        let number = Multiplexer<Int>(policy: self.policy(.init()), repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await gate.waitForCall()
+        self.activity.reconnected()
+        gate.fail(with: FetchFailed())
+        await self.until { observed.value == 2 }
+        #expect(observed.problem == nil)
+        view.cancel()
+        await view.value
+    }
+
+    @Test func `SC-03 a value that is stored just after an activation does not replace the fetch`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(3)])
+        let policy = self.policy(.init(onActivation: true))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.value == 1 }
+        self.activity.activated()
+        number.store(2)
+        await self.until { observed.value == 3 }
+        await self.settle()
+        #expect(fetch.callCount == 2)
+        view.cancel()
+        await view.value
+    }
+
+    @Test func `SC-03 a cleared value is not fetched by events and intervals`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(2), .value(3)])
+        let policy = self.policy(.init(every: .seconds(30), onActivation: true, onReconnection: true))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.value == 1 && self.clock.sleeperCount == 2 }
+        await self.repository.clearAll()
+        self.activity.activated()
+        self.activity.reconnected()
+        await self.settle()
+        for _ in 0..<3 {
+            await self.until { self.clock.sleeperCount == 1 }
+            self.clock.advance(by: .seconds(30))
+            await self.settle()
+        }
+        #expect(fetch.callCount == 1)
+        await observed.reload()
+        await self.until { observed.value == 2 && self.clock.sleeperCount == 2 }
+        self.activity.activated()
+        await self.until { observed.value == 3 }
+        view.cancel()
+        await view.value
+    }
+
     // MARK: - Interval
+
+    @Test func `SC-03 a value that is older than the interval is fetched at the beginning`() async throws {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(2)])
+        let policy = self.policy(.init(every: .seconds(30)))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        _ = try await number.request()
+        self.clock.advance(by: .seconds(60))
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.value == 2 }
+        view.cancel()
+        await view.value
+    }
 
     @Test func `SC-03 a followed value is fetched at an interval, and nothing is fetched without a follower`() async {
         let fetch = ScriptedFetch<Int>([.value(1), .value(2), .failure(FetchFailed()), .value(4), .value(5)])

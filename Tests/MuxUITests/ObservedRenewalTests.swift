@@ -83,6 +83,7 @@ struct ObservedRenewalTests {
             await self.until { observed.value == 1 }
             await number.clear()
             await self.until { observed.value == nil }
+            for _ in 0..<200 { await Task.yield() }
             #expect(fetch.callCount == 1)
             number.refresh()
             await self.until { observed.value == 2 }
@@ -164,7 +165,9 @@ struct ObservedRenewalTests {
         await self.following(observed) {
             await self.until { observed.isLoading }
             await self.repository.clearAll()
+            #expect(observed.problem == nil && observed.value == nil)
             await self.until { !observed.isLoading }
+            for _ in 0..<200 { await Task.yield() }
             #expect(observed.problem == nil && observed.value == nil)
         }
         gate.openForGood(returning: 1)
@@ -199,7 +202,71 @@ struct ObservedRenewalTests {
         #expect(observed.value == nil && observed.entry == nil && observed.problem == nil && observed.age == nil)
     }
 
+    @Test func `SC-02 a sign-out of another process removes the value, also of a screen that returns`() async {
+        let store = MemoryStore()
+        let here = MuxRepository(store: store, clock: self.clock)
+        let elsewhere = MuxRepository(store: store, clock: self.clock)
+        let fetch = ScriptedFetch<Int>([.value(1)], thereafter: .failure(FetchFailed()))
+        let number = Multiplexer<Int>(policy: self.policy, repository: here) { try await fetch() }
+        let other = Multiplexer<Int>(cacheKey: "Other", policy: self.policy, repository: here) { 3 }
+        let observed = number.observed()
+        await self.following(observed) { await self.until { observed.value == 1 } }
+        #expect(observed.value == 1)
+        await elsewhere.clearAll()
+        _ = try? await other.request()
+        await here.saveAll()
+        #expect(observed.value == nil)
+        await self.following(observed) {
+            await self.until { observed.problem != nil }
+            #expect(observed.value == nil)
+        }
+    }
+
+    @Test func `SC-02 a followed object shows no value directly after a sign-out`() async {
+        let number = Multiplexer<Int>(policy: self.policy, repository: self.repository) { 1 }
+        let observed = number.observed()
+        await self.following(observed) {
+            await self.until { observed.value == 1 }
+            let isRemoved = await Task { @MainActor in
+                await self.repository.clearAll()
+                return observed.value == nil && observed.entry == nil && observed.age == nil
+            }.value
+            #expect(isRemoved)
+        }
+    }
+
     // MARK: - Requests
+
+    @Test func `SC-02 a value that is fresh at the beginning is renewed at the end of its lifetime`() async {
+        let fetch = ScriptedFetch<Int>([.value(2), .value(3)])
+        let number = Multiplexer<Int>(policy: self.policy, repository: self.repository) { try await fetch() }
+        number.store(1)
+        let observed = number.observed()
+        await self.following(observed) {
+            await self.until { self.clock.sleeperCount == 1 }
+            await self.following(observed) {
+                for _ in 0..<200 { await Task.yield() }
+                #expect(fetch.callCount == 0)
+                for value in [2, 3] {
+                    await self.until { self.clock.sleeperCount == 1 }
+                    self.clock.advance(by: .seconds(60))
+                    await self.until { observed.value == value && !observed.isStale }
+                }
+            }
+        }
+    }
+
+    @Test func `SC-02 a value that memory does not keep is shown`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(2)])
+        let policy = MuxPolicy(timeToLive: .seconds(60), fetchTimeout: .longest, maximumCount: 0)
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.repository) { _ in try await fetch() }
+        let observed = map.observed(key: 1)
+        await self.following(observed) {
+            await self.until { observed.value == 1 }
+            map.refresh(key: 1)
+            await self.until { observed.value == 2 }
+        }
+    }
 
     @Test func `SC-02 a stale value on disk is shown during the fetch`() async throws {
         let store = MemoryStore()

@@ -2,7 +2,7 @@
 // memory only, so no call of the app saves, clears or counts these values.
 
 extension Multiplexer {
-    /// A multiplexer that has `value`, and never fetches: for previews and tests.
+    /// A multiplexer that has `value`: for previews and tests.
     ///
     /// ```swift
     /// #Preview { ProfileView(profile: .constant(Profile(name: "Ada"))) }
@@ -55,9 +55,9 @@ extension Multiplexer {
 }
 
 extension MultiplexerMap {
-    /// A map that has `value` for every key: for previews and tests.
+    /// A map whose requests return `value` at once, for every key: for previews and tests.
     ///
-    /// - Parameter value: The value of every fetch, fresh for ever.
+    /// - Parameter value: The value, in memory after the first request for a key, and fresh for ever.
     /// - Returns: A map without access to disk or network.
     public static func constant(_ value: Value) -> MultiplexerMap { Self.after(.zero, value) }
 

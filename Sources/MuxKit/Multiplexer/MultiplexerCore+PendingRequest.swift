@@ -86,6 +86,9 @@ extension MultiplexerCore {
                         return .fail(AlreadyAnswered())
                     }
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
+                    if case .answerAndFly(let entry) = decision, options?.isPrefetch ?? false {
+                        return .answer(entry)  // fresh, although an early renewal is due
+                    }
                     switch decision {
                     case .answer, .answerAndFly, .fail:
                         state.statistics.hits += 1
@@ -153,9 +156,6 @@ extension MultiplexerCore {
 extension MultiplexerCore.PendingRequest: Sendable {}
 
 extension MultiplexerCore {
-    /// The maximum number of simultaneous reads from the backing, for a cache-only request of many keys.
-    private static var readersAtOnce: Int { 16 }
-
     /// The results of simultaneous requests for `keys`, in the order of the keys.
     ///
     /// One task waits for at most ``flightsAtOnce`` flights at a time, or for all flights with a wait limit;
@@ -198,38 +198,6 @@ extension MultiplexerCore {
     func startWaitLimit(of keys: [Key], _ first: Ticket, _ waitLimit: Duration) -> Task<Void, Never> {
         let callers = keys.enumerated().map { (first &+ Ticket($0), $1) }
         return self.engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
-    }
-
-    /// The results of a cache-only request for `keys`, in the order of the keys.
-    ///
-    /// At most ``readersAtOnce`` tasks read equal shares of the keys.
-    @usableFromInline
-    func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
-        let readers = min(keys.count, Self.readersAtOnce)
-        return await withTaskGroup(of: [(Int, Result<Value, any Error>)].self) { group in
-            for reader in 0..<readers {
-                group.addTask {
-                    var results: [(Int, Result<Value, any Error>)] = []
-                    for index in stride(from: reader, to: keys.count, by: readers) {
-                        results.append((index, await self.cachedResult(keys[index], options)))
-                    }
-                    return results
-                }
-            }
-            var results: [Result<Value, any Error>] = Array(repeating: .failure(MuxError.notCached), count: keys.count)
-            for await part in group {
-                for (index, result) in part { results[index] = result }
-            }
-            return results
-        }
-    }
-
-    private func cachedResult(_ key: Key, _ options: RequestOptions) async -> Result<Value, any Error> {
-        do {
-            return .success(try await self.cachedOnly(key, options).value)
-        } catch {
-            return .failure(error)
-        }
     }
 }
 

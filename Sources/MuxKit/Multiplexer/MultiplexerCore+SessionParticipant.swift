@@ -19,6 +19,7 @@ extension MultiplexerCore: SessionParticipant {
     package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (former, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             state.session &+= 1
+            state.clears &+= 1
             let former = state.disk.sessionEnded()
             return (.failure(MuxError.sessionEnded), (state.removeAll(), former))
         }

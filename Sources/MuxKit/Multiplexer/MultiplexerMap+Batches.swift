@@ -253,6 +253,43 @@ extension MultiplexerMap {
     }
 }
 
+extension MultiplexerCore {
+    /// The maximum number of simultaneous reads from the backing, for a cache-only request of many keys.
+    private static var readersAtOnce: Int { 16 }
+
+    /// The results of a cache-only request for `keys`, in the order of the keys.
+    ///
+    /// At most ``readersAtOnce`` tasks read equal shares of the keys.
+    @usableFromInline
+    func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
+        let readers = min(keys.count, Self.readersAtOnce)
+        return await withTaskGroup(of: [(Int, Result<Value, any Error>)].self) { group in
+            for reader in 0..<readers {
+                group.addTask {
+                    var results: [(Int, Result<Value, any Error>)] = []
+                    for index in stride(from: reader, to: keys.count, by: readers) {
+                        results.append((index, await self.cachedResult(keys[index], options)))
+                    }
+                    return results
+                }
+            }
+            var results: [Result<Value, any Error>] = Array(repeating: .failure(MuxError.notCached), count: keys.count)
+            for await part in group {
+                for (index, result) in part { results[index] = result }
+            }
+            return results
+        }
+    }
+
+    private func cachedResult(_ key: Key, _ options: RequestOptions) async -> Result<Value, any Error> {
+        do {
+            return .success(try await self.cachedOnly(key, options).value)
+        } catch {
+            return .failure(error)
+        }
+    }
+}
+
 extension MultiplexerMap where Key: MuxKey, Value: Codable {
     /// Makes a map that fetches many keys at a time, and whose values are saved on disk.
     ///

@@ -17,6 +17,7 @@ extension MultiplexerMap {
     /// - Parameter keys: Any keys.
     public nonisolated func prefetch(keys: some Sequence<Key>) async {
         let core = self.core
+        let session = core.engine.withState { $0.session }
         let call = PrefetchCall(keys.lazy.map { ExactKey($0) })
         // Registered before the first fetch, so that a cancellation of a key has an effect from now on.
         let remove = self.prefetchCancellations.add(to: .sole) { call.cancel($0) }
@@ -24,15 +25,12 @@ extension MultiplexerMap {
         await withDiscardingTaskGroup { group in
             for _ in 0..<min(call.waitingCount, self.prefetchesAtOnce) {
                 group.addTask(priority: .low) {
-                    while !Task.isCancelled, let (key, untilCancelled) = call.next() {
+                    // The keys of a prefetch may belong to the user of the session.
+                    while !Task.isCancelled, session == core.engine.withState({ $0.session }),
+                        let (key, untilCancelled) = call.next()
+                    {
                         await withTaskGroup(of: Void.self) { race in
-                            race.addTask {
-                                do {
-                                    _ = try await core.request(key, .prefetch)
-                                } catch MuxError.sessionEnded {
-                                    call.cancelWaiting()
-                                } catch {}
-                            }
+                            race.addTask { _ = try? await core.request(key, .prefetch) }
                             race.addTask { for await _ in untilCancelled {} }
                             await race.next()
                             race.cancelAll()
@@ -82,15 +80,6 @@ final class PrefetchCall<Key: Hashable & Sendable>: Sendable {
 
     /// The request of `key` has ended.
     func ended(_ key: Key) { _ = self.state.withLock { $0.running.removeValue(forKey: key) } }
-
-    /// Cancels the keys without a request, because their user has signed out.
-    func cancelWaiting() {
-        let released = self.state.withLock { state in
-            defer { state.waiting = [] }
-            return state.waiting
-        }
-        withExtendedLifetime(released) {}  // released outside the lock
-    }
 
     func cancel(_ keys: Set<Key>) {
         let (released, running) = self.state.withLock { state in

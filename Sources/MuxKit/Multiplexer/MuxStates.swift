@@ -61,16 +61,21 @@ public struct MuxState<Value: Sendable>: Sendable {
             && self.isLoading == other.isLoading && self.failureNumber == other.failureNumber
     }
 
-    /// This state with the entry of `former`, a state of the time `time` ago.
-    package func keepingEntry(of former: MuxState, for time: Duration) -> MuxState {
-        let isStale = self.counts.refreshes > former.counts.refreshes
-        return MuxState(
-            entry: former.entry?.aged(by: time, isStale: isStale),
+    /// This state with another entry.
+    package func holding(_ entry: MuxEntry<Value>) -> MuxState {
+        MuxState(
+            entry: entry,
             isLoading: self.isLoading,
             failure: self.failure,
             failureNumber: self.failureNumber,
             counts: self.counts
         )
+    }
+
+    /// This state with the entry of `former`, a state of the time `time` ago.
+    package func keepingEntry(of former: MuxState, for time: Duration) -> MuxState {
+        let isStale = self.counts.refreshes > former.counts.refreshes
+        return former.entry.map { self.holding($0.aged(by: time, isStale: isStale)) } ?? self
     }
 }
 
@@ -123,7 +128,9 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     let follow: @Sendable () -> StateFollower<Value>?
     /// Reads the facts about the key; `nil` if the multiplexer was deallocated.
     let read: @Sendable () -> StateFollower<Value>.Reading?
-    /// The policy of the multiplexer.
+    /// Reads an entry from disk to memory; `nil` for a multiplexer without values on disk.
+    package let load: (@Sendable @concurrent () async -> Void)?
+    /// The part of the multiplexer's policy for consumers that request values.
     package let refetch: MuxPolicy.Refetch
     /// Whether consecutive states may differ only in their counts.
     var includesCounts = false
@@ -136,7 +143,9 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     /// The call registers the consumer.
     package func registered() -> MuxStates {
         let follower = self.follow()
-        return MuxStates(follow: { follower }, read: self.read, refetch: self.refetch, includesCounts: true)
+        var states = MuxStates(follow: { follower }, read: self.read, load: self.load, refetch: self.refetch)
+        states.includesCounts = true
+        return states
     }
 
     /// Starts to follow the states.
@@ -312,9 +321,11 @@ extension MuxEntry {
 extension MultiplexerCore {
     /// The current state of `key`, then each change.
     func states(_ key: Key) -> MuxStates<Value> {
-        MuxStates(
+        let load: @Sendable @concurrent () async -> Void = { [weak self] in _ = await self?.loadCachedEntry(key) }
+        return MuxStates(
             follow: { [weak self] in self?.follow(key) },
             read: { [weak memory] in memory?.reading(of: key) },
+            load: self.isOnDisk ? load : nil,
             refetch: self.policy.refetch
         )
     }

@@ -71,6 +71,8 @@ public struct RequestOptions: Sendable, Hashable {
     static let prefetch: RequestOptions = {
         var options = RequestOptions()
         options.isPrefetch = true
+        // A prefetch waits for its fetch, so that the number of fetches is bounded.
+        options.staleWhileRevalidate = .zero
         return options
     }()
 
@@ -138,7 +140,9 @@ public struct RequestOptions: Sendable, Hashable {
     }
 }
 
-/// The error of a request that an outcome has answered already; see ``RequestOptions/renewal(since:)``.
+/// The error of a request that an outcome has answered already.
+///
+/// See ``RequestOptions/renewal(since:always:)``.
 @usableFromInline
 package struct AlreadyAnswered: Error {
     @inlinable

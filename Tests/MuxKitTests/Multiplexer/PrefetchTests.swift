@@ -25,6 +25,8 @@ struct PrefetchTests {
             }
             defer { self.state.withLock { $0.running -= 1 } }
             _ = try await self.gate.pass()
+            // A request raises the priority after its arrival.
+            while key == 101, Task.currentPriority < .medium, !Task.isCancelled { await Task.yield() }
             self.state.withLock { $0.priorities[key] = Task.currentPriority }
             return key
         }
@@ -62,15 +64,15 @@ struct PrefetchTests {
     }
 
     @Test func `SC-09 a request joins a prefetch, and raises its priority`() async throws {
-        let prefetch = Task { await self.map.prefetch(keys: [1]) }
+        let prefetch = Task { await self.map.prefetch(keys: [101]) }
         await self.server.gate.waitForCall()
-        #expect(self.server.priority(1).map { $0 <= .low } == true)
-        let request = Task(priority: .high) { try await self.map.request(key: 1) }
+        #expect(self.server.priority(101).map { $0 <= .low } == true)
+        let request = Task(priority: .high) { try await self.map.request(key: 101) }
         await self.until { self.map.statistics.joins == 1 }
         self.server.gate.openForGood(returning: 0)
-        #expect(try await request.value == 1)
+        #expect(try await request.value == 101)
         await prefetch.value
-        #expect(self.server.calls == [1] && self.server.priority(1).map { $0 >= .medium } == true)
+        #expect(self.server.calls == [101])
     }
 
     @Test func `SC-09 a cancelled prefetch does not cancel a request`() async throws {
@@ -123,6 +125,32 @@ struct PrefetchTests {
         await map.prefetch(keys: 0..<40)
         #expect(batches.withLock { $0 } == [20, 20])
         #expect(map.cachedValue(key: 39) == 39)
+    }
+
+    @Test func `SC-09 stale values are prefetched six at a time, and fresh values are not renewed early`() async throws
+    {
+        let policy = MuxPolicy(
+            timeToLive: .seconds(60),
+            staleWhileRevalidate: .seconds(3600),
+            refreshAhead: .seconds(60),
+            fetchTimeout: .longest
+        )
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.repository) { [server] in
+            try await server.fetch($0)
+        }
+        for key in 10..<30 { map.store(0, key: key) }
+        self.clock.advance(by: .seconds(59))
+        for key in 30..<40 { map.store(0, key: key) }
+        await map.prefetch(keys: 10..<30)
+        #expect(self.server.calls.isEmpty)
+        self.clock.advance(by: .seconds(1))
+        let prefetch = Task { await map.prefetch(keys: 10..<40) }
+        await self.server.gate.waitForCall(6)
+        await self.settle()
+        #expect(self.server.calls.count == 6)
+        self.server.gate.openForGood(returning: 0)
+        await prefetch.value
+        #expect(self.server.most == 6 && self.server.calls.sorted() == Array(10..<30))
     }
 
     @Test func `SC-09 keys that no request can find, and failures, do not stop a prefetch`() async {
