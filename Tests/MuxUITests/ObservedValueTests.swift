@@ -278,6 +278,34 @@ struct ObservedValueTests {
         await view.value
     }
 
+    @Test func `SC-08 a change is visible in every view at once, and no change of another session is`() async throws {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(5), .value(7)])
+        let number = Multiplexer<Int>(repository: self.repository) { try await fetch() }
+        let views = [number.observed(), number.observed()]
+        let tasks = views.map { view in Task { await view.follow() } }
+        await self.until { views.allSatisfy { $0.value == 1 } }
+        let counter = Counter(views[0])
+        let change = number.change { $0 += 1 }
+        await self.until { views.allSatisfy { $0.value == 2 } }
+        #expect(views.allSatisfy { !$0.isStale && !$0.isLoading && $0.problem == nil } && fetch.callCount == 1)
+        change.commit()
+        await self.until { views.allSatisfy { $0.value == 5 } }
+        await self.settle()
+        #expect(fetch.callCount == 2, "one fetch after the last change")
+        #expect(counter.count <= 3, "the change, its end, the server's value")
+
+        let last = number.change { $0 += 1 }
+        await self.until { views.allSatisfy { $0.value == 6 } }
+        await self.repository.clearAll()
+        number.store(10)
+        await self.until { views.allSatisfy { $0.value == 10 } }
+        last.undo()
+        await self.settle()
+        #expect(views.allSatisfy { $0.value == 10 } && fetch.callCount == 2)
+        for task in tasks { task.cancel() }
+        for task in tasks { await task.value }
+    }
+
     @Test func `SC-02 a reload without a follower shows its outcome`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed()), .value(2), .failure(MuxError.sessionEnded)])
         let number = Multiplexer<Int>(repository: self.repository) { try await fetch() }

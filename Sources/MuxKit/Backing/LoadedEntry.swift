@@ -10,6 +10,8 @@ struct LoadedEntry<Value: Sendable>: Sendable {
     @usableFromInline let isRefreshed: Bool
     /// See ``MuxStoredEntry/refreshNumber``.
     @usableFromInline let refreshNumber: UInt64?
+    /// The changes of a key without a value in memory, applied to the entry.
+    @usableFromInline var layers: Layers<Value>?
 
     @inlinable
     init(entry: Slot<Value>.Entry, fetchedAt: Date, isRefreshed: Bool, refreshNumber: UInt64?) {
@@ -94,12 +96,16 @@ extension SlotMemory {
             entry.stale.whileRevalidate = .zero
             entry.isDirty = isSaved
         }
-        return LoadedEntry(
+        var loaded = LoadedEntry(
             entry: entry,
             fetchedAt: stored.fetchedAt,
             isRefreshed: stored.isRefreshed,
             refreshNumber: stored.refreshNumber
         )
+        loaded.layers = self.engine.withState { $0.layers[key] }
+        loaded.layers?.base = entry
+        loaded.layers?.show()
+        return loaded
     }
 
     /// The maximum size in bytes of a small payload.

@@ -62,19 +62,19 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         @usableFromInline let writesBack: Bool
         /// See ``SlotStorage/hasTooManyMarks``.
         @usableFromInline let hasTooManyMarks: Bool
-        @usableFromInline let failures: [FetchFailure]
+        @usableFromInline let dropped: [any Sendable]
 
         @inlinable
         init(
             slots: [(Key, Slot<Value>)],
             writesBack: Bool,
             hasTooManyMarks: Bool,
-            failures: [FetchFailure]
+            dropped: [any Sendable]
         ) {
             self.slots = slots
             self.writesBack = writesBack
             self.hasTooManyMarks = hasTooManyMarks
-            self.failures = failures
+            self.dropped = dropped
         }
     }
 
@@ -90,8 +90,10 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var evicted: [(Key, Slot<Value>)] = []
     /// The keys that consumers of ``MuxStates`` follow.
     @usableFromInline var followed: [Key: FollowedKey] = [:]
-    /// Replaced failures of followed keys, to be released outside the lock.
-    @usableFromInline var formerFailures: [FetchFailure] = []
+    /// The server's values with changes of the app.
+    @usableFromInline var layers: [Key: Layers<Value>] = [:]
+    /// Replaced failures of followed keys, and ended changes, to be released outside the lock.
+    @usableFromInline var dropped: [any Sendable] = []
     /// The place at which ``sweep(at:_:)`` continues.
     @usableFromInline var sweepPlace: Int?
     @usableFromInline var lastRevision: UInt64 = 0
@@ -174,13 +176,13 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         if !evicted.isEmpty { self.evicted = [] }
         let writesBack = self.disk.writeBackBegins(self.slots.entryCount, isOverBound: self.slots.isOverBound)
         let hasTooManyMarks = self.slots.hasTooManyMarks
-        let failures = self.formerFailures.isEmpty ? [] : self.takeFormerFailures()
-        guard writesBack || hasTooManyMarks || !evicted.isEmpty || !failures.isEmpty else { return nil }
+        let dropped = self.dropped.isEmpty ? [] : self.takeDropped()
+        guard writesBack || hasTooManyMarks || !evicted.isEmpty || !dropped.isEmpty else { return nil }
         return Evictions(
             slots: evicted,
             writesBack: writesBack,
             hasTooManyMarks: hasTooManyMarks,
-            failures: failures
+            dropped: dropped
         )
     }
 
@@ -189,7 +191,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// - Returns: The removed parts, to be released outside the lock.
     mutating func removeAll() -> any Sendable {
         for key in self.followed.keys { self.ended(key, with: nil) }
-        return (self.slots.removeAll(), self.shared.lostAll(), self.takeFormerFailures())
+        let layers = self.layers
+        self.layers = [:]
+        return (self.slots.removeAll(), self.shared.lostAll(), layers, self.takeDropped())
     }
 
     /// Records that the entry of a followed key has become stale.
@@ -207,11 +211,11 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.fetches += 1
     }
 
-    /// Takes the replaced failures of followed keys, to be released outside the lock.
+    /// Takes ``dropped``, to be released outside the lock.
     @usableFromInline
-    mutating func takeFormerFailures() -> [FetchFailure] {
-        defer { self.formerFailures = [] }
-        return self.formerFailures
+    mutating func takeDropped() -> [any Sendable] {
+        defer { self.dropped = [] }
+        return self.dropped
     }
 
     /// Records a new outcome of a followed key; a call of ``takeEvictions()`` must follow.
@@ -222,7 +226,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @inlinable
     mutating func ended(_ key: Key, with error: (any Error)?) {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
-        if let former = self.followed.values[place].failure { self.formerFailures.append(former) }
+        if let former = self.followed.values[place].failure { self.dropped.append(former) }
         if error == nil { self.followed.values[place].replacements += 1 }
         self.followed.values[place].outcomes += 1
         self.followed.values[place].answeredRefreshes = self.followed.values[place].refreshes
@@ -231,7 +235,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     package func leftover() -> String? {
         if !self.waiterOptions.isEmpty { return "the options of \(self.waiterOptions.count) callers are left" }
-        if !self.formerFailures.isEmpty { return "replaced failures are held" }
+        if !self.dropped.isEmpty { return "replaced failures or changes are held" }
         return self.evicted.isEmpty ? nil : "evicted slots are held"
     }
 
@@ -259,3 +263,153 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 }
 
 extension SlotState: SelfChecking {}
+
+/// The server's value of a key, and the changes of the value that the server may not have.
+@usableFromInline
+struct Layers<Value: Sendable>: Sendable {
+    struct Change: Sendable {
+        let id: Ticket
+        let transform: @Sendable (inout Value) throws -> Void
+        var isCommitted = false
+    }
+
+    /// The server's entry; `nil` if memory did not have the value.
+    var base: Slot<Value>.Entry?
+    /// ``base`` with the changes; in memory only.
+    var shown: Slot<Value>.Entry?
+    /// The changes, in the order of their beginnings.
+    var changes: [Change] = []
+    /// Identifies this state of the changes.
+    var version: UInt64 = 0
+
+    /// Whether the server may or may not have a change at this moment.
+    var isSending: Bool { self.changes.contains { !$0.isCommitted } }
+
+    /// Applies the changes again; a change that throws does not apply to the server's value.
+    mutating func show() {
+        self.shown = self.base
+        for change in self.changes {
+            guard var value = self.shown?.value, (try? change.transform(&value)) != nil else { continue }
+            self.shown?.value = value
+        }
+    }
+
+    /// The uncommitted changes of a new value; `nil` without uncommitted changes.
+    func replaced(by entry: Slot<Value>.Entry) -> Layers? {
+        guard self.isSending else { return nil }
+        var layers = Layers(base: entry)
+        layers.changes = self.changes.filter { !$0.isCommitted }
+        layers.show()
+        return layers
+    }
+}
+
+extension SlotState {
+    /// The entry that requests get, also after its eviction; `nil` without an entry.
+    func shownEntry(_ key: Key) -> Slot<Value>.Entry? { self.slots.slot(of: key)?.entry ?? self.layers[key]?.shown }
+
+    /// The entry without changes; `nil` without an entry.
+    @usableFromInline
+    func serverEntry(_ key: Key) -> Slot<Value>.Entry? {
+        if let layers = self.layers[key] { layers.base } else { self.slots.slot(of: key)?.entry }
+    }
+
+    /// The slot with the entry without changes, for a fetch.
+    @usableFromInline
+    func serverSlot(of key: Key) -> Slot<Value> {
+        var slot = self.slots.slot(of: key) ?? Slot()
+        if let entry = self.serverEntry(key) { slot.amended(entry) }
+        return slot
+    }
+
+    /// The entry with changes, for the callers of a fetch whose response is not kept; `nil` without changes.
+    ///
+    /// A call of ``takeEvictions()`` must follow.
+    @usableFromInline
+    mutating func shown(_ key: Key, at now: Moment) -> MuxEntry<Value>? {
+        guard self.layers[key] != nil else { return nil }
+        self.showLayers(of: key)
+        return self.slots.slot(of: key)?.snapshot(at: now, source: .memory)?.served(because: .fenced)
+    }
+
+    /// Whether a response of the server must not be kept.
+    @usableFromInline
+    func isSending(_ key: Key) -> Bool { self.layers[key]?.isSending ?? false }
+
+    /// Stores a new entry without changes; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Returns: The previous entry, for the caller to release outside its lock.
+    @inlinable
+    mutating func commit(_ entry: Slot<Value>.Entry, of key: Key) -> Slot<Value>.Entry? {
+        if !self.layers.isEmpty { self.dropLayers(of: key) }
+        return self.withSlot(of: key) { $0.committed(entry) }
+    }
+
+    /// Removes the changes of a key, to be released outside the lock.
+    @usableFromInline
+    mutating func dropLayers(of key: Key) {
+        if let former = self.layers.removeValue(forKey: key) { self.dropped.append(former) }
+    }
+
+    /// Shows the changes of a key after an eviction; a call of ``takeEvictions()`` must follow.
+    @usableFromInline
+    mutating func showLayers(of key: Key) {
+        guard let shown = self.layers[key]?.shown, self.slots.slot(of: key)?.entry == nil else { return }
+        self.withSlot(of: key) { $0.amended(shown) }
+    }
+
+    /// Replaces the changes of a key; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - layers: The changes; `nil` for the server's entry.
+    ///   - key: The key.
+    ///   - isNew: Whether the shown value differs.
+    mutating func setLayers(_ layers: Layers<Value>?, of key: Key, isNew: Bool) {
+        let base = self.layers[key]?.base
+        self.dropLayers(of: key)
+        guard var layers else {
+            if let base { self.withSlot(of: key) { $0.amended(base) } }
+            return
+        }
+        layers.version = self.nextRevision()
+        if isNew, var shown = layers.shown {
+            shown.revision = layers.version
+            (shown.isDirty, shown.isPersistent) = (false, false)
+            layers.shown = shown
+            self.withSlot(of: key) { $0.amended(shown) }
+        }
+        self.layers[key] = layers
+    }
+
+    /// Stores a new entry below uncommitted changes; a call of ``takeEvictions()`` must follow.
+    mutating func put(_ layers: Layers<Value>, on entry: Slot<Value>.Entry, of key: Key) {
+        var layers = layers
+        layers.base = entry
+        layers.shown?.sequence = entry.sequence
+        self.setLayers(layers, of: key, isNew: true)
+    }
+
+    /// Stores an entry from disk below the changes of its key; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - entry: The entry.
+    ///   - fromBeforeRefresh: See ``Slot/loaded(_:fromBeforeRefresh:)``.
+    ///   - layers: The changes, applied to `entry`.
+    ///   - key: The key.
+    /// - Returns: The slot; `nil`, without a change, if `layers` are outdated.
+    @usableFromInline
+    mutating func loaded(
+        _ entry: Slot<Value>.Entry,
+        fromBeforeRefresh: Bool,
+        _ layers: Layers<Value>?,
+        of key: Key
+    ) -> Slot<Value>? {
+        if let current = self.layers[key], current.base == nil {
+            guard let layers, layers.version == current.version else { return nil }
+            self.withSlot(of: key) { $0.loaded(entry, fromBeforeRefresh: fromBeforeRefresh) }
+            self.put(layers, on: entry, of: key)
+        }
+        self.showLayers(of: key)
+        return self.slots.slot(of: key)
+    }
+}

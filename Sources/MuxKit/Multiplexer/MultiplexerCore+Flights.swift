@@ -101,6 +101,10 @@ extension MultiplexerCore {
             isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.fetchBegins(key)
+            guard state.layers.isEmpty || state.layers[key] == nil else {
+                former = FormerSlot(state.serverSlot(of: key))
+                return
+            }
             guard let slot = state.slots.slot(of: key) else {
                 former = wasFenced ? nil : loaded
                 return
@@ -149,26 +153,31 @@ extension MultiplexerCore {
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var evictions: State.Evictions?
         self.engine.land(flight, of: key, failed: false) { state, hasNoFence in
-            var mayKeep = hasNoFence
+            let isSending = !state.layers.isEmpty && state.isSending(key)
+            var mayKeep = hasNoFence && !isSending
             state.sweep(at: entry.fetchedAt, self.memory.usualLimits)
-            if hasNoFence, case .superseded(let newer, let digest) = outcome {
+            if mayKeep, case .superseded(let newer, let digest) = outcome {
                 (mayKeep, isSuperseded) = (false, true)
                 let newer = state.adopted(newer, of: key, renewing: nil)
-                replaced = state.withSlot(of: key) { $0.committed(newer) }
+                replaced = state.commit(newer, of: key)
                 state.shared.keeps(key, digest: digest, revision: newer.revision)
             }
             isKept = mayKeep
             if hasNoFence { state.ended(key, with: nil) }
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
-                replaced = state.withSlot(of: key) { $0.committed(entry) }
+                replaced = state.commit(entry, of: key)
                 if case .stored(let digest) = outcome {
                     state.shared.keeps(key, digest: digest, revision: entry.revision)
                 }
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
                 state.clears &+= 1
+                state.dropLayers(of: key)
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
+            }
+            if !mayKeep, !state.layers.isEmpty, let shown = state.shown(key, at: entry.fetchedAt) {
+                return .success(shown)
             }
             return .success(
                 MuxEntry(
@@ -211,6 +220,7 @@ extension MultiplexerCore {
         let duration = now.duration(since: beginning.moment)
         var evictions: State.Evictions?
         let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
+            if !state.layers.isEmpty { state.showLayers(of: key) }
             var current = state.slots.slot(of: key)
             if isKept {
                 state.ended(key, with: error)

@@ -54,6 +54,7 @@ extension MultiplexerCore: SessionParticipant {
             state.clears &+= 1
             let former = keys.compactMap { key in
                 defer { state.lostShared(key) }
+                state.dropLayers(of: key)
                 return state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) }
             }
             let changed = Set(keys).union(followed)
@@ -125,6 +126,7 @@ extension MultiplexerCore: SessionParticipant {
             state.clears &+= 1
             state.ended(key, with: nil)
             defer { state.lostShared(key) }
+            state.dropLayers(of: key)
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}

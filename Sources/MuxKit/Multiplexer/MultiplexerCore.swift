@@ -62,7 +62,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
             whenTimedOut: { state, key, isCurrent, _ in
                 if isCurrent { state.ended(key, with: MuxError.timedOut(after: policy.fetchTimeout)) }
-                return state.takeFormerFailures()
+                return state.takeDropped()
             },
             wouldDeadlock: MuxError.wouldDeadlock
         )
@@ -342,7 +342,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         var replaced: Slot<Value>.Entry?
         let shared = self.backing.sharedStore
         let name = shared?.name(of: key)
+        var isOutdated = false
+        let layers = self.engine.withState { $0.layers[key] }
+        let remaining = layers?.replaced(by: entry)
         let isStored = self.engine.fenceIf(key) { state in
+            isOutdated = state.layers[key]?.version != layers?.version
+            guard !isOutdated else { return false }
             let former = state.slots.slot(of: key)
             if let revision, former?.entry?.revision != revision { return false }
             // The disk may have an entry of a later version of the program, which no save may overwrite.
@@ -352,12 +357,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 shared?.changed(name)
                 state.shared.begins(key, name)
             }
-            replaced = state.withSlot(of: key) { $0.committed(entry) }
+            replaced = state.commit(entry, of: key)
+            if let remaining { state.put(remaining, on: entry, of: key) }
             state.ended(key, with: nil)
             if name != nil { state.sharedFlightEnded(key) }
             return true
         }
         withExtendedLifetime(replaced) {}
+        if isOutdated { return self.store(fetched, key, ifRevision: revision) }
         guard isStored else { return false }
         if let name { shared?.share(key, name) }
         self.memory.releaseEvicted()
@@ -377,6 +384,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             let former = entry.value
             guard change(&entry) else { return nil }
             state.withSlot(of: key) { $0.amended(entry) }
+            if var base = state.layers[key]?.base, change(&base) { state.layers[key]?.base = base }
             return former
         }
         return former != nil  // released outside the lock

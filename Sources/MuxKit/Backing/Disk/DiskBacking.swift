@@ -126,6 +126,9 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         // During the read, a refresh may have been saved, and the mark in the slot removed:
         // ``DiskLook/isRefreshed`` still has the mark.
         let isFromBefore = look.isRefreshed || state.disk.isFromBeforeRefresh(loaded)
+        guard state.layers.isEmpty || state.layers[key] == nil else {
+            return state.loaded(entry, fromBeforeRefresh: isFromBefore, loaded.layers, of: key)
+        }
         return state.withSlot(of: key) { slot in
             slot.loaded(entry, fromBeforeRefresh: isFromBefore)
             return slot

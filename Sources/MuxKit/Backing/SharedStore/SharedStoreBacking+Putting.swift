@@ -102,7 +102,8 @@ extension SharedStoreBacking {
         let now = self.memory.repository.time.now
         return self.memory.engine.withState { state in
             // The entry may have been cleared since the claim.
-            guard let slot = state.slots.slot(of: key), let entry = slot.entry, entry.revision == known.entry?.revision,
+            guard let slot = state.slots.slot(of: key), let entry = state.serverEntry(key),
+                entry.revision == known.entry?.revision,
                 state.shared.isUnverified(slot, key), state.shared.mayBeOffered(entry),
                 now.duration(since: entry.fetchedAt) < min(known.maximumAge ?? entry.timeToLive, entry.timeToLive)
             else { return nil }
@@ -130,7 +131,7 @@ extension SharedStoreBacking {
                 // Read after the claim was granted: a later invalidation ends the claim, so no outdated value
                 // is put.
                 let entry = self?.memory.engine.withState { state in
-                    state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : $0.entry }
+                    state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : state.serverEntry(key) }
                 }
                 guard let self, let entry, entry.timeToLive > .zero else { return client.giveUp(ticket) }
                 let outcome = await self.put(entry, key, ticket, since: entry.fetchedAt, within: budget)

@@ -269,13 +269,16 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         var replaced: Slot<Value>.Entry?
         defer { withExtendedLifetime(replaced) {} }  // released outside the lock
         return self.memory.answer(key, flight, source: .sharedStore, upTo: last) { state in
-            let entry = state.adopted(entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
-            let slot = state.withSlot(of: key) { slot in
-                replaced = slot.committed(entry)
-                return slot
+            guard !state.isSending(key) else {
+                state.showLayers(of: key)
+                return state.slots.slot(of: key)
             }
+            let entry = state.adopted(entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
+            replaced = state.commit(entry, of: key)
             if let digest { state.shared.keeps(key, digest: digest, revision: entry.revision) }
-            return slot
+            // The table may have no room.
+            return state.slots.slot(of: key)
+                ?? Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
         }
     }
 

@@ -1,0 +1,137 @@
+extension MuxRepository {
+    /// A change of a cached value that the server does not have yet.
+    ///
+    /// ```swift
+    /// let change = Backend.todos.change(key: "42") { $0.title = "Milk" }  // visible at once
+    /// do {
+    ///     try await api.rename("42", "Milk")
+    ///     change.commit()
+    /// } catch {
+    ///     change.undo()
+    /// }
+    /// ```
+    ///
+    /// The cache keeps the server's value, and shows the value with all its changes. Changes may overlap, and
+    /// may end in any order. After the end of the last change, the value is stale: the next request, or the
+    /// view that follows the value, fetches the server's value.
+    ///
+    /// **Fetches during a change.** A response to a fetch during a change may or may not include the change,
+    /// so the response is not kept, and its callers get the value with the change. A committed change is
+    /// shown until a fetch from after the end of all changes has ended: no change is shown twice, and none is
+    /// hidden.
+    ///
+    /// **End.** The first call of ``commit()`` or ``undo()`` has an effect. Without a call, the deallocation
+    /// of the object undoes the change. A clear or a sign-out removes the value with its changes. Changes are
+    /// not saved.
+    public final class Change: Sendable {
+        private let end: Locked<(@Sendable (_ isCommitted: Bool) -> Void)?>
+
+        init(_ end: @escaping @Sendable (_ isCommitted: Bool) -> Void) { self.end = Locked(end) }
+
+        deinit { self.undo() }
+
+        /// The server has accepted the change.
+        public func commit() { self.end.withLock { $0.take() }?(true) }
+
+        /// The server has refused the change: the value is shown without the change.
+        ///
+        /// The age of the value is the age of the server's value.
+        public func undo() { self.end.withLock { $0.take() }?(false) }
+    }
+}
+
+extension MultiplexerCore {
+    /// Shows a change of the entry until its end.
+    ///
+    /// The closure runs outside the lock, so the call repeats if the entry changes in the meantime.
+    func change<Failure: Error>(
+        _ key: Key,
+        _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
+    ) throws(Failure) -> MuxRepository.Change {
+        guard key == key else { return MuxRepository.Change { _ in } }
+        let id = self.engine.nextID()
+        while true {
+            let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
+            var layers = former ?? Layers(base: entry)
+            layers.changes.append(Layers.Change(id: id) { try transform(&$0) })
+            layers.shown = entry
+            if var value = entry?.value {
+                try transform(&value)
+                layers.shown?.value = value
+            }
+            if self.replace(former, entry?.revision, by: layers, of: key, isNew: true) { break }
+        }
+        return MuxRepository.Change { [weak self] in self?.endChange(id, of: key, isCommitted: $0) }
+    }
+
+    private func endChange(_ id: Ticket, of key: Key, isCommitted: Bool) {
+        while true {
+            let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
+            guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }) else { return }
+            if isCommitted {
+                layers.changes[place].isCommitted = true
+            } else {
+                layers.changes.remove(at: place)
+                layers.show()
+            }
+            let next = layers.changes.isEmpty ? nil : layers
+            guard self.replace(former, entry?.revision, by: next, of: key, isNew: !isCommitted) else { continue }
+            // One fetch after the last change: its response includes all committed changes.
+            if !layers.isSending { self.refresh(key) }
+            return
+        }
+    }
+
+    /// Replaces the changes of a key, and fences its flights, unless the entry or the changes have changed.
+    private func replace(
+        _ former: Layers<Value>?,
+        _ revision: UInt64?,
+        by layers: Layers<Value>?,
+        of key: Key,
+        isNew: Bool
+    ) -> Bool {
+        let isReplaced = self.engine.fenceIf(key) { state in
+            guard state.layers[key]?.version == former?.version, state.shownEntry(key)?.revision == revision else {
+                return false
+            }
+            state.setLayers(layers, of: key, isNew: isNew)
+            return true
+        }
+        guard isReplaced else { return false }
+        self.memory.releaseEvicted()
+        if isNew { self.watchers.send(.entry, to: key) }
+        return true
+    }
+}
+
+extension Multiplexer {
+    /// Shows a change of the cached value at once, such as while a request sends the change to the server.
+    ///
+    /// Without a value in memory or on disk, the change is not visible before its end. The closure can
+    /// run several times, also for a newer value of the server; if it then throws, the change does not apply.
+    ///
+    /// - Parameter transform: Changes the value; must not have other effects.
+    /// - Returns: The change, for its end.
+    /// - Throws: The error of `transform`; the value is then unchanged.
+    public nonisolated func change<Failure: Error>(
+        _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
+    ) throws(Failure) -> MuxRepository.Change {
+        try self.core.change(.sole, transform)
+    }
+}
+
+extension MultiplexerMap {
+    /// Shows a change of the cached value of `key` at once; see ``Multiplexer/change(_:)``.
+    ///
+    /// - Parameters:
+    ///   - key: Any key that is equal to itself; a change of any other key has no effect.
+    ///   - transform: Changes the value; must not have other effects.
+    /// - Returns: The change, for its end.
+    /// - Throws: The error of `transform`; the value is then unchanged.
+    public nonisolated func change<Failure: Error>(
+        key: Key,
+        _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
+    ) throws(Failure) -> MuxRepository.Change {
+        try self.core.change(ExactKey(key), transform)
+    }
+}
