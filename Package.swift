@@ -113,10 +113,16 @@ let package = Package(
             resources: privacyManifest,
             swiftSettings: settings
         ),
-        // Values for views. A separate target: services do not need Observation.
+        // Values for views. A separate target: services do not need Observation. Only the views need MuxNetwork.
         .target(
             name: "MuxUI",
-            dependencies: ["MuxKit"],
+            dependencies: [
+                "MuxKit",
+                .target(
+                    name: "MuxNetwork",
+                    condition: .when(platforms: [.macOS, .macCatalyst, .iOS, .tvOS, .watchOS, .visionOS])
+                ),
+            ],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

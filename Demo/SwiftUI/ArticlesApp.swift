@@ -3,75 +3,68 @@ import Foundation
 import ImageIO
 import MuxKit
 import MuxNetwork
+import MuxUI
 import SwiftUI
 
-/// A list of articles with pictures, behind a sign-in.
+/// A list of articles with pictures, behind a sign-in: a sample to copy.
 ///
-/// This app is a sample to copy: add `@main` and start an app target with the file. The views are written
-/// from the documentation of SwiftUI. The model is compiled and tested on Linux. The views are only compiled,
-/// against stand-ins (`.ci/apple-lines`).
+/// Add `@main`, and start an app target with the file. The views are only compiled here, against stand-ins
+/// (`.ci/apple-lines`).
 struct ArticlesApp: App {
-    @State private var model = Self.model
+    private let backend = URL(string: "https://articles.example.org").map { ArticlesBackend(server: $0) }
 
     var body: some Scene {
-        WindowGroup {
-            if let model {
-                ArticleList(model: model)
-            } else {
-                ContentUnavailableView("The server's address is not valid.", systemImage: "network.slash")
-            }
-        }
-    }
-
-    private static var model: ArticlesModel? {
-        URL(string: "https://articles.example.org").flatMap { try? ArticlesModel(server: $0) }
+        WindowGroup { if let backend { ArticleList(backend: backend) } }
     }
 }
 
 /// The list, shown from the cache at once and renewed by a pull.
 struct ArticleList: View {
-    let model: ArticlesModel
+    private let backend: ArticlesBackend
+    @State private var articles: ObservedValue<[Article]>
+
+    init(backend: ArticlesBackend) {
+        self.backend = backend
+        self._articles = State(wrappedValue: backend.articles.observed())
+    }
 
     var body: some View {
         NavigationStack {
-            List(self.model.articles) { article in
-                ArticleRow(article: article)
+            PhaseView(self.articles) { articles in
+                List(articles) { article in ArticleRow(article: article) }
             }
-            .overlay {
-                if let problem = self.model.problem, self.model.articles.isEmpty {
-                    ContentUnavailableView(problem, systemImage: "exclamationmark.triangle")
-                }
-            }
-            .refreshable { await self.model.reload() }
+            .refreshable { await self.articles.reload() }
             .navigationTitle("Articles")
             .toolbar {
                 ToolbarItem(placement: .primaryAction) {
-                    Button("Sign Out") { Task { await self.model.signOut() } }
+                    Button("Sign Out") {
+                        Task {
+                            await self.backend.signOut()
+                            await self.articles.reload()  // asks the next user
+                        }
+                    }
                 }
                 ToolbarItem(placement: .status) {
-                    if self.model.isStale { Text("Not up to date") }
+                    if self.articles.isStale { Text("Not up to date") }
                 }
             }
         }
-        .task { await self.model.follow() }
-        .task { await self.model.load() }
-        .sheet(isPresented: self.isAsking) { SignInForm(prompt: self.model.prompt) }
+        .sheet(isPresented: self.isAsking) { SignInForm(prompt: self.backend.prompt) }
     }
 
     /// The form is visible while a request waits for a sign-in; a swipe that dismisses the form declines.
     private var isAsking: Binding<Bool> {
-        let prompt = self.model.prompt
+        let prompt = self.backend.prompt
         return Binding { @MainActor in
             prompt.isAsking
         } set: { @MainActor isPresented in
-            if !isPresented { prompt.decline() }
+            if !isPresented { prompt.end(.failure(SignInPrompt.Declined())) }
         }
     }
 }
 
 /// A row with the title and the optional picture of an article.
 struct ArticleRow: View {
-    /// The decoded pictures of all rows.
     private static let pictures = DecodedMedia<Image>(maximumCost: 64 << 20) { file in
         guard let source = CGImageSourceCreateWithURL(file as CFURL, nil),
             let picture = CGImageSourceCreateImageAtIndex(source, 0, nil)
@@ -85,14 +78,9 @@ struct ArticleRow: View {
         HStack(spacing: 12) {
             if let url = self.article.image {
                 RemoteImage(url: url, in: Self.pictures) { phase in
-                    switch phase {
-                    case .loaded(let image): image.resizable().scaledToFill()
-                    case .failed: Image(systemName: "photo.badge.exclamationmark")
-                    default: ProgressView()
-                    }
+                    if case .loaded(let image) = phase { image.resizable().scaledToFill() } else { ProgressView() }
                 }
                 .frame(width: 56, height: 56)
-                .clipShape(RoundedRectangle(cornerRadius: 8))
             }
             Text(self.article.title)
         }
@@ -102,20 +90,13 @@ struct ArticleRow: View {
 /// Asks for name and password.
 struct SignInForm: View {
     let prompt: SignInPrompt
-    @State private var name = ""
-    @State private var password = ""
+    @State private var user = SignInPrompt.Credentials(name: "", password: "")
 
     var body: some View {
-        NavigationStack {
-            Form {
-                TextField("Name", text: self.$name).textContentType(.username)
-                SecureField("Password", text: self.$password).textContentType(.password)
-                Button("Sign In") {
-                    self.prompt.answer(.init(name: self.name, password: self.password))
-                }
-                .disabled(self.name.isEmpty || self.password.isEmpty)
-            }
-            .navigationTitle("Sign In")
+        Form {
+            TextField("Name", text: self.$user.name).textContentType(.username)
+            SecureField("Password", text: self.$user.password).textContentType(.password)
+            Button("Sign In") { self.prompt.end(.success(self.user)) }
         }
     }
 }

@@ -4,6 +4,7 @@ import MuxKit
 import MuxNetwork
 import MuxTestSupport
 import MuxTesting
+import MuxUI
 import Observation
 import Testing
 
@@ -20,61 +21,21 @@ nonisolated struct Note: Codable, Equatable, Identifiable, Sendable {
 final class NotesModel {
     private(set) var notes: [Note] = []
     private(set) var isStale = false
-    private(set) var problem: String?
 
-    private let list: Multiplexer<[Note]>
-
-    init(_ list: Multiplexer<[Note]>) { self.list = list }
-
-    /// Follows every change of the list until the view goes.
-    func follow() async {
-        for await entry in self.list.values { self.show(entry) }
-    }
-
-    /// Shows the cached notes at once; stale notes are fetched in the background.
-    func load() async {
-        await self.report { self.show(try await self.list.requestEntry(.staleWhileRevalidate)) }
-    }
-
-    /// Waits for a new fetch; the model shows the previous notes until then.
-    func reload() async {
-        await self.report {
-            try await self.list.reload()
-            if let entry = self.list.cachedEntry { self.show(entry) }
+    func follow(_ list: Multiplexer<[Note]>) async {
+        for await state in list.states {
+            self.notes = state.entry?.value ?? []
+            self.isStale = state.isStale
         }
-    }
-
-    private func report(_ request: () async throws -> Void) async {
-        do {
-            try await request()
-            self.problem = nil
-        } catch is CancellationError {
-            // The view is gone.
-        } catch MuxError.sessionEnded, RunnerError.signedOut, HTTPError.authentication(RunnerError.signedOut) {
-            // The session has ended: there is nothing to show.
-        } catch {
-            self.problem = error.localizedDescription
-        }
-    }
-
-    private func show(_ entry: MuxEntry<[Note]>?) {
-        self.notes = entry?.value ?? []
-        self.isStale = entry?.isStale ?? false
-    }
-}
-
-extension NotesModel {
-    static func preview(_ fetch: @escaping @Sendable () async throws -> [Note]) -> NotesModel {
-        NotesModel(Multiplexer(repository: MuxRepository(store: MemoryStore())) { try await fetch() })
     }
 }
 
 nonisolated enum NotesAPI {
     static func notes(_ token: String) async throws -> [Note] { [] }
+    static func rename(_ id: Int, _ text: String) async throws {}
 }
 
-@MainActor
-func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> NotesModel {
+func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note, String) async throws -> Void {
     let notes = Multiplexer<[Note]>(
         cacheKey: "Notes",
         dependency: session,
@@ -82,7 +43,19 @@ func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> NotesMode
     ) { token in
         try await NotesAPI.notes(token)
     }
-    return NotesModel(notes)
+    func rename(_ note: Note, _ text: String) async throws {
+        let change = notes.change { list in
+            for index in list.indices where list[index].id == note.id { list[index].text = text }
+        }
+        do {
+            try await NotesAPI.rename(note.id, text)
+            change.commit()
+        } catch {
+            change.undo()
+            throw error
+        }
+    }
+    return rename
 }
 
 func setUpApp() throws {
@@ -387,13 +360,15 @@ struct AppSamplesTests {
 
         let gate = Gate<[Note]>()
         let relaunched = MuxRepository(store: store)
-        let model = NotesModel(
-            Multiplexer(cacheKey: "Notes", policy: policy, repository: relaunched) { try await gate.pass() }
-        )
-        await model.load()
-        #expect(model.notes == old && model.isStale && model.problem == nil)
+        let next = Multiplexer<[Note]>(cacheKey: "Notes", policy: policy, repository: relaunched) {
+            try await gate.pass()
+        }
+        let model = NotesModel()
+        let following = Task { await model.follow(next) }
+        #expect(try await next.request(.staleWhileRevalidate) == old)
+        await self.wait(for: old, in: model)
+        #expect(model.isStale)
 
-        let following = Task { await model.follow() }
         await gate.waitForCall()
         gate.openForGood(returning: new)
         await self.wait(for: new, in: model)
@@ -404,14 +379,15 @@ struct AppSamplesTests {
         await following.value
     }
 
-    @Test func `CO-28 a preview's model plays a script and keeps its notes without a network`() async {
+    @Test func `CO-28 a preview plays a script and keeps its notes without a network`() async {
         let notes = [Note(id: 1, text: "Milk")]
         let fetch = ScriptedFetch<[Note]>([.value(notes), .failure(URLError(.notConnectedToInternet))])
-        let model = NotesModel.preview { try await fetch() }
-        await model.load()
-        #expect(model.notes == notes && !model.isStale)
-        await model.reload()
-        #expect(model.notes == notes && model.isStale && model.problem == nil)
+        let list = Multiplexer<[Note]>(repository: MuxRepository(store: MemoryStore())) { try await fetch() }
+        let observed = list.observed()
+        await observed.reload()
+        #expect(observed.value == notes && !observed.isStale)
+        await observed.reload()
+        #expect(observed.value == notes && observed.isStale && observed.problem is URLError)
         #expect(fetch.callCount == 2)
     }
 

@@ -100,6 +100,11 @@ nonisolated public struct ProgressView<Label: View, CurrentValueLabel: View>: Vi
     public init() where Label == EmptyView, CurrentValueLabel == EmptyView { fatalError() }
 }
 
+nonisolated public struct Color: View, Hashable, Sendable {
+    public typealias Body = Never
+    public static let clear = Color()
+}
+
 nonisolated public struct Button<Label: View>: View { public typealias Body = Never }
 extension Button where Label == Text {
     @preconcurrency nonisolated public init(_ titleKey: LocalizedStringKey, action: @escaping @MainActor () -> Void) {

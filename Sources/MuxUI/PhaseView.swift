@@ -3,6 +3,48 @@ public import Foundation
 public import MuxNetwork
 public import SwiftUI
 
+// Written from the documentation of SwiftUI; compiled here against stand-ins only (`.ci/apple-lines`).
+
+/// Shows a followed value, and follows the value while the view is on the screen.
+///
+/// ```swift
+/// PhaseView(articles) { articles in
+///     List(articles) { article in Text(article.title) }
+/// }
+/// .refreshable { await articles.reload() }
+/// ```
+///
+/// Without a value, the view shows the progress of the fetch, or the text of the error. For other views, use
+/// ``ObservedValue/phase``.
+public struct PhaseView<Value: Sendable, Content: View>: View {
+    private let observed: ObservedValue<Value>
+    private let content: (Value) -> Content
+
+    /// Shows a followed value.
+    ///
+    /// - Parameters:
+    ///   - observed: The object that follows the value.
+    ///   - content: The view for a value, fresh or stale.
+    public init(_ observed: ObservedValue<Value>, @ViewBuilder content: @escaping (Value) -> Content) {
+        self.observed = observed
+        self.content = content
+    }
+
+    /// The view of the phase.
+    public var body: some View { self.phase.task { await self.observed.follow() } }
+
+    @ViewBuilder private var phase: some View {
+        switch self.observed.phase {
+        case .value(let value): self.content(value)
+        case .loading: ProgressView()
+        case .failure(let error):
+            ContentUnavailableView(error.localizedDescription, systemImage: "exclamationmark.triangle")
+        // Not an `EmptyView`, whose tasks do not run.
+        case .empty: Color.clear
+        }
+    }
+}
+
 /// Shows the image at a URL: at once if in memory, otherwise a placeholder until the load ends or fails.
 ///
 /// ```swift
@@ -16,9 +58,6 @@ public import SwiftUI
 ///     }
 /// }
 /// ```
-///
-/// This view is a sample to copy, written from the documentation and compiled here against stand-ins only
-/// (`.ci/apple-lines`).
 public struct RemoteImage<Value: Sendable, Content: View>: View {
     private let url: URL
     private let media: DecodedMedia<Value>
@@ -43,6 +82,8 @@ public struct RemoteImage<Value: Sendable, Content: View>: View {
         self.content = content
     }
 
+    /// The view of the phase.
+    ///
     /// An image in memory is looked up while the view is drawn, so that the view does not flash.
     public var body: some View {
         self.content(self.phase).task(id: self.url) {

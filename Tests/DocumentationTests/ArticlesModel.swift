@@ -1,1 +1,0 @@
-../../Demo/SwiftUI/ArticlesModel.swift
