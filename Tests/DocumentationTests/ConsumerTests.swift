@@ -37,6 +37,21 @@ struct ConsumerTests {
         #expect(try Repository.text(".ci/run").contains("\n    \(Self.folder)/run\n"))
     }
 
+    @Test func `SC-13 consumers compile every sample in three modes, and the SwiftUI sample, too`() throws {
+        let manifest = try Self.text("Tools63/Package.swift")
+        #expect(manifest.contains("NonisolatedNonsendingByDefault"))
+        #expect(manifest.contains("defaultIsolation(MainActor.self)"))
+        for mode in [
+            #""Tools63Mode6", dependencies: libraries)"#,
+            #""Tools63Main6", dependencies: libraries, swiftSettings: [main])"#,
+            #""Tools63MainFeatures6", dependencies: libraries, swiftSettings: features + [main])"#,
+        ] { #expect(manifest.contains(mode), "\(mode)") }
+        let apple = try Repository.text(".ci/apple-lines")
+        for mode in ["SwiftUISample", "SwiftUISampleMain", "SwiftUISampleOnMainActor"] {
+            #expect(apple.contains("\"\(mode)\": sorted(root.glob(\"Demo/SwiftUI/*.swift\"))"), "\(mode)")
+        }
+    }
+
     @Test func `CO-02 consumers compile every sample of the README and the articles`() throws {
         #expect(try Self.text("run").contains("Tests/DocumentationTests/{Imagined*,First*,*Samples}.swift"))
         // Files about this repository or the demo.

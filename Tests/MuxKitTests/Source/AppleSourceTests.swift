@@ -112,7 +112,7 @@ struct AppleSourceTests {
         }
         let app = try Self.text("Demo/SwiftUI/ArticlesApp.swift")
         #expect(app.contains("Binding { @MainActor in") && app.contains("} set: { @MainActor isPresented in"))
-        let views = try Self.text("Sources/MuxUI/PhaseView.swift")
+        let views = try Self.text("Sources/MuxUI/Platform/PhaseView.swift")
         for module in ["Foundation", "MuxNetwork", "SwiftUI"] { #expect(views.contains("public import \(module)\n")) }
     }
 
