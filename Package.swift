@@ -40,7 +40,7 @@ let programs: [Target] =
     ? [("demo", "CLI"), ("benchmarks", "Benchmarks")].map { name, path in
         .executableTarget(
             name: name,
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"] + (name == "demo" ? ["MuxUI"] : []),
             path: "Demo/\(path)",
             resources: name == "demo" ? [.copy("Resources")] : [],
             swiftSettings: settings
