@@ -106,6 +106,8 @@ public final class ObservedValue<Value: Sendable> {
         if self.users == 0 {
             self.replace(by: state)
             self.requestError = nil
+        } else if state.counts.replacements == self.state.counts.replacements {
+            return self.state  // a clear of another key
         }
         return state
     }
@@ -122,7 +124,11 @@ public final class ObservedValue<Value: Sendable> {
     ///
     /// Views are not updated while the age grows.
     public var age: Duration? {
-        self.shown.entry.map { .sum($0.age, self.source.time.now.duration(since: self.stateTime)) }
+        self.shown.entry.map { entry in
+            // Another entry was read just now.
+            guard entry.revision == self.state.entry?.revision else { return entry.age }
+            return .sum(entry.age, self.source.time.now.duration(since: self.stateTime))
+        }
     }
 
     /// Whether the value is stale; `false` without a value.
@@ -254,7 +260,7 @@ public final class ObservedValue<Value: Sendable> {
         self.pause?.cancel()
         self.pause = nil
         let always = self.owesFetch
-        guard hasPlace || !always && !self.mustRepeat else { return self.activity.enqueue(self) }
+        guard hasPlace || self.isRefreshed || !always && !self.mustRepeat else { return self.activity.enqueue(self) }
         guard always || self.mustRepeat || self.needsRequest else { return }
         let (time, now) = (self.source.time, self.source.time.now)
         guard hasPlace || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
@@ -326,8 +332,9 @@ public final class ObservedValue<Value: Sendable> {
         self.showCurrent()
         var error: (any Error)?
         switch outcome {
-        case .value(let entry?) where self.source.current().entry == nil && !self.isCleared:
-            self.show(self.source.current().holding(entry))
+        case .value(let entry?):
+            let state = self.source.current()
+            if state.entry == nil, state.counts.clears == before.clears { self.show(state.holding(entry)) }
         case .failure(let thrown): error = thrown
         case .value, .backingOff, .alreadyAnswered: break
         }

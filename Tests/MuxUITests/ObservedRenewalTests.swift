@@ -256,6 +256,20 @@ struct ObservedRenewalTests {
         }
     }
 
+    @Test func `SC-02 a clear of another key changes neither an evicted value nor its age`() async {
+        let map = MultiplexerMap<Int, Int>(policy: self.policy, repository: self.repository) { $0 }
+        let observed = map.observed(key: 1)
+        await self.following(observed) {
+            await self.until { observed.value == 1 && self.clock.sleeperCount == 1 }
+            self.clock.advance(by: .seconds(10))
+            await map.clear(key: 2)
+            #expect(observed.value == 1 && observed.age == .seconds(10))
+            map.clearMemory()
+            await map.clear(key: 2)
+            #expect(observed.value == 1 && observed.age == .seconds(10))
+        }
+    }
+
     @Test func `SC-02 a value that memory does not keep is shown`() async {
         let fetch = ScriptedFetch<Int>([.value(1), .value(2)])
         let policy = MuxPolicy(timeToLive: .seconds(60), fetchTimeout: .longest, maximumCount: 0)

@@ -86,6 +86,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var waiterOptions: [Ticket: WaiterOptions<Value>] = [:]
     /// The number of clears, by which a load detects a clear during the load.
     @usableFromInline var clears: UInt64 = 0
+    /// The number of responses that must not be kept, which ``clears`` includes.
+    @usableFromInline var uncached: UInt64 = 0
     /// Evicted slots, to be reported and released outside the lock.
     @usableFromInline var evicted: [(Key, Slot<Value>)] = []
     /// The keys that consumers of ``MuxStates`` follow.
@@ -169,6 +171,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Takes the pending work for ``SlotMemory/release(_:)``, which runs outside the lock.
     @inlinable
     mutating func takeEvictions() -> Evictions? {
+        if !self.layers.isEmpty {
+            for (key, slot) in self.evicted where slot.entry != nil { self.evictedLayers(of: key) }
+        }
         if self.shared.hasFacts {
             for (key, slot) in self.evicted where slot.entry != nil { self.evictedShared(key) }
         }
@@ -223,11 +228,12 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// - Parameters:
     ///   - key: The key.
     ///   - error: The error of a flight; `nil` if the entry was replaced or removed.
+    ///   - isReplaced: Whether the entry was replaced or removed.
     @inlinable
-    mutating func ended(_ key: Key, with error: (any Error)?) {
+    mutating func ended(_ key: Key, with error: (any Error)?, isReplaced: Bool = true) {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
         if let former = self.followed.values[place].failure { self.dropped.append(former) }
-        if error == nil { self.followed.values[place].replacements += 1 }
+        if error == nil, isReplaced { self.followed.values[place].replacements += 1 }
         self.followed.values[place].outcomes += 1
         self.followed.values[place].answeredRefreshes = self.followed.values[place].refreshes
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
@@ -275,7 +281,7 @@ struct Layers<Value: Sendable>: Sendable {
 
     /// The server's entry; `nil` if memory did not have the value.
     var base: Slot<Value>.Entry?
-    /// ``base`` with the changes; in memory only.
+    /// ``base`` with the changes.
     var shown: Slot<Value>.Entry?
     /// The changes, in the order of their beginnings.
     var changes: [Change] = []
@@ -301,6 +307,16 @@ struct Layers<Value: Sendable>: Sendable {
         layers.changes = self.changes.filter { !$0.isCommitted }
         layers.show()
         return layers
+    }
+}
+
+extension Slot.Entry {
+    /// This entry with the unsaved state of another entry.
+    fileprivate func withFlags(of other: Self) -> Self {
+        var entry = self
+        (entry.isDirty, entry.isPersistent) = (other.isDirty, other.isPersistent)
+        entry.isExpendable = other.isExpendable
+        return entry
     }
 }
 
@@ -348,14 +364,42 @@ extension SlotState {
     /// Removes the changes of a key, to be released outside the lock.
     @usableFromInline
     mutating func dropLayers(of key: Key) {
-        if let former = self.layers.removeValue(forKey: key) { self.dropped.append(former) }
+        guard let place = self.layers.index(forKey: key) else { return }
+        // With the table's own key, whose `deinit` may call this multiplexer.
+        let former = self.layers.remove(at: place)
+        self.dropped.append((former.key, former.value))
     }
 
-    /// Shows the changes of a key after an eviction; a call of ``takeEvictions()`` must follow.
+    /// The server's entry was removed elsewhere: only uncommitted changes stay.
+    mutating func loseBase(of key: Key) {
+        guard var layers = self.layers[key] else { return }
+        self.dropLayers(of: key)
+        layers.changes.removeAll(where: \.isCommitted)
+        guard !layers.changes.isEmpty else { return }
+        (layers.base, layers.shown, layers.version) = (nil, nil, self.nextRevision())
+        self.layers[key] = layers
+    }
+
+    /// The entry of `key` may have left memory: committed changes end if there are many, or without a value.
+    @usableFromInline
+    mutating func evictedLayers(of key: Key) {
+        guard let layers = self.layers[key], !layers.isSending, self.slots.slot(of: key)?.entry == nil else { return }
+        guard layers.shown == nil || self.layers.count > Self.maximumLayers else { return }
+        self.dropLayers(of: key)
+        if layers.base?.isPersistent ?? false { self.withSlot(of: key) { $0.refreshed() } }
+    }
+
+    /// The number of keys whose committed changes are kept after an eviction.
+    private static var maximumLayers: Int { 1_000 }
+
+    /// Shows the changes of a key after an eviction, as stale; a call of ``takeEvictions()`` must follow.
     @usableFromInline
     mutating func showLayers(of key: Key) {
         guard let shown = self.layers[key]?.shown, self.slots.slot(of: key)?.entry == nil else { return }
-        self.withSlot(of: key) { $0.amended(shown) }
+        self.withSlot(of: key) { slot in
+            slot.amended(shown)
+            slot.refreshed()
+        }
     }
 
     /// Replaces the changes of a key; a call of ``takeEvictions()`` must follow.
@@ -366,17 +410,22 @@ extension SlotState {
     ///   - isNew: Whether the shown value differs.
     mutating func setLayers(_ layers: Layers<Value>?, of key: Key, isNew: Bool) {
         let base = self.layers[key]?.base
+        // The slot's entry has the flags of the server's entry, whose value is saved.
+        let former = self.slots.slot(of: key)?.entry
         self.dropLayers(of: key)
         guard var layers else {
-            if let base { self.withSlot(of: key) { $0.amended(base) } }
+            if let base, let former { self.withSlot(of: key) { $0.amended(base.withFlags(of: former)) } }
             return
         }
         layers.version = self.nextRevision()
-        if isNew, var shown = layers.shown {
+        if isNew, let shown = layers.shown {
+            var shown = former.map { shown.withFlags(of: $0) } ?? shown
             shown.revision = layers.version
-            (shown.isDirty, shown.isPersistent) = (false, false)
             layers.shown = shown
-            self.withSlot(of: key) { $0.amended(shown) }
+            self.withSlot(of: key) { slot in
+                slot.amended(shown)
+                if former == nil { slot.refreshed() }
+            }
         }
         self.layers[key] = layers
     }

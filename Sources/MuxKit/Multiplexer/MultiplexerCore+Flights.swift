@@ -149,6 +149,7 @@ extension MultiplexerCore {
         let before = beginning.former?.slot
         let duration = entry.fetchedAt.duration(since: beginning.moment)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
+        let isOther = self.hasSelection && self.memory.isForAnother(key)
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var evictions: State.Evictions?
@@ -163,7 +164,7 @@ extension MultiplexerCore {
                 state.shared.keeps(key, digest: digest, revision: newer.revision)
             }
             isKept = mayKeep
-            if hasNoFence { state.ended(key, with: nil) }
+            if hasNoFence { state.ended(key, with: nil, isReplaced: !isSending) }
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.commit(entry, of: key)
@@ -173,12 +174,11 @@ extension MultiplexerCore {
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
                 state.clears &+= 1
+                state.uncached &+= 1
                 state.dropLayers(of: key)
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             }
-            if !mayKeep, !state.layers.isEmpty, let shown = state.shown(key, at: entry.fetchedAt) {
-                return .success(shown)
-            }
+            if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }
             return .success(
                 MuxEntry(
                     value: entry.value,

@@ -86,9 +86,8 @@ extension MultiplexerCore {
                         return .fail(AlreadyAnswered())
                     }
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
-                    if case .answerAndFly(let entry) = decision, options?.isPrefetch ?? false {
-                        return .answer(entry)  // fresh, although an early renewal is due
-                    }
+                    // The entry is fresh, although an early renewal is due.
+                    if case .answerAndFly(let entry) = decision, options?.isPrefetch ?? false { return .answer(entry) }
                     switch decision {
                     case .answer, .answerAndFly, .fail:
                         state.statistics.hits += 1

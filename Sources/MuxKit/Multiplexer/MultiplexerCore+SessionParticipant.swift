@@ -47,7 +47,8 @@ extension MultiplexerCore: SessionParticipant {
         let ((keys, former, evictions), resumeWaiters) = self.engine.dismissed(cancelling: true) {
             users.key($0, isOf: user)
         } _: { state in
-            let keys = users.keys(of: user, in: state.slots.users)
+            let layered = state.layers.keys.filter { users.key($0, isOf: user) }
+            let keys = Set(users.keys(of: user, in: state.slots.users)).union(layered)
             // A followed key may have a failure without a slot.
             let followed = state.followed.keys.filter { users.key($0, isOf: user) }
             for key in followed { state.ended(key, with: nil) }
@@ -57,7 +58,7 @@ extension MultiplexerCore: SessionParticipant {
                 state.dropLayers(of: key)
                 return state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) }
             }
-            let changed = Set(keys).union(followed)
+            let changed = keys.union(followed)
             return (.failure(MuxError.sessionEnded), (changed, former, state.takeEvictions()))
         }
         withExtendedLifetime(former) {}  // released outside the lock
@@ -121,12 +122,18 @@ extension MultiplexerCore: SessionParticipant {
     }
 
     /// Removes the entry of `key` from memory, and fences its flight.
-    func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - alsoOnDisk: Whether a removal on disk follows.
+    ///   - endsRequests: See ``clear(_:endsRequests:)``.
+    ///   - keepsChanges: Whether changes stay that the server may not have.
+    func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool, keepsChanges: Bool = false) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
             state.ended(key, with: nil)
             defer { state.lostShared(key) }
-            state.dropLayers(of: key)
+            if keepsChanges { state.loseBase(of: key) } else { state.dropLayers(of: key) }
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
@@ -152,20 +159,25 @@ extension MultiplexerCore: SessionParticipant {
     /// Removes all entries without unsaved changes from memory; running flights continue.
     package func clearMemory() {
         let size = SlotMemory<Slots>.portion
-        let former = self.engine.withState { state in
-            state.slots.removeClean(keeping: size).map { ($0, state.shared.lostAll()) }
+        let former = self.memory.withSlots { state -> (any Sendable)? in
+            guard let slots = state.slots.removeClean(keeping: size) else { return nil }
+            for key in Array(state.layers.keys) { state.evictedLayers(of: key) }
+            return (slots, state.shared.lostAll())
         }
         guard former == nil else { return withExtendedLifetime(former) {} }  // released outside the lock
         var place: Int?
         repeat {
-            let (gone, next) = self.engine.withState { state in
+            let (gone, next) = self.memory.withSlots { state in
                 var gone: [(Key, Slot<Value>)] = []
                 let next = state.slots.removeClean(before: place, atMost: size) { _ in
                     true
                 } removed: {
                     gone.append(($0, $1))
                 }
-                for (key, _) in gone { state.lostShared(key) }
+                for (key, _) in gone {
+                    state.lostShared(key)
+                    state.evictedLayers(of: key)
+                }
                 return (gone, next)
             }
             withExtendedLifetime(gone) {}
@@ -189,7 +201,7 @@ extension MultiplexerCore: SessionParticipant {
             concerned.formUnion(keys.filter { gone.contains(self.backing.text(of: $0)) })
             return true
         }
-        let followed = self.engine.withState { Array($0.followed.keys) }
+        let followed = self.engine.withState { Array($0.followed.keys) + Array($0.layers.keys) }
         concerned.formUnion(followed.filter { gone.contains(self.backing.text(of: $0)) })
         for key in concerned { self.forget(key, alsoOnDisk: false, endsRequests: cleared.endsRequests) }
     }
@@ -215,7 +227,7 @@ extension MultiplexerCore: SessionParticipant {
         switch change {
         case .invalidated(let scope):
             guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
-            for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false) }
+            for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: true) }
             if case .tag = scope { self.evictedBecameStale() }
         case .unknown: shared.missedChanges(isEmptied: false)
         case .emptied: shared.missedChanges(isEmptied: true)

@@ -349,7 +349,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             isOutdated = state.layers[key]?.version != layers?.version
             guard !isOutdated else { return false }
             let former = state.slots.slot(of: key)
-            if let revision, former?.entry?.revision != revision { return false }
+            if let revision, state.serverEntry(key)?.revision != revision { return false }
             // The disk may have an entry of a later version of the program, which no save may overwrite.
             if entry.isPersistent, former?.entry == nil { state.disk.unseen.insert(key) }
             let entry = state.adopted(entry, of: key)

@@ -326,6 +326,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The number of iterators of ``values(key:)`` and ``states(key:)``: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
+    /// The number of keys with changes that a fetch has not replaced.
+    package nonisolated var changeCount: Int { self.core.engine.withState { $0.layers.count } }
+
     /// The number of keys with consumers of states: zero at rest.
     package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
 

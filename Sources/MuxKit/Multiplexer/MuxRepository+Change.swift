@@ -16,9 +16,9 @@ extension MuxRepository {
     /// view that follows the value, fetches the server's value.
     ///
     /// **Fetches during a change.** A response to a fetch during a change may or may not include the change,
-    /// so the response is not kept, and its callers get the value with the change. A committed change is
-    /// shown until a fetch from after the end of all changes has ended: no change is shown twice, and none is
-    /// hidden.
+    /// so the response is not kept, and its callers get the cached value with the change. A committed change
+    /// is shown until a fetch from after the end of all changes has ended: no change is shown twice, and none
+    /// is hidden.
     ///
     /// **End.** The first call of ``commit()`` or ``undo()`` has an effect. Without a call, the deallocation
     /// of the object undoes the change. A clear or a sign-out removes the value with its changes. Changes are
@@ -49,7 +49,7 @@ extension MultiplexerCore {
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
     ) throws(Failure) -> MuxRepository.Change {
         guard key == key else { return MuxRepository.Change { _ in } }
-        let id = self.engine.nextID()
+        let (id, session) = (self.engine.nextID(), self.engine.withState { $0.session })
         while true {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
             var layers = former ?? Layers(base: entry)
@@ -59,15 +59,18 @@ extension MultiplexerCore {
                 try transform(&value)
                 layers.shown?.value = value
             }
-            if self.replace(former, entry?.revision, by: layers, of: key, isNew: true) { break }
+            if self.replace(former, entry, by: layers, of: key, isNew: true) { break }
         }
-        return MuxRepository.Change { [weak self] in self?.endChange(id, of: key, isCommitted: $0) }
+        return MuxRepository.Change { [weak self] in self?.endChange(id, of: key, in: session, isCommitted: $0) }
     }
 
-    private func endChange(_ id: Ticket, of key: Key, isCommitted: Bool) {
+    private func endChange(_ id: Ticket, of key: Key, in session: UInt64, isCommitted: Bool) {
         while true {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
-            guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }) else { return }
+            guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }) else {
+                // The value was cleared during the change: a fetch since then may be without the change.
+                return session == self.engine.withState({ $0.session }) ? self.refresh(key) : ()
+            }
             if isCommitted {
                 layers.changes[place].isCommitted = true
             } else {
@@ -75,25 +78,27 @@ extension MultiplexerCore {
                 layers.show()
             }
             let next = layers.changes.isEmpty ? nil : layers
-            guard self.replace(former, entry?.revision, by: next, of: key, isNew: !isCommitted) else { continue }
+            guard self.replace(former, entry, by: next, of: key, isNew: !isCommitted) else { continue }
             // One fetch after the last change: its response includes all committed changes.
-            if !layers.isSending { self.refresh(key) }
-            return
+            guard !layers.isSending else { return }
+            self.refresh(key)
+            return self.memory.withSlots { $0.evictedLayers(of: key) }
         }
     }
 
     /// Replaces the changes of a key, and fences its flights, unless the entry or the changes have changed.
     private func replace(
         _ former: Layers<Value>?,
-        _ revision: UInt64?,
+        _ entry: Slot<Value>.Entry?,
         by layers: Layers<Value>?,
         of key: Key,
         isNew: Bool
     ) -> Bool {
         let isReplaced = self.engine.fenceIf(key) { state in
-            guard state.layers[key]?.version == former?.version, state.shownEntry(key)?.revision == revision else {
-                return false
-            }
+            let current = state.shownEntry(key)
+            guard state.layers[key]?.version == former?.version, current?.revision == entry?.revision,
+                current?.sequence == entry?.sequence
+            else { return false }
             state.setLayers(layers, of: key, isNew: isNew)
             return true
         }

@@ -358,7 +358,7 @@ extension SlotMemory {
                 entry: engineState.state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
                 isLoading: engineState.machines[key]?.currentFlight != nil,
                 facts: engineState.state.followed[key] ?? FollowedKey(),
-                clears: engineState.state.clears,
+                clears: engineState.state.clears &- engineState.state.uncached,
                 now: now
             )
         }

@@ -9,9 +9,9 @@ extension DiskBacking {
         let unsaved = self.collect()
         let refresh = self.memory.engine.withState { $0.disk.refresh }
         var entries = UnsavedEntries()
-        entries.dirty = unsaved.dirty.map { key, entry, isRefreshed in
+        entries.dirty = unsaved.dirty.map { key, entry, value, isRefreshed in
             let written = (entry.timeOfDay(wallTime, at: now), refresh.number(ofArrival: entry.sequence))
-            return self.unsaved(entry, key, isRefreshed: isRefreshed, written)
+            return self.unsaved(entry, value, key, isRefreshed: isRefreshed, written)
         }
         entries.unseen = unsaved.unseen.map(self.persistence.name(of:))
         entries.unchanged = max(0, self.memory.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
@@ -23,7 +23,8 @@ extension DiskBacking {
 
     /// Changes that are not saved.
     private struct Unsaved {
-        var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
+        /// The entries, each with the value to save: the server's value, without changes of the app.
+        var dirty: [(Key, Slot<Value>.Entry, Value, isRefreshed: Bool)] = []
         /// The number of dirty entries, including the entries of ``unseen``.
         var dirtyCount = 0
         /// Keys of dirty entries that must not be written before their entries on disk are read.
@@ -41,16 +42,23 @@ extension DiskBacking {
             let (slots, next) = self.memory.engine.withState { state in
                 let (keys, next) = state.slots.unsavedKeys(before: place, atMost: SlotMemory<Slots>.portion)
                 let slots = keys.compactMap { key in
-                    state.slots.slot(of: key).map { (key, $0, isSeen: !state.disk.unseen.contains(key)) }
+                    state.slots.slot(of: key).map { slot in
+                        let base = state.layers.isEmpty ? nil : state.layers[key]?.base
+                        return (key, slot, base, isSeen: !state.disk.unseen.contains(key))
+                    }
                 }
                 return (slots, next)
             }
-            for (key, slot, isSeen) in slots where seen.insert(key).inserted {
+            for (key, slot, base, isSeen) in slots where seen.insert(key).inserted {
                 if slot.isRemovalPending { unsaved.removals.append(key) }
                 if slot.isRefreshOwed { unsaved.refreshes.append(key) }
                 guard let entry = slot.entry, entry.isDirty else { continue }
                 unsaved.dirtyCount += 1
-                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) } else { unsaved.unseen.append(key) }
+                if isSeen {
+                    unsaved.dirty.append((key, entry, base?.value ?? entry.value, slot.isRefreshed))
+                } else {
+                    unsaved.unseen.append(key)
+                }
             }
             place = next
         } while place != nil
@@ -59,6 +67,7 @@ extension DiskBacking {
 
     private func unsaved(
         _ entry: Slot<Value>.Entry,
+        _ value: Value,
         _ key: Key,
         isRefreshed: Bool,
         _ written: (fetchedAt: Date, refreshNumber: UInt64?)
@@ -82,7 +91,7 @@ extension DiskBacking {
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     refreshNumber: written.refreshNumber,
                     usableUntil: usableTime.map { written.fetchedAt.addingTimeInterval($0.secondsValue) },
-                    payload: try persistence.encode(entry.value)
+                    payload: try persistence.encode(value)
                 )
                 // A refreshed entry must be stale after a relaunch, too.
                 return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
@@ -127,7 +136,10 @@ extension DiskBacking {
         let former = self.memory.engine.withState { state -> Slot<Value>.Entry? in
             guard state.slots.slot(of: key)?.entry != nil else { return nil }
             let former = state.withSlot(of: key) { $0.superseded(entry) }
-            if former != nil { state.becameStale(key) }
+            if former != nil {
+                state.becameStale(key)
+                state.loseBase(of: key)
+            }
             return former
         }
         guard former != nil else { return false }

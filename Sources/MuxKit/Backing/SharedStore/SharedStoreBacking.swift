@@ -271,7 +271,10 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         return self.memory.answer(key, flight, source: .sharedStore, upTo: last) { state in
             guard !state.isSending(key) else {
                 state.showLayers(of: key)
-                return state.slots.slot(of: key)
+                guard let slot = state.slots.slot(of: key), slot.entry != nil else {
+                    return Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
+                }
+                return slot
             }
             let entry = state.adopted(entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
             replaced = state.commit(entry, of: key)
@@ -325,10 +328,19 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             if let key = self.memory.engine.withState({ $0.shared.key(of: name) }) {
                 [key]
             } else {
-                // A followed entry that is no longer in memory.
-                self.memory.engine.withState { Array($0.followed.keys) }.filter { self.name(of: $0).key == name }
+                // A followed or changed entry that is no longer in memory.
+                Array(
+                    Set(self.memory.engine.withState { Array($0.followed.keys) + Array($0.layers.keys) })
+                        .filter { self.name(of: $0).key == name }
+                )
             }
-        case .tag(let tag): Array(self.memory.engine.withState { $0.shared.keys(tagged: tag) })
+        case .tag(let tag):
+            Array(
+                self.memory.engine.withState { $0.shared.keys(tagged: tag) }.union(
+                    self.memory.engine.withState { Array($0.layers.keys) }
+                        .filter { self.name(of: $0).tags.contains(tag) }
+                )
+            )
         case .domain, .everything: [.domain(self.persistence.domain), .everything].contains(scope) ? nil : []
         }
     }
