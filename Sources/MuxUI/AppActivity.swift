@@ -14,7 +14,7 @@ import MuxKit
 public final class AppActivity {
     /// Reports the notifications and the network state of the system.
     ///
-    /// On Apple platforms, the app is active again after the background, on macOS after another app. On
+    /// An activation is a return from the background; on macOS, a return from another app. On
     /// Linux, only the network is observed. The network is observed while values are followed.
     public static let shared = AppActivity(observing: .default, network: NetworkPath.watch)
 

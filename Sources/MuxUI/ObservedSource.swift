@@ -16,9 +16,9 @@ struct ObservedSource<Value: Sendable>: Sendable {
         case failure(any Error)
     }
 
-    /// Waits for a fresh value.
+    /// Requests the value.
     ///
-    /// Without a value, a stale value is loaded from disk first. The values are released outside the main
+    /// Without a value, the entry on disk is loaded first. The values are released outside the main
     /// actor.
     let request: @Sendable @concurrent (_ state: MuxState<Value>, _ always: Bool) async -> Outcome
     /// Fetches a value, and returns the error.

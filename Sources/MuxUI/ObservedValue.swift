@@ -19,15 +19,14 @@ public import Observation
 /// properties change together, and views update once per visible change. An initialiser of a view may make
 /// objects that are never used: an object without ``follow()`` starts and registers nothing.
 ///
-/// **Renewals.** ``follow()`` requests the value, again after a refresh and when the value becomes stale; for
-/// age at most once a second, and never a value with a lifetime of zero. A failed renewal is repeated when
-/// the app becomes active, and when the network is available again. `MuxPolicy.refetch` can change this, and
-/// can add an interval.
+/// **Renewals.** ``follow()`` requests the value, then renews the value after each refresh, and at the end of
+/// a lifetime above zero, at most once a second. A failed request is repeated when the app becomes active,
+/// and when the network is available again. `MuxPolicy.refetch` can change this, and can add an interval.
 ///
 /// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem.
 ///
-/// **After a clear or a sign-out** the value is `nil`, also without ``follow()``. The object does not request
-/// the value, because the next user may not have signed in: call ``reload()``, or give the view a new
+/// **After a clear or a sign-out** the value is `nil`, also without ``follow()``. A running ``follow()``
+/// sends no request, because the next user may not have signed in: call ``reload()``, or give the view a new
 /// identity.
 ///
 /// **Lifetime.** The object retains the multiplexer. Nothing retains the object beyond ``follow()`` and
@@ -63,13 +62,13 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var users = 0
     /// Whether a call of ``follow()`` has not requested the value yet.
     @ObservationIgnored private var mustRequest = false
-    /// The counts before the last request; other replacements than in the state are a reason for a renewal.
+    /// The counts at the last request; a replacement since then permits a renewal for age.
     @ObservationIgnored private var requested: StateCounts?
     /// Whether the request must be repeated, because it has failed.
     @ObservationIgnored private var mustRepeat = false
     /// Whether the running request must be repeated if it fails.
     @ObservationIgnored private var repeatsFailure = false
-    /// The number of fetches after which another fetch must begin; `nil` if no fetch is owed.
+    /// The number of fetches at the event that requires one more; `nil` if no fetch is pending.
     @ObservationIgnored private var mustFetchAfter: UInt64?
     /// Whether the value was removed, and neither requested since nor refreshed.
     @ObservationIgnored private var isCleared = false
@@ -232,7 +231,7 @@ public final class ObservedValue<Value: Sendable> {
         (self.mustRequest, self.mustRepeat, self.repeatsFailure, self.mustFetchAfter) = (false, false, false, nil)
     }
 
-    /// Whether the value is missing or stale for a reason that is newer than the last request.
+    /// Whether a new ``follow()``, a refresh or the end of the lifetime requires a request.
     private var needsRequest: Bool {
         if self.mustRequest { return true }
         guard let entry = self.state.entry else { return self.isRefreshed }
@@ -241,7 +240,7 @@ public final class ObservedValue<Value: Sendable> {
         return entry.isStale && (isOld && self.source.states.refetch.whenStale || self.isRefreshed)
     }
 
-    /// Whether a fetch is owed, and no fetch is running; a running fetch began too early.
+    /// Whether a fetch is pending, and no fetch from before the event is running.
     private var owesFetch: Bool { self.mustFetchAfter == self.state.counts.fetches && !self.state.isLoading }
 
     /// Whether a refresh is newer than the last request, and than the last outcome or removal.
@@ -326,8 +325,8 @@ public final class ObservedValue<Value: Sendable> {
 
     // MARK: - Changes
 
-    /// Shows the state after a request: with the value if memory does not have it, and with the error if the
-    /// state has neither an error nor a newer outcome.
+    /// Shows the outcome of a request: a value that memory does not have, or an error if the state has
+    /// neither an error nor a newer value.
     private func showOutcome(_ outcome: ObservedSource<Value>.Outcome, since before: StateCounts) {
         self.showCurrent()
         var error: (any Error)?
@@ -355,7 +354,9 @@ public final class ObservedValue<Value: Sendable> {
         let isRemoved =
             counts.clears != former.clears && (self.users == 0 || counts.replacements != former.replacements)
         self.isCleared = state.entry == nil && (self.isCleared || isRemoved)
-        guard state.entry == nil, !isRemoved else { return self.show(state) }
+        // Another caller's response must not be kept: the former value is outdated.
+        let isOutdated = self.users > 0 && counts.uncached != former.uncached
+        guard state.entry == nil, !isRemoved, !isOutdated else { return self.show(state) }
         self.show(state.keepingEntry(of: self.state, for: self.source.time.now.duration(since: self.stateTime)))
     }
 

@@ -34,6 +34,7 @@ nonisolated struct SharedSubscriber<Value: Sendable>: Sendable {
     func yield(_ value: Value) { self.receive(value) }
     func yield(throwing error: any Error) {}
     func yieldLoading(_ isLoading: Bool) {}
+    func yieldReturningInitialValue() {}
 }
 
 nonisolated struct SharedSubscription: Sendable {
@@ -113,7 +114,11 @@ nonisolated struct MultiplexerKey<Value: Sendable>: SharedReaderKey {
             for await state in self.multiplexer.states {
                 subscriber.yieldLoading(state.isLoading)
                 if let failure = state.failure { subscriber.yield(throwing: failure) }
-                if let entry = state.entry { subscriber.yield(entry.value) }
+                if let entry = state.entry {
+                    subscriber.yield(entry.value)
+                } else {
+                    subscriber.yieldReturningInitialValue()
+                }
             }
         }
         return SharedSubscription { task.cancel() }

@@ -256,6 +256,21 @@ struct ObservedRenewalTests {
         }
     }
 
+    @Test func `SC-02 a value that another caller's response removes is removed from the screen`() async throws {
+        let isKept = Locked(true)
+        let number = Multiplexer<Int>(policy: self.policy, repository: self.repository) { _ in
+            Fetched(isKept.withLock { $0 } ? 1 : 2, isKept: isKept.withLock { $0 })
+        }
+        let observed = number.observed()
+        await self.following(observed) {
+            await self.until { observed.value == 1 }
+            isKept.withLock { $0 = false }
+            #expect((try? await number.request(.reload)) == 2)
+            await self.until { observed.value == nil }
+            await observed.reload()
+        }
+    }
+
     @Test func `SC-02 a clear of another key changes neither an evicted value nor its age`() async {
         let map = MultiplexerMap<Int, Int>(policy: self.policy, repository: self.repository) { $0 }
         let observed = map.observed(key: 1)

@@ -135,7 +135,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     func isForAnother(_ key: Key) -> Bool {
         guard let selection else { return false }
         // Outside the lock, because the selection runs code of the app.
-        let validator = self.engine.withState { $0.slots.slot(of: key)?.entry?.validator }
+        let validator = self.engine.withState { $0.shownEntry(key)?.validator }
         return !selection.includes(key, validator)
     }
 

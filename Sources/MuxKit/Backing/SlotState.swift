@@ -25,6 +25,8 @@ struct FollowedKey: Sendable {
     @usableFromInline var replacements: UInt64 = 0
     /// The number of changes that made the entry stale, even if memory did not have the entry.
     @usableFromInline var refreshes: UInt64 = 0
+    /// The number of responses that removed the entry, because they must not be kept.
+    @usableFromInline var uncached: UInt64 = 0
     /// The number of fetches.
     @usableFromInline var fetches: UInt64 = 0
     /// The number of replacements, removals and failures.
@@ -216,6 +218,15 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.fetches += 1
     }
 
+    /// Counts a response that must not be kept, as a clear, and removes the changes of its key.
+    @usableFromInline
+    mutating func passed(_ key: Key) {
+        self.clears &+= 1
+        self.uncached &+= 1
+        self.dropLayers(of: key)
+        self.followed[key]?.uncached += 1
+    }
+
     /// Takes ``dropped``, to be released outside the lock.
     @usableFromInline
     mutating func takeDropped() -> [any Sendable] {
@@ -288,7 +299,7 @@ struct Layers<Value: Sendable>: Sendable {
     /// Identifies this state of the changes.
     var version: UInt64 = 0
 
-    /// Whether the server may or may not have a change at this moment.
+    /// Whether at least one change is not committed.
     var isSending: Bool { self.changes.contains { !$0.isCommitted } }
 
     /// Applies the changes again; a change that throws does not apply to the server's value.
@@ -380,25 +391,38 @@ extension SlotState {
         self.layers[key] = layers
     }
 
-    /// The entry of `key` may have left memory: committed changes end if there are many, or without a value.
+    /// Drops committed changes of an evicted key without a value, or beyond ``maximumLayers`` keys.
     @usableFromInline
     mutating func evictedLayers(of key: Key) {
         guard let layers = self.layers[key], !layers.isSending, self.slots.slot(of: key)?.entry == nil else { return }
-        guard layers.shown == nil || self.layers.count > Self.maximumLayers else { return }
+        // A refreshed slot without an entry: the disk may have a value.
+        let isAbsent = layers.shown == nil && !(self.slots.slot(of: key)?.isRefreshed ?? false)
+        guard isAbsent || self.layers.count > Self.maximumLayers else { return }
         self.dropLayers(of: key)
         if layers.base?.isPersistent ?? false { self.withSlot(of: key) { $0.refreshed() } }
     }
 
-    /// The number of keys whose committed changes are kept after an eviction.
+    /// The number of ``layers`` above which evictions end committed changes.
     private static var maximumLayers: Int { 1_000 }
 
     /// Shows the changes of a key after an eviction, as stale; a call of ``takeEvictions()`` must follow.
     @usableFromInline
     mutating func showLayers(of key: Key) {
         guard let shown = self.layers[key]?.shown, self.slots.slot(of: key)?.entry == nil else { return }
+        self.put(shown, of: key)
+    }
+
+    /// Stores an entry with or without changes, with the unsaved state of the slot's entry.
+    ///
+    /// After an eviction, the entry is stale.
+    private mutating func put(_ entry: Slot<Value>.Entry, of key: Key) {
+        let former = self.slots.slot(of: key)?.entry
+        var entry = former.map { entry.withFlags(of: $0) } ?? entry
+        if former == nil { entry.isDirty = false }
+        if self.disk.newer.contains(key) { (entry.isDirty, entry.isPersistent) = (false, false) }
         self.withSlot(of: key) { slot in
-            slot.amended(shown)
-            slot.refreshed()
+            slot.amended(entry)
+            if former == nil { slot.refreshed() }
         }
     }
 
@@ -410,24 +434,15 @@ extension SlotState {
     ///   - isNew: Whether the shown value differs.
     mutating func setLayers(_ layers: Layers<Value>?, of key: Key, isNew: Bool) {
         let base = self.layers[key]?.base
-        // The slot's entry has the flags of the server's entry, whose value is saved.
-        let former = self.slots.slot(of: key)?.entry
         self.dropLayers(of: key)
         guard var layers else {
-            if let base, let former { self.withSlot(of: key) { $0.amended(base.withFlags(of: former)) } }
+            if let base { self.put(base, of: key) }
             return
         }
         layers.version = self.nextRevision()
-        if isNew, let shown = layers.shown {
-            var shown = former.map { shown.withFlags(of: $0) } ?? shown
-            shown.revision = layers.version
-            layers.shown = shown
-            self.withSlot(of: key) { slot in
-                slot.amended(shown)
-                if former == nil { slot.refreshed() }
-            }
-        }
+        if isNew { layers.shown?.revision = layers.version }
         self.layers[key] = layers
+        if isNew, let shown = layers.shown { self.put(shown, of: key) }
     }
 
     /// Stores a new entry below uncommitted changes; a call of ``takeEvictions()`` must follow.

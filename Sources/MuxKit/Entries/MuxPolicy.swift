@@ -245,10 +245,10 @@ extension MuxPolicy {
     public struct Refetch: Sendable, Hashable {
         /// Whether a value is renewed when it becomes stale.
         ///
-        /// A failed renewal is repeated when the app becomes active, and when the network is available again.
+        /// If `true`, an activation of the app or a new network connection also repeats a failed request.
         public var whenStale: Bool
 
-        /// The time from a fetch to the next fetch, at least one second; `nil` for no interval.
+        /// The time between an outcome and the next fetch, at least one second; `nil` for no interval.
         public var every: Duration?
 
         /// Whether even a fresh value is fetched when the app becomes active.

@@ -281,7 +281,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A refresh: the entry is stale, and remains as a fallback.
     package mutating func refreshed() {
-        if !self.isRefreshed { self.lostOnDisk() }
+        if !self.isRefreshed || self.isRefreshOwed { self.lostOnDisk() }
         self.isRefreshed = true
         self.isRefreshOwed = self.entry == nil
         self.failureRecord = nil

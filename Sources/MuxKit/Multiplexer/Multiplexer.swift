@@ -155,6 +155,8 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
+    /// While the value has changes (``change(_:)``), only an entry from before the changes can match.
+    ///
     /// - Parameters:
     ///   - value: The new value.
     ///   - entry: An entry from ``requestEntry(_:)`` or ``cachedEntry``.

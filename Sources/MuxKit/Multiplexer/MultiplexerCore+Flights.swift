@@ -173,9 +173,7 @@ extension MultiplexerCore {
                 }
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
-                state.clears &+= 1
-                state.uncached &+= 1
-                state.dropLayers(of: key)
+                state.passed(key)
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             }
             if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }

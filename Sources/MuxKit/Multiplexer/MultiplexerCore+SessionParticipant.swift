@@ -72,6 +72,7 @@ extension MultiplexerCore: SessionParticipant {
     package func user(of group: UserGroup, withText text: String) -> EndedUser? {
         guard let users, users.are(of: group) else { return nil }
         var user = users.user(of: self.engine.keysInFlight, withText: text)
+        user = user ?? users.user(of: self.engine.withState { Array($0.layers.keys) }, withText: text)
         guard user == nil else { return user }
         self.memory.visitKeys { keys in
             user = users.user(of: keys, withText: text)
@@ -227,7 +228,9 @@ extension MultiplexerCore: SessionParticipant {
         switch change {
         case .invalidated(let scope):
             guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
-            for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: true) }
+            // A tag is the tag of a clear or of a sign-out; an entry may have been refreshed elsewhere.
+            let keepsChanges = if case .entry = scope { true } else { false }
+            for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
             if case .tag = scope { self.evictedBecameStale() }
         case .unknown: shared.missedChanges(isEmptied: false)
         case .emptied: shared.missedChanges(isEmptied: true)

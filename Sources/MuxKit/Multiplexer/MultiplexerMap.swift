@@ -209,6 +209,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
+    /// While the value has changes (``change(key:_:)``), only an entry from before the changes can match.
+    ///
     /// - Parameters:
     ///   - value: The new value.
     ///   - key: The key of `entry`.

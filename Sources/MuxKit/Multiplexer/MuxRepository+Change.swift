@@ -16,9 +16,9 @@ extension MuxRepository {
     /// view that follows the value, fetches the server's value.
     ///
     /// **Fetches during a change.** A response to a fetch during a change may or may not include the change,
-    /// so the response is not kept, and its callers get the cached value with the change. A committed change
-    /// is shown until a fetch from after the end of all changes has ended: no change is shown twice, and none
-    /// is hidden.
+    /// so the response is not kept; callers get the changed value in the cache, if any. A committed change is
+    /// shown until a fetch succeeds that began after the end of all changes: no change is shown twice, and
+    /// none is hidden.
     ///
     /// **End.** The first call of ``commit()`` or ``undo()`` has an effect. Without a call, the deallocation
     /// of the object undoes the change. A clear or a sign-out removes the value with its changes. Changes are
@@ -30,10 +30,10 @@ extension MuxRepository {
 
         deinit { self.undo() }
 
-        /// The server has accepted the change.
+        /// Ends the change as accepted by the server.
         public func commit() { self.end.withLock { $0.take() }?(true) }
 
-        /// The server has refused the change: the value is shown without the change.
+        /// Ends the change as refused: the value is shown without the change.
         ///
         /// The age of the value is the age of the server's value.
         public func undo() { self.end.withLock { $0.take() }?(false) }
@@ -69,7 +69,10 @@ extension MultiplexerCore {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
             guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }) else {
                 // The value was cleared during the change: a fetch since then may be without the change.
-                return session == self.engine.withState({ $0.session }) ? self.refresh(key) : ()
+                let isNewer = self.engine.withState { state in
+                    state.session == session && state.slots.slot(of: key)?.entry != nil
+                }
+                return isNewer || self.engine.isInFlight(key) ? self.refresh(key) : ()
             }
             if isCommitted {
                 layers.changes[place].isCommitted = true

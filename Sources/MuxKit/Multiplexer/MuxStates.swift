@@ -35,6 +35,7 @@ public struct MuxState<Value: Sendable>: Sendable {
                 refreshes: reading.facts.refreshes,
                 fetches: reading.facts.fetches,
                 outcomes: reading.facts.outcomes,
+                uncached: reading.facts.uncached,
                 answeredRefreshes: reading.facts.answeredRefreshes,
                 clears: reading.clears
             )
@@ -89,6 +90,8 @@ package struct StateCounts: Sendable, Hashable {
     package var fetches: UInt64 = 0
     /// The number of replacements, removals and failures since the first consumer of the key.
     package var outcomes: UInt64 = 0
+    /// The number of removals by responses that must not be kept.
+    package var uncached: UInt64 = 0
     /// The value of ``refreshes`` at the last outcome.
     package var answeredRefreshes: UInt64 = 0
     /// The number of clears of the multiplexer, of any key.

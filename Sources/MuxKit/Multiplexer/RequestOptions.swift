@@ -23,7 +23,7 @@ public struct RequestOptions: Sendable, Hashable {
     @usableFromInline private(set) var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
-    /// Whether the request must not raise the priority of a flight.
+    /// Whether the request can raise a flight to priority `low` at most.
     @usableFromInline var isPrefetch = false
     /// The ``StateCounts/outcomes`` of a followed key at the decision to request; `nil` for other requests.
     @usableFromInline var outcomes: UInt64?
@@ -76,8 +76,7 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }()
 
-    /// Options for a request that waits for a fetch, whatever the policy's
-    /// ``MuxPolicy/staleWhileRevalidate``.
+    /// Options for a request that ignores the policy's ``MuxPolicy/staleWhileRevalidate``.
     ///
     /// The request throws ``AlreadyAnswered`` instead of a fetch if the followed key has had a new outcome
     /// since `counts`.
@@ -140,7 +139,7 @@ public struct RequestOptions: Sendable, Hashable {
     }
 }
 
-/// The error of a request that an outcome has answered already.
+/// The key has had an outcome since the decision to request.
 ///
 /// See ``RequestOptions/renewal(since:always:)``.
 @usableFromInline

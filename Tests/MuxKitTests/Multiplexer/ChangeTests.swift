@@ -164,6 +164,54 @@ struct ChangeTests {
         #expect(list.cachedValue == [1, 2, 10])
     }
 
+    @Test func `SC-08 a value and a change that end during a change are not lost`() async throws {
+        let list = self.list { [1] }
+        _ = try await list.request()
+        let isFirst = Locked(true)
+        let late = list.change { value in
+            if isFirst.withLock({ first in first.toggledOff() }) { list.store([9]) }
+            value.append(2)
+        }
+        #expect(list.cachedValue == [9, 2])
+        let other = list.change { $0.append(8) }
+        isFirst.withLock { $0 = true }
+        let last = list.change { value in
+            if isFirst.withLock({ first in first.toggledOff() }) { late.commit() }
+            value.append(3)
+        }
+        #expect(list.cachedValue == [9, 2, 8, 3] && list.cachedEntry?.isStale == false)
+        other.undo()
+        last.undo()
+        #expect(list.cachedValue == [9, 2] && list.cachedEntry?.isStale == true)
+    }
+
+    @Test func `SC-08 ended changes leave nothing, and a stored value below a change is fresh and saved once`()
+        async throws
+    {
+        let map = MultiplexerMap<Int, [Int]>(cacheKey: "Lists", policy: self.policy, repository: self.world.repository)
+        {
+            [$0]
+        }
+        _ = try await map.request(key: 1)
+        map.change(key: 1) { $0.append(2) }.undo()
+        #expect(map.changeCount == 0)
+        map.change(key: 1) { $0.append(2) }.commit()
+        #expect(map.changeCount == 1)
+        #expect(try await map.request(key: 1) == [1])
+        #expect(map.changeCount == 0)
+
+        map.refresh()
+        let changes = (3...4).map { number in map.change(key: 1) { $0.append(number) } }
+        map.store([1], key: 1)
+        #expect(map.cachedValue(key: 1) == [1, 3, 4] && map.cachedEntry(key: 1)?.isStale == false)
+        #expect(await self.world.repository.saveAll().saved == 1)
+        changes[0].undo()
+        #expect(map.cachedValue(key: 1) == [1, 4])
+        #expect(await self.world.repository.saveAll().saved == 0)
+        changes[1].undo()
+        #expect(map.changeCount == 0)
+    }
+
     @Test func `SC-08 a change may use the multiplexer`() async throws {
         let list = self.list { [1] }
         _ = try await list.request()
@@ -249,6 +297,53 @@ struct ChangeTests {
         #expect(await map.loadCachedValue(key: 2) == [2, 8])
         for change in changes { change.undo() }
         #expect(map.cachedValue(key: 1) == [1] && map.cachedValue(key: 2) == [2] && map.statistics.fetches == 2)
+    }
+
+    @Test func `SC-08 an evicted change keeps its refresh, its commit and its undo`() async throws {
+        let isOffline = Locked(false)
+        let map = MultiplexerMap<Int, [Int]>(cacheKey: "Lists", policy: self.policy, repository: self.world.repository)
+        {
+            if isOffline.withLock({ $0 }) { throw URLError(.notConnectedToInternet) }
+            return [$0]
+        }
+        _ = try await map.request(keys: 1...3)
+        _ = await self.world.repository.saveAll()
+        let evicted = map.change(key: 1) { $0.append(7) }
+        map.clearMemory()
+        let unread = map.change(key: 2) { $0.append(8) }
+        evicted.commit()
+        unread.commit()
+        isOffline.withLock { $0 = true }
+        #expect(try await map.request(key: 1) == [1, 7])
+        #expect(try await map.request(key: 2) == [2, 8], "the change of a value that was only on disk")
+        _ = await self.world.repository.saveAll()
+        let next = self.world.relaunched()
+        let reader = MultiplexerMap<Int, [Int]>(cacheKey: "Lists", policy: self.policy, repository: next.repository) {
+            [$0]
+        }
+        for key in 1...2 { #expect(try await reader.requestEntry(key: key, .cacheOnly).isStale, "\(key)") }
+
+        let memory = self.list { [1] }
+        _ = try await memory.request()
+        var states = memory.states.makeAsyncIterator()
+        let change = memory.change { $0.append(2) }
+        #expect(await states.next()?.entry?.value == [1, 2])
+        memory.clearMemory()
+        change.undo()
+        #expect(memory.cachedValue == [1] && memory.cachedEntry?.isStale == true)
+        #expect(await states.next()?.entry?.value == [1])
+    }
+
+    @Test func `SC-08 the end of a change of a cleared value fetches nothing`() async throws {
+        let list = self.list { [1] }
+        _ = try await list.request()
+        var states = list.states.makeAsyncIterator()
+        _ = await states.next()
+        let change = list.change { $0.append(2) }
+        await list.clear()
+        #expect(await states.next()?.entry == nil)
+        change.commit()
+        #expect(list.cachedEntry == nil && list.statistics.fetches == 1)
     }
 
     @Test func `SC-08 the committed changes of evicted values are bounded`() async throws {
@@ -368,6 +463,14 @@ struct ChangeTests {
         }
         #expect(former == nil)
         change.commit()
+    }
+}
+
+extension Bool {
+    /// Sets the value to `false`, and returns the former value.
+    fileprivate mutating func toggledOff() -> Bool {
+        defer { self = false }
+        return self
     }
 }
 

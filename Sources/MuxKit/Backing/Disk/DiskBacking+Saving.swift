@@ -96,7 +96,11 @@ extension DiskBacking {
                 // A refreshed entry must be stale after a relaunch, too.
                 return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
             },
-            isCurrent: { memory.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
+            isCurrent: {
+                // A change of the app keeps the sequence, and a save does not include the change.
+                let now = memory.engine.withState { $0.slots.slot(of: key)?.entry }
+                return now?.revision == entry.revision || now?.sequence == entry.sequence
+            },
             markSaved: {
                 memory.withSlots { state in
                     guard state.slots.slot(of: key) != nil else { return }
