@@ -83,6 +83,8 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var delay: Task<Void, Never>?
     @ObservationIgnored private var pause: Task<Void, Never>?
     @ObservationIgnored private var polling: Task<Void, Never>?
+    /// Called after each change of the state with a user.
+    @ObservationIgnored var afterChange: (() -> Void)?
     /// The number of visible changes; a view that reads any property observes this number.
     private var changes: UInt64 = 0
 
@@ -374,6 +376,7 @@ public final class ObservedValue<Value: Sendable> {
         isVisible = isVisible || !isSameEntry && !areEqual(self.state.entry?.value, state.entry?.value)
         self.replace(by: state)
         if isVisible { self.changes &+= 1 }
+        self.afterChange?()
     }
 
     /// Shows a running fetch after the loading delay.

@@ -273,7 +273,7 @@ struct ObservedValueTests {
         gate.openForGood(returning: 2)
         await pull.value
         await self.settle()
-        #expect(observed.value == nil && observed.problem == nil)
+        #expect(observed.value == nil && observed.problem == nil, "\(String(describing: observed.problem))")
         view.cancel()
         await view.value
     }

@@ -1,0 +1,304 @@
+import Foundation
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import MuxUI
+import Testing
+
+/// Lists in pages, without views.
+@Suite(.standard(minutes: 60))
+struct PagesTests {
+    private let clock = VirtualClock()
+    private let store = MemoryStore()
+    private let repository: MuxRepository
+    private let list = ServerList(count: 40)
+    private let policy = MuxPolicy(timeToLive: .seconds(60), fetchTimeout: .longest)
+
+    init() { self.repository = MuxRepository(store: self.store, clock: self.clock) }
+
+    private func feed(cacheKey: MuxPages<Entry, Int>.CacheKey? = nil, maximumPages: Int = 10) -> MuxPages<Entry, Int> {
+        MuxPages(
+            cacheKey: cacheKey,
+            maximumPages: maximumPages,
+            policy: self.policy,
+            repository: self.repository
+        ) { [list] in try await list.page(after: $0, limit: 5) }
+    }
+
+    private func ids(_ feed: MuxPages<Entry, Int>) -> [Int] { feed.window.cachedValue?.items.map(\.id) ?? [] }
+
+    @Test func `SC-06 no item is missing or shown twice, in the order of the server, whatever changes`() async throws {
+        let steps = Locked(0)
+        let count = try await SeededExecutor.explore(1_000) { schedule in
+            let scenario = PagesScenario(schedule)
+            try await scenario.play()
+            steps.withLock { $0 += scenario.stepCount }
+        }
+        print("SC-06: \(count) schedules, \(steps.withLock { $0 }) windows")
+    }
+
+    // MARK: - Loads
+
+    @Test func `SC-06 N pages need N requests, and concurrent calls share a request`() async throws {
+        let feed = self.feed()
+        #expect(try await feed.window.request().items.map(\.id) == Array(0..<5))
+        for pages in 2...8 {
+            let gate = Gate<Void>()
+            self.list.onRequest { _ in try await gate.pass() }
+            let calls = (0..<2).map { _ in Task { try await feed.loadMore() } }
+            _ = await settled({ feed.window.occupancy.waiters }, when: { $0 == 2 })
+            gate.openForGood(returning: ())
+            for call in calls { try await call.value }
+            #expect(self.list.requests.count == pages && self.ids(feed) == Array(0..<(5 * pages)))
+        }
+        #expect(feed.window.cachedValue?.hasMore == false)
+        try await feed.loadMore()
+        #expect(self.list.requests.count == 8, "no request after the last page")
+    }
+
+    @Test func `SC-06 the first call of loadMore loads the first page`() async throws {
+        let feed = self.feed()
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<5) && self.list.requests == [nil])
+    }
+
+    @Test func `SC-06 a reload requests the visible pages only, and replaces all pages in one step`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        for _ in 0..<4 { try await feed.loadMore() }
+        let windows = Locked<[Int]>([])
+        let gate = Gate<Void>()
+        self.list.onRequest { cursor in
+            windows.withLock { $0.append(feed.window.cachedValue?.items.count ?? 0) }
+            if cursor != nil { try await gate.pass() }
+        }
+        feed.setPosition(7, of: ObjectIdentifier(self.list))
+        self.list.insert(-1, at: 0)
+        let reload = Task { try await feed.window.reload() }
+        await gate.waitForCall()
+        #expect(self.ids(feed) == Array(0..<25), "the old pages until the last new page")
+        gate.openForGood(returning: ())
+        _ = try await reload.value
+        // The second page has item 7, and a part of the third page can be on the screen.
+        #expect(self.ids(feed) == Array(-1..<14) && self.list.requests.count == 5 + 3)
+        #expect(windows.withLock { $0 } == [25, 25, 25])
+
+        feed.setPosition(nil, of: ObjectIdentifier(self.list))
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(-1..<4) && self.list.requests.count == 5 + 3 + 1)
+    }
+
+    @Test func `SC-06 a further page does not make the others younger, and a refresh is not lost`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        self.clock.advance(by: .seconds(50))
+        try await feed.loadMore()
+        #expect(feed.window.cachedEntry?.isStale == false)
+        self.clock.advance(by: .seconds(10))
+        #expect(feed.window.cachedEntry?.isStale == true)
+        try await feed.loadMore()
+        self.clock.advance(by: .nanoseconds(1))
+        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedEntry?.isStale == true)
+
+        self.list.remove(0)
+        feed.window.refresh()
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(1...20), "a load of all pages, and of the next page")
+        #expect(feed.window.cachedEntry?.isStale == false)
+    }
+
+    @Test func `SC-06 the number of pages is limited, and earlier pages are loaded again`() async throws {
+        let feed = self.feed(maximumPages: 3)
+        _ = try await feed.window.request()
+        for _ in 0..<5 { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(15..<30) && feed.window.cachedValue?.hasEarlier == true)
+        feed.setPosition(15, of: ObjectIdentifier(self.list))
+        try await feed.loadEarlier()
+        #expect(self.ids(feed) == Array(10..<25))
+        for first in [10, 5] {
+            feed.setPosition(first, of: ObjectIdentifier(self.list))
+            try await feed.loadEarlier()
+        }
+        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedValue?.hasEarlier == false)
+        let count = self.list.requests.count
+        try await feed.loadEarlier()
+        #expect(self.list.requests.count == count)
+    }
+
+    @Test func `SC-06 a window whose items were all removed begins again at the first page`() async throws {
+        let feed = self.feed(maximumPages: 3)
+        _ = try await feed.window.request()
+        for _ in 0..<5 { try await feed.loadMore() }
+        for id in 12..<40 { self.list.remove(id) }
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<5) && feed.window.cachedValue?.hasEarlier == false)
+    }
+
+    // MARK: - Disk
+
+    @Test func `SC-06 a relaunch shows the same window first, without a request`() async throws {
+        let feed = self.feed(cacheKey: "Feed", maximumPages: 3)
+        _ = try await feed.window.request()
+        for _ in 0..<4 { try await feed.loadMore() }
+        await self.repository.saveAll()
+        let window = feed.window.cachedValue
+        let relaunched = MuxRepository(store: self.store, clock: self.clock)
+        let other = MuxPages<Entry, Int>(
+            cacheKey: "Feed",
+            maximumPages: 3,
+            policy: self.policy,
+            repository: relaunched
+        ) { [list] in try await list.page(after: $0, limit: 5) }
+        #expect(await other.window.loadCachedValue() == window && self.list.requests.count == 5)
+        try await other.loadMore()
+        #expect(self.ids(other) == Array(15..<30) && self.list.requests.count == 6)
+    }
+
+    @Test func `SC-06 a window with wrong counts is not decoded`() throws {
+        typealias Window = MuxPages<Entry, Int>.Window
+        func decoded(_ counts: [Int]) -> Window? {
+            let parts = counts.map { #"{"count": \#($0)}"# }.joined(separator: ",")
+            let item = #"{"id": 1, "rank": 1, "seenAt": 0}"#
+            let text = #"{"items": [\#(item)], "parts": [\#(parts)], "earlier": []}"#
+            return try? JSONDecoder().decode(Window.self, from: Data(text.utf8))
+        }
+        #expect(decoded([1])?.items.count == 1)
+        for counts in [[], [0], [2], [1, 1], [-1, 2], [2, -1], [.max, .max, 3], [.min, 1]] { #expect(decoded(counts) == nil) }
+    }
+
+    // MARK: - Bad pages
+
+    @Test func `SC-06 a repeated cursor is an error, and the window stays`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        self.list.replaceNextPage { $0.next = 4_000 }  // the cursor of the page itself
+        await #expect(throws: MuxPagesError.repeatedCursor) { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(0..<5) && feed.window.cachedValue?.hasMore == true)
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<10))
+        try await feed.loadMore()
+        self.list.replaceNextPage { $0.next = 4_000 }  // the cursor of the second page
+        await #expect(throws: MuxPagesError.repeatedCursor) { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(0..<15))
+    }
+
+    @Test func `SC-06 pages without new items are skipped, up to a limit`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        self.list.replaceNextPage { $0 = .init([], next: 9_000) }
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<5) + Array(10..<15) && self.list.requests.count == 3)
+
+        let cursors = Locked(100)
+        let endless = MuxPages<Entry, Int>(repository: self.repository) { _ in
+            .init([], next: cursors.withLock { cursor in
+                cursor += 1
+                return cursor
+            })
+        }
+        #expect(try await endless.window.request().items.isEmpty)
+        let count = cursors.withLock { $0 }
+        #expect(count <= 110)
+        try await endless.loadMore()
+        #expect(cursors.withLock { $0 } <= count + 10)
+    }
+
+    @Test func `SC-06 an outdated cursor loads the visible pages again`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        try await feed.loadMore()
+        feed.setPosition(6, of: ObjectIdentifier(self.list))
+        self.list.remove(2)
+        self.list.onRequest { cursor in if cursor == 9_000 { throw MuxPagesError.outdatedCursor } }
+        try await feed.loadMore()
+        #expect(self.ids(feed) == [0, 1] + Array(3...15))
+
+        self.list.onRequest { cursor in if cursor != nil { throw MuxPagesError.outdatedCursor } }
+        await #expect(throws: MuxPagesError.outdatedCursor) { try await feed.loadMore() }
+        #expect(self.ids(feed) == [0, 1] + Array(3...15))
+    }
+
+    @Test func `SC-06 offsets of a list that changes miss no item`() async throws {
+        let feed = MuxPages<Entry, Int>(pageSize: 5, policy: self.policy, repository: self.repository) { [list] in
+            try await list.items(from: $0, limit: $1)
+        }
+        #expect(try await feed.window.request().items.map(\.id) == Array(0..<5))
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<9) && self.list.requests == [0, 4], "an overlap of one item")
+
+        self.list.insert(-1, at: 0)
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<12) && self.list.requests.count == 3, "the response has the last item")
+
+        feed.setPosition(11, of: ObjectIdentifier(self.list))
+        self.list.remove(1)
+        self.list.remove(3)
+        try await feed.loadMore()
+        #expect(self.ids(feed) == [-1, 0, 2] + Array(4...17))
+        try await feed.loadMore()
+        #expect(Set(self.ids(feed)).isSuperset(of: 4...20))
+    }
+
+    @Test func `SC-06 a failure of a further page is thrown, and the window stays`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        self.list.onRequest { _ in throw ServerList.FetchFailed() }
+        await #expect(throws: ServerList.FetchFailed.self) { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(0..<5))
+    }
+
+    @Test func `SC-06 each page has the dependency, and a rejected dependency repeats one page`() async throws {
+        struct Rejected: BadDependencyError { let isBadDependency = true }
+        struct Session: DependencyRunner {
+            let sessionRepository: MuxRepository?
+            let runner: DependentRunner<Int>
+
+            nonisolated(nonsending) func run<Output: Sendable>(
+                _ task: (Int) async throws -> RunResult<Output>
+            ) async throws -> Output {
+                try await self.runner.run(task)
+            }
+        }
+        let tokens = Locked(0)
+        let tokenRunner = DependentRunner<Int> {
+            tokens.withLock { token in
+                token += 1
+                return token
+            }
+        }
+        let runner = Session(sessionRepository: self.repository, runner: tokenRunner)
+        let feed = MuxPages<Entry, Int>(dependency: runner, policy: self.policy) { [list] cursor, token in
+            if cursor != nil, token == 1 { throw Rejected() }
+            return try await list.page(after: cursor, limit: 5)
+        }
+        #expect(feed.window.repository === self.repository)
+        _ = try await feed.window.request()
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<10) && self.list.requests.count == 2 && tokens.withLock { $0 } == 2)
+        let numbers = MuxPages<Entry, Int>(dependency: runner, pageSize: 5) { [list] in
+            #expect($2 == 2)
+            return try await list.items(from: $0, limit: $1)
+        }
+        #expect(try await numbers.window.request().items.count == 5)
+
+        let other = MuxPages<Entry, Int>(dependency: runner, repository: MuxRepository(store: MemoryStore())) { _, _ in
+            .init([], next: nil)
+        }
+        await #expect(throws: MuxError.repositoryMismatch) { try await other.window.request() }
+    }
+
+    @Test func `SC-06 a sign-out during a load leaves nothing of the list`() async throws {
+        let feed = self.feed(cacheKey: "Feed")
+        _ = try await feed.window.request()
+        let gate = Gate<Void>()
+        self.list.onRequest { _ in try await gate.pass() }
+        let more = Task { try await feed.loadMore() }
+        await gate.waitForCall()
+        await self.repository.clearAll()
+        gate.openForGood(returning: ())
+        await #expect(throws: MuxError.sessionEnded) { try await more.value }
+        #expect(feed.window.cachedValue == nil)
+        let onDisk = await feed.window.loadCachedValue()
+        #expect(onDisk == nil)
+    }
+}
