@@ -10,8 +10,8 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first. Views
-/// use ``observed(loadingDelay:activity:)``.
+/// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first.
+/// Views use ``observed(loadingDelay:activity:)``.
 ///
 /// **Concurrent calls.** At most one load runs: of the next page, or of all visible pages. Each loaded page
 /// needs one request.
@@ -169,9 +169,14 @@ where Item.ID: Sendable {
     ///
     /// A load that is already running may be another load, so the call can need several loads.
     private nonisolated(nonsending) func load(_ wanted: (Window) -> PageLoader<Item, Cursor>.Wanted?) async throws {
+        var former: PageLoader<Item, Cursor>.Wanted?
         for _ in 0..<PageLoader<Item, Cursor>.maximumAttempts {
-            guard let window = await self.window.loadCachedValue() else { return _ = try await self.window.request() }
-            guard let page = wanted(window) else { return }
+            guard let window = await self.window.loadCachedValue() else {
+                _ = try await self.window.request()
+                return
+            }
+            guard let page = wanted(window), page == former ?? page else { return }
+            former = page
             self.loader.add(page)
             defer { self.loader.remove(page) }
             let entry = try await self.window.requestEntry(.reload)

@@ -58,8 +58,8 @@ extension MuxPages {
         /// - Returns: Whether the page has new items.
         mutating func append(_ page: Page, at cursor: Cursor?) throws -> Bool {
             if let next = page.next {
-                let isRepeated = next == cursor || self.parts.contains { $0.cursor == next } || self.earlier.contains(next)
-                if isRepeated { throw MuxPagesError.repeatedCursor }
+                let former = [cursor] + self.earlier + self.parts.map(\.cursor)
+                if former.contains(next) { throw MuxPagesError.repeatedCursor }
             }
             var ids = Set(self.items.lazy.map(\.id))
             let new = page.items.filter { ids.insert($0.id).inserted }
@@ -101,7 +101,7 @@ extension MuxPages.Window: Codable where Item: Codable, Cursor: Codable {
         var rest = self.items.count
         for part in self.parts where rest >= 0 { rest = (0...rest).contains(part.count) ? rest - part.count : -1 }
         guard rest == 0 else {
-            throw DecodingError.dataCorruptedError(forKey: .parts, in: values, debugDescription: "Wrong counts of items.")
+            throw DecodingError.dataCorruptedError(forKey: .parts, in: values, debugDescription: "Wrong counts.")
         }
     }
 }
@@ -198,7 +198,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
                 // The other pages do not become younger.
                 let rest = max(before.timeToLive - before.age, self.isRenewed ? .nanoseconds(1) : .zero)
                 return Fetched(window, timeToLive: rest)
-            } catch where error.isOutdatedCursor {}
+            } catch let error where error.isOutdatedCursor {}
         }
         return Fetched(try await self.visiblePages(of: before.value))
     }
@@ -221,7 +221,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
                 window.limit(to: self.maximumPages)
                 if !window.items.isEmpty || earlier.isEmpty { return window }
                 (start, earlier) = (nil, [])  // the server has no items from the start on
-            } catch where error.isOutdatedCursor && attempt < Self.maximumAttempts {
+            } catch let error where error.isOutdatedCursor && attempt < Self.maximumAttempts {
                 attempt += 1
                 if window.parts.isEmpty { (start, earlier) = (nil, []) }
             }

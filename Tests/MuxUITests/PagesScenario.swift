@@ -29,6 +29,7 @@ final class ServerList: Sendable {
         var requests: [Int?] = []
         var onRequest: (@Sendable @concurrent (Int?) async throws -> Void)?
         var replaceNext: (@Sendable (inout MuxPages<Entry, Int>.Page) -> Void)?
+        var replaceFurther: (@Sendable (inout MuxPages<Entry, Int>.Page) -> Void)?
     }
 
     private let state: Locked<State>
@@ -45,6 +46,11 @@ final class ServerList: Sendable {
     /// Calls `work` before each response.
     func onRequest(_ work: @escaping @Sendable @concurrent (Int?) async throws -> Void) {
         self.state.withLock { $0.onRequest = work }
+    }
+
+    /// Changes the responses after the next response.
+    func replaceFurtherPages(_ change: @escaping @Sendable (inout MuxPages<Entry, Int>.Page) -> Void) {
+        self.state.withLock { $0.replaceFurther = change }
     }
 
     /// Changes the next response with a cursor.
@@ -80,7 +86,7 @@ final class ServerList: Sendable {
             let rest = state.items.filter { $0.rank > cursor ?? .min }
             let items = rest.prefix(limit).map { Entry(id: $0.id, rank: $0.rank, seenAt: state.changes) }
             var page = MuxPages<Entry, Int>.Page(items, next: rest.count > limit ? items.last?.rank : nil)
-            state.replaceNext.take()?(&page)
+            if let change = state.replaceNext.take() ?? state.replaceFurther { change(&page) }
             return page
         }
     }
@@ -210,10 +216,12 @@ final class PagesScenario: Sendable {
                 case 4: _ = try await self.feed.window.request()
                 case 5: try await self.feed.loadEarlier()
                 case 6:
-                    let call = Task { try await self.feed.loadMore() }
-                    try await self.schedule.clock.sleep(for: .milliseconds(self.schedule.draw(0..<500)))
-                    call.cancel()
-                    try await call.value
+                    try await withThrowingTaskGroup { group in
+                        group.addTask { try await self.feed.loadMore() }
+                        try await self.schedule.clock.sleep(for: .milliseconds(self.schedule.draw(0..<500)))
+                        group.cancelAll()
+                        try await group.waitForAll()
+                    }
                 default: try await self.feed.loadMore()
                 }
             } catch is ServerList.FetchFailed {

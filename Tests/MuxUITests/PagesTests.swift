@@ -99,6 +99,7 @@ struct PagesTests {
         try await feed.loadMore()
         self.clock.advance(by: .nanoseconds(1))
         #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedEntry?.isStale == true)
+        #expect(feed.window.cachedEntry?.timeToLive == .nanoseconds(1), "a lifetime, so that a view renews the pages")
 
         self.list.remove(0)
         feed.window.refresh()
@@ -123,6 +124,44 @@ struct PagesTests {
         let count = self.list.requests.count
         try await feed.loadEarlier()
         #expect(self.list.requests.count == count)
+    }
+
+    @Test func `SC-06 the memory for earlier pages is limited, and the first page stays reachable`() async throws {
+        let list = ServerList(count: 1_200)
+        let feed = MuxPages<Entry, Int>(maximumPages: 0, policy: self.policy, repository: self.repository) {
+            try await list.page(after: $0, limit: 1)
+        }
+        _ = try await feed.window.request()
+        while feed.window.cachedValue?.hasMore == true { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(1_197..<1_200), "at least three pages")
+        struct Stored: Decodable { var earlier: [Int?] }
+        let stored = try JSONDecoder().decode(Stored.self, from: JSONEncoder().encode(feed.window.cachedValue))
+        #expect(stored.earlier.count == 1_000 && stored.earlier.first == .some(nil))
+        while let window = feed.window.cachedValue, window.hasEarlier {
+            feed.setPosition(window.items.first?.id, of: ObjectIdentifier(self.list))
+            try await feed.loadEarlier()
+        }
+        #expect(self.ids(feed).first == 0)
+    }
+
+    @Test func `SC-06 a load of a page is repeated after a reload that replaces its window`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let (gate, count) = (Gate<Void>(), Locked(0))
+        self.list.onRequest { _ in
+            let isFirst = count.withLock { count in
+                count += 1
+                return count == 1
+            }
+            if isFirst { try await gate.pass() }
+        }
+        let more = Task { try await feed.loadMore() }
+        await gate.waitForCall()
+        self.list.remove(0)
+        _ = try await feed.window.reload()
+        gate.openForGood(returning: ())
+        try await more.value
+        #expect(self.ids(feed) == Array(1...10))
     }
 
     @Test func `SC-06 a window whose items were all removed begins again at the first page`() async throws {
@@ -154,6 +193,22 @@ struct PagesTests {
         #expect(self.ids(other) == Array(15..<30) && self.list.requests.count == 6)
     }
 
+    @Test func `SC-06 a further page after a relaunch does not end a refresh`() async throws {
+        func feed(_ repository: MuxRepository) -> MuxPages<Entry, Int> {
+            MuxPages(cacheKey: "Feed", policy: self.policy, repository: repository) { [list] in
+                try await list.page(after: $0, limit: 5)
+            }
+        }
+        let former = feed(self.repository)
+        _ = try await former.window.request()
+        former.window.refresh()
+        await self.repository.saveAll()
+        self.list.remove(0)
+        let next = feed(MuxRepository(store: self.store, clock: self.clock))
+        try await next.loadMore()
+        #expect(self.ids(next) == Array(1...10) && next.window.cachedEntry?.isStale == false)
+    }
+
     @Test func `SC-06 a window with wrong counts is not decoded`() throws {
         typealias Window = MuxPages<Entry, Int>.Window
         func decoded(_ counts: [Int]) -> Window? {
@@ -163,7 +218,9 @@ struct PagesTests {
             return try? JSONDecoder().decode(Window.self, from: Data(text.utf8))
         }
         #expect(decoded([1])?.items.count == 1)
-        for counts in [[], [0], [2], [1, 1], [-1, 2], [2, -1], [.max, .max, 3], [.min, 1]] { #expect(decoded(counts) == nil) }
+        for counts in [[], [0], [2], [1, 1], [-1, 2], [2, -1], [.max, .max, 3], [.min, 1]] {
+            #expect(decoded(counts) == nil)
+        }
     }
 
     // MARK: - Bad pages
@@ -191,16 +248,33 @@ struct PagesTests {
 
         let cursors = Locked(100)
         let endless = MuxPages<Entry, Int>(repository: self.repository) { _ in
-            .init([], next: cursors.withLock { cursor in
-                cursor += 1
-                return cursor
-            })
+            .init(
+                [],
+                next: cursors.withLock { cursor in
+                    cursor += 1
+                    return cursor
+                }
+            )
         }
         #expect(try await endless.window.request().items.isEmpty)
         let count = cursors.withLock { $0 }
         #expect(count <= 110)
         try await endless.loadMore()
         #expect(cursors.withLock { $0 } <= count + 10)
+
+        self.list.onRequest { _ in }
+        feed.setPosition(10, of: ObjectIdentifier(self.list))
+        self.list.replaceNextPage { page in page.next = 4_001 }
+        self.list.replaceFurtherPages { page in
+            page.next = cursors.withLock { cursor in
+                cursor += 1
+                return cursor
+            }
+            page.items = []
+        }
+        let requests = self.list.requests.count
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<5) && self.list.requests.count == requests + 11)
     }
 
     @Test func `SC-06 an outdated cursor loads the visible pages again`() async throws {
@@ -216,6 +290,15 @@ struct PagesTests {
         self.list.onRequest { cursor in if cursor != nil { throw MuxPagesError.outdatedCursor } }
         await #expect(throws: MuxPagesError.outdatedCursor) { try await feed.loadMore() }
         #expect(self.ids(feed) == [0, 1] + Array(3...15))
+    }
+
+    @Test func `SC-06 a window whose first cursor is outdated begins again at the first page`() async throws {
+        let feed = self.feed(maximumPages: 3)
+        _ = try await feed.window.request()
+        for _ in 0..<5 { try await feed.loadMore() }
+        self.list.onRequest { cursor in if cursor == 14_000 { throw MuxPagesError.outdatedCursor } }
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<5) && feed.window.cachedValue?.hasEarlier == false)
     }
 
     @Test func `SC-06 offsets of a list that changes miss no item`() async throws {
@@ -237,6 +320,30 @@ struct PagesTests {
         #expect(self.ids(feed) == [-1, 0, 2] + Array(4...17))
         try await feed.loadMore()
         #expect(Set(self.ids(feed)).isSuperset(of: 4...20))
+    }
+
+    @Test func `SC-06 offsets and page sizes without sense are corrected or end the list`() async throws {
+        for size in [.min, -1, 0, 1] as [Int] {
+            let feed = MuxPages<Entry, Int>(pageSize: size, policy: self.policy, repository: self.repository) { [list] in
+                try await list.items(from: $0, limit: $1)
+            }
+            try await feed.loadMore()
+            try await feed.loadMore()
+            #expect(self.ids(feed) == [0, 1, 2])
+        }
+        typealias Window = MuxPages<Entry, Int>.Window
+        for offset in [Int.min, -1, .max] {
+            let item = #"{"id": 0, "rank": 0, "seenAt": 0}"#
+            let text = #"{"items": [\#(item)], "parts": [{"count": 1}], "next": \#(offset), "earlier": []}"#
+            let window = try JSONDecoder().decode(Window.self, from: Data(text.utf8))
+            let feed = MuxPages<Entry, Int>(pageSize: 2, policy: self.policy, repository: self.repository) { [list] in
+                guard $0 < 1_000 else { return [Entry(id: 0, rank: 0, seenAt: 0), Entry(id: 1, rank: 1, seenAt: 0)] }
+                return try await list.items(from: $0, limit: $1)
+            }
+            feed.window.store(window)
+            try await feed.loadMore()
+            #expect(self.ids(feed).starts(with: [0, 1]))
+        }
     }
 
     @Test func `SC-06 a failure of a further page is thrown, and the window stays`() async throws {

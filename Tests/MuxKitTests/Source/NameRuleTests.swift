@@ -70,7 +70,7 @@ struct NameRuleTests {
             // The last two: the grant of RFC 6749, section 6.
             "refresh": ["Multiplexer", "MultiplexerMap", "OAuthTokenEndpoint", "FakeOAuthServer"],
             "renew": ["DependentRunner", "OAuthDependentRunner"],
-            "reload": ["Multiplexer", "MultiplexerMap", "ObservedValue"],
+            "reload": ["Multiplexer", "MultiplexerMap", "ObservedPages", "ObservedValue"],
         ]
         let verbs = #/(?:clear|remove|delete|forget|drop|discard|erase|evict|purge|refresh|renew|reload|revalidate)/#
         let form = #/(?m)^ *public (?:[a-z]+(?:\([a-z]+\))? )*func (\w+)/#
