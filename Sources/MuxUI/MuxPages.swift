@@ -10,27 +10,28 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first.
-/// Views use ``observed(loadingDelay:activity:)``.
+/// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first. Views
+/// use ``observed(loadingDelay:activity:)``.
 ///
-/// **Concurrent calls.** At most one load runs: of the next page, or of all visible pages. Each loaded page
-/// needs one request.
+/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The window gets the items of the page,
+/// and keeps its age. A page that fails leaves the window unchanged.
 ///
-/// **Reloads.** A reload, a renewal or a load of earlier pages fetches the visible pages in order, and then
-/// replaces all pages in one step. The visible pages end with the page after the item that appeared last
-/// (``ObservedPages/appeared(_:)``), because a part of this page can be on the screen. Without such an item,
-/// only the first page is visible.
+/// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
+/// step. The visible pages are the pages up to the last of the 30 items that appeared last
+/// (``ObservedPages/appeared(_:)``); if these items have moved, at most two further pages are loaded. If no
+/// item has appeared, all pages of the window are loaded.
 ///
 /// **Items that move.** An item with the ID of an earlier item is left out. If a cursor identifies an item,
 /// such as the last item of the page before, no item is missing. If a cursor is a number of a page or an
 /// offset, an insertion or a removal on the server moves the items after it: use an initialiser with
 /// `pageSize`, which detects the move.
 ///
-/// **Limits.** The window has at most `maximumPages` pages. A further page removes the first page, which is
-/// loaded again when its neighbours appear.
+/// **Limits.** Above `maximumPages`, a further page removes pages from the window, but neither pages with
+/// items that appeared last nor pages between. When the user scrolls back, the page is loaded again, with the
+/// visible pages.
 ///
-/// **Errors.** A page that fails leaves the window unchanged. A cursor that the server has returned before
-/// would never end: the load throws ``MuxPagesError/repeatedCursor``.
+/// **Errors.** A list whose cursors repeat would never end: the load throws
+/// ``MuxPagesError/repeatedCursor``. The time-out and the retries of the policy apply to each page.
 public final class MuxPages<Item: Identifiable & Sendable, Cursor: Hashable & Sendable>: Sendable
 where Item.ID: Sendable {
     /// A page of the server.
@@ -56,11 +57,8 @@ where Item.ID: Sendable {
 
     /// The loaded pages.
     ///
-    /// For requests, reloads, saves and clears without a view:
-    ///
-    /// ```swift
-    /// let newest = try await Backend.feed.window.reload().items
-    /// ```
+    /// For requests, reloads, changes, saves and clears without a view. After a clear, the list begins again
+    /// with the first page.
     public let window: Multiplexer<Window>
     private let loader: PageLoader<Item, Cursor>
 
@@ -71,18 +69,21 @@ where Item.ID: Sendable {
         cacheKey: CacheKey?,
         _ source: @escaping PageLoader<Item, Cursor>.Source
     ) {
-        let loader = PageLoader(maximumPages: maximumPages, isRenewed: policy.timeToLive > .zero, source)
+        let loader = PageLoader(maximumPages: maximumPages, policy: policy, repository: repository, source)
+        var policy = policy
+        (policy.fetchTimeout, policy.retry) = (.longest, nil)  // apply to each page
         self.loader = loader
         self.window = Multiplexer(cacheKey: cacheKey, policy: policy, repository: repository) { before in
-            try await loader.load(before)
+            Fetched(try await loader.visiblePages(of: before?.value))
         }
+        loader.connect { [weak window] in (window?.serverEntry?.value, window?.clearCount ?? 0) }
     }
 
     /// Makes a list with cursors.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
-    ///   - maximumPages: The maximum number of pages in memory and on disk, at least 3.
+    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list, for common saves and sign-outs.
     ///   - onFetch: Fetches the page at a cursor; `nil` for the first page. If the server no longer accepts
@@ -104,7 +105,7 @@ where Item.ID: Sendable {
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - maximumPages: The maximum number of pages in memory and on disk, at least 3.
+    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list; `nil`, the default, for the repository of `dependency`.
     ///     With another repository than the dependency's, requests fail with
@@ -151,39 +152,62 @@ where Item.ID: Sendable {
 
     /// Loads the next page, and appends its items to the window; without a window, loads the first page.
     ///
-    /// Concurrent calls share one request. The call has no effect after the last page. A view calls
-    /// ``ObservedPages/appeared(_:)`` instead.
+    /// The call has no effect after the last page. A view calls ``ObservedPages/appeared(_:)`` instead.
     ///
-    /// - Throws: The error of the fetch; ``MuxPagesError``; `CancellationError`.
+    /// - Throws: The error of the fetch; ``MuxPagesError``; `MuxError.cleared` after a clear or a sign-out
+    ///   during the load; `CancellationError`.
     public nonisolated(nonsending) func loadMore() async throws {
-        try await self.load { $0.next.map { .after($0) } }
+        let clears = self.window.clearCount
+        if await self.window.loadCachedValue() == nil {
+            _ = try await self.window.request()
+        } else {
+            try await self.loadMore(since: clears)
+        }
     }
 
-    /// Loads the page before the window, and again the visible pages.
-    package nonisolated(nonsending) func loadEarlier() async throws { try await self.load(\.pageBefore) }
-
-    /// Sets the item that appeared last in an object of views; `nil` at the end of the object.
-    package func setPosition(_ id: Item.ID?, of object: ObjectIdentifier) { self.loader.setPosition(id, of: object) }
-
-    /// Loads a page at an end of the window.
+    /// Loads the next page, unless the list has been cleared since `clears`.
     ///
-    /// A load that is already running may be another load, so the call can need several loads.
-    private nonisolated(nonsending) func load(_ wanted: (Window) -> PageLoader<Item, Cursor>.Wanted?) async throws {
-        var former: PageLoader<Item, Cursor>.Wanted?
+    /// If memory has lost the window, the visible pages are loaded first.
+    nonisolated(nonsending) func loadMore(since clears: UInt64) async throws {
         for _ in 0..<PageLoader<Item, Cursor>.maximumAttempts {
-            guard let window = await self.window.loadCachedValue() else {
+            if self.window.serverEntry == nil, await self.window.loadCachedValue() == nil {
+                guard self.window.clearCount == clears else { throw MuxError.cleared }
                 _ = try await self.window.request()
-                return
             }
-            guard let page = wanted(window), page == former ?? page else { return }
-            former = page
-            self.loader.add(page)
-            defer { self.loader.remove(page) }
-            let entry = try await self.window.requestEntry(.reload)
-            if entry.staleReason == .fetchFailed, let failure = self.loader.failure { throw failure }
-            if entry.staleReason != .fenced, wanted(entry.value) != page { return }
+            guard self.window.clearCount == clears else { throw MuxError.cleared }
+            guard let entry = self.window.serverEntry, entry.value.hasMore else { return }
+            do {
+                let window = try await self.loader.nextPage(of: entry.value, entry.revision)
+                if self.window.replaceValue(by: window, ifRevision: entry.revision) { return }
+                // A caller with the same request, or a reload, was first.
+                if let current = self.window.serverEntry?.value, current.next == window.next { return }
+            } catch let error where error.isOutdatedCursor {
+                _ = try await self.window.reload()
+            }
         }
         throw MuxPagesError.outdatedCursor
+    }
+
+    /// Records that an item has appeared in an object of views.
+    package func appeared(_ id: Item.ID, in object: ObjectIdentifier) { self.loader.appeared(id, in: object) }
+
+    /// Forgets an object of views at its end.
+    package func forget(_ object: ObjectIdentifier) { self.loader.forget(object) }
+
+    /// The items that appeared last in an object of views.
+    func visible(in object: ObjectIdentifier) -> Set<Item.ID> { self.loader.visible(in: object) }
+
+    /// Loads the page before the window, and the visible pages.
+    package nonisolated(nonsending) func loadEarlier() async throws {
+        for _ in 0..<PageLoader<Item, Cursor>.maximumAttempts {
+            guard let former = self.window.serverEntry, former.value.hasEarlier else { return }
+            self.loader.wantPage(before: former.value)
+            _ = try await self.window.requestEntry(.reload)
+            // A load that was running may have begun without the page.
+            guard let current = self.window.serverEntry, current.revision != former.revision,
+                current.value.parts.first?.cursor == former.value.parts.first?.cursor
+            else { return }
+        }
     }
 
     /// The list for views; starts and registers nothing.
@@ -205,14 +229,15 @@ where Item.ID: Sendable {
 extension MuxPages where Cursor == Int {
     /// Makes a list of a server that returns `limit` items from an offset on.
     ///
-    /// Each page but the first overlaps the page before by one item. If this item is at another place,
-    /// because of an insertion or a removal on the server, the visible pages are loaded again. So no item is
-    /// missing, and the last page is a page with fewer than `pageSize` items.
+    /// Each page but the first overlaps the page before by one item. If the response does not contain this
+    /// item, because of a removal on the server, the visible pages are loaded again. A page with fewer than
+    /// `pageSize` items is the last page.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
-    ///   - pageSize: The number of items of a page, from 2 to the server's maximum.
-    ///   - maximumPages: The maximum number of pages in memory and on disk, at least 3.
+    ///   - pageSize: The number of items of a page, from 2 to the server's maximum; a smaller number counts
+    ///     as 2.
+    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list, for common saves and sign-outs.
     ///   - onFetch: Fetches at most `limit` items from an offset on.
@@ -234,8 +259,9 @@ extension MuxPages where Cursor == Int {
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - pageSize: The number of items of a page, from 2 to the server's maximum.
-    ///   - maximumPages: The maximum number of pages in memory and on disk, at least 3.
+    ///   - pageSize: The number of items of a page, from 2 to the server's maximum; a smaller number counts
+    ///     as 2.
+    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list; `nil`, the default, for the repository of `dependency`.
     ///   - onFetch: Fetches at most `limit` items from an offset on.
@@ -270,7 +296,7 @@ extension MuxPages where Cursor == Int {
         _ fetch: @Sendable @concurrent (_ offset: Int, _ limit: Int) async throws -> [Item]
     ) async throws -> Page {
         let size = max(2, size)
-        let start = max(0, last == nil ? offset ?? 0 : (offset ?? 0).subtractingReportingOverflow(1).partialValue)
+        let start = last == nil ? max(0, offset ?? 0) : max(1, offset ?? 0) - 1
         let items = try await fetch(start, size)
         let (end, isTooLarge) = start.addingReportingOverflow(items.count)
         var new = items[...]
@@ -304,6 +330,6 @@ extension MuxPagesError: LocalizedError, CustomStringConvertible {
 }
 
 extension MuxPagesError: RetryableError {
-    /// Permanent: the load has been repeated.
+    /// Permanent: the server repeats its cursors, or the load has been repeated.
     public var retryAdvice: RetryAdvice { .permanent }
 }

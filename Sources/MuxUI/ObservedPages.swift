@@ -20,30 +20,32 @@ public import Observation
 /// The object shows the window of the list as an ``ObservedValue`` shows its value: at once, with renewals
 /// while ``follow()`` runs, and until a sign-out. ``appeared(_:)`` loads further pages.
 ///
-/// **Lifetime.** The object retains the list. Until its end, the list keeps the ID of the item that appeared
-/// last.
+/// **Lifetime.** The object retains the list. Until the end of the object, the list keeps the IDs of the 30
+/// items that appeared last.
 @MainActor
 @Observable
 public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable & Sendable> where Item.ID: Sendable {
     @ObservationIgnored private nonisolated let pages: MuxPages<Item, Cursor>
     @ObservationIgnored private let window: ObservedValue<MuxPages<Item, Cursor>.Window>
-    /// The item that appeared last.
-    @ObservationIgnored private var position: Item.ID?
-    /// The load of a page.
+    /// The load of the next page or of the page before.
     @ObservationIgnored private var load: Task<Void, Never>?
-    /// The earliest time of the next load for an item that appears.
+    /// Whether one of the first items has appeared during ``load``.
+    @ObservationIgnored private var mustLoadEarlier = false
+    /// The earliest time of the next load of a page for an item that appears.
     @ObservationIgnored private var mayLoadAt: Moment = .distantPast
+    /// The error of the last load of the next page; `nil` after a success.
+    private var loadProblem: (any Error)?
 
-    /// Whether a page after or before ``items`` is loading.
+    /// Whether this object loads the next page.
     public private(set) var isLoadingMore = false
 
     init(_ pages: MuxPages<Item, Cursor>, _ window: ObservedValue<MuxPages<Item, Cursor>.Window>) {
         self.pages = pages
         self.window = window
-        window.afterChange = { [weak self] in self?.loadIfNeeded() }
+        window.afterChange = { [weak self] in self?.windowChanged() }
     }
 
-    deinit { self.pages.setPosition(nil, of: ObjectIdentifier(self)) }
+    deinit { self.pages.forget(ObjectIdentifier(self)) }
 
     // MARK: - Reading
 
@@ -56,11 +58,14 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Whether the items are stale; `false` without a window.
     public var isStale: Bool { self.window.isStale }
 
-    /// Whether a load of the visible pages is running, and has been running for the loading delay.
-    public var isLoading: Bool { self.window.isLoading && !self.isLoadingMore }
+    /// Whether the visible pages are loading, and have been loading for the loading delay.
+    public var isLoading: Bool { self.window.isLoading }
 
-    /// The error of the last load, while ``follow()`` runs; `nil` after a success.
-    public var problem: (any Error)? { self.window.problem }
+    /// The error of the last load; `nil` after a success.
+    ///
+    /// Errors of reloads and renewals are shown while ``follow()`` or ``reload()`` runs. The end of a session
+    /// is no problem.
+    public var problem: (any Error)? { self.window.problem ?? self.loadProblem }
 
     // MARK: - Following
 
@@ -71,55 +76,83 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Loads the visible pages, as for a pull to refresh; the load continues if the task is cancelled.
     public func reload() async { await self.window.reload() }
 
-    /// Loads the next page at once, as for a button after a failure.
+    /// Loads the next page, as for a button at the end of the list.
     ///
-    /// Concurrent calls share one load. A failure becomes ``problem``.
+    /// Concurrent calls share one load. A failure becomes ``problem``. The call has no effect before the
+    /// first page.
     public func loadMore() async {
-        self.startLoad { try await $0.loadMore() }
+        if !self.isLoadingMore { await self.load?.value }
+        self.startLoad(ofNext: true)
         await self.load?.value
     }
 
     /// Reports that the view of an item has appeared.
     ///
-    /// For one of the last five items, the next page is loaded; for one of the first five, the page before,
-    /// if the list has removed this page. After a load without new items, such as a failure, the next load
-    /// begins at least one second later.
+    /// One of the last five items loads the next page. One of the first five loads the page before, if this
+    /// page was removed (``MuxPages``). In the second after a failure, an item loads nothing: show a button
+    /// that calls ``loadMore()`` at the end of the list.
     ///
     /// - Parameter item: An item of ``items``.
-    /// - Complexity: O(*n*) for *n* items.
     public func appeared(_ item: Item) {
-        self.position = item.id
-        self.pages.setPosition(item.id, of: ObjectIdentifier(self))
-        self.loadIfNeeded()
+        self.pages.appeared(item.id, in: ObjectIdentifier(self))
+        guard let window = self.current else { return }
+        let margin = min(Self.margin, window.parts.first?.count ?? 0)
+        if window.hasEarlier, window.items.prefix(margin).contains(where: { $0.id == item.id }) {
+            self.mustLoadEarlier = true
+        }
+        self.loadIfNeeded([item.id])
     }
 
     /// The number of items at each end of the window whose appearance loads a page.
     private static var margin: Int { 5 }
 
-    private func loadIfNeeded() {
-        guard self.load == nil, let position = self.position, self.pages.window.repository.time.now >= self.mayLoadAt,
-            let window = self.pages.window.cachedValue, let place = window.place(of: position)
+    /// The window in memory, or else on the screen: without ``follow()``, the screen is not up to date.
+    private var current: MuxPages<Item, Cursor>.Window? { self.pages.window.serverEntry?.value ?? self.window.value }
+
+    private func windowChanged() {
+        if self.current == nil {
+            self.mustLoadEarlier = false
+            if self.loadProblem != nil { self.loadProblem = nil }
+        }
+        self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
+    }
+
+    /// Loads the next page if one of the last items is visible, or the page before if wanted.
+    private func loadIfNeeded(_ visible: Set<Item.ID>) {
+        guard self.load == nil, self.pages.window.repository.time.now >= self.mayLoadAt,
+            let window = self.current
         else { return }
-        // A load removes the page at the other end, and must not remove the page on the screen.
-        if window.hasMore, place.part == window.parts.count - 1, place.item >= window.items.count - Self.margin {
-            self.startLoad { try await $0.loadMore() }
-        } else if window.hasEarlier, place.part == 0, place.item < Self.margin {
-            self.startLoad { try await $0.loadEarlier() }
+        // Only items of the last page: a page with fewer items does not load page after page.
+        let margin = min(Self.margin, window.parts.last?.count ?? 0)
+        if window.hasMore, window.items.suffix(margin).contains(where: { visible.contains($0.id) }) {
+            self.startLoad(ofNext: true)
+        } else if self.mustLoadEarlier {
+            self.startLoad(ofNext: false)
         }
     }
 
-    private func startLoad(_ load: @escaping @Sendable @concurrent (MuxPages<Item, Cursor>) async throws -> Void) {
-        guard self.load == nil else { return }
-        self.isLoadingMore = true
-        self.load = self.pages.window.repository.spawn(name: "mux.pages") { @MainActor [weak self, pages] in
-            let former = pages.window.cachedValue?.ends
-            try? await load(pages)  // an error is a problem of the window
-            guard let self else { return }
-            self.load = nil
-            self.isLoadingMore = false
-            let hasNewItems = pages.window.cachedValue?.ends != former
-            if !hasNewItems { self.mayLoadAt = pages.window.repository.time.now.advanced(by: .seconds(1)) }
-            self.loadIfNeeded()
+    private func startLoad(ofNext isNext: Bool) {
+        guard self.load == nil, let former = self.current else { return }
+        if isNext { self.isLoadingMore = true } else { self.mustLoadEarlier = false }
+        self.load = self.pages.window.repository.spawn(name: "mux.pages") {
+            @MainActor [weak self, pages, clears = self.pages.window.clearCount] in
+            var problem: (any Error)?
+            do {
+                try await isNext ? pages.loadMore(since: clears) : pages.loadEarlier()
+            } catch { problem = error.unlessEndOfSession }
+            self?.ended(ofNext: isNext, former, clears == pages.window.clearCount ? problem : nil)
         }
+    }
+
+    private func ended(ofNext isNext: Bool, _ former: MuxPages<Item, Cursor>.Window, _ problem: (any Error)?) {
+        self.load = nil
+        if isNext {
+            self.isLoadingMore = false
+            if problem != nil || self.loadProblem != nil { self.loadProblem = problem }
+        }
+        if self.current?.parts == former.parts, self.current?.next == former.next {
+            self.mayLoadAt = self.pages.window.repository.time.now.advanced(by: .seconds(1))
+        }
+        self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
     }
 }

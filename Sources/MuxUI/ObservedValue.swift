@@ -441,7 +441,7 @@ private func areEqual<Value>(_ a: Value?, _ b: Value?) -> Bool {
 
 extension Error {
     /// The error; `nil` if the error, or an error that it wraps, is the end of a session.
-    fileprivate var unlessEndOfSession: (any Error)? {
+    var unlessEndOfSession: (any Error)? {
         let isEnd = self.firstDecision { error -> Bool? in
             switch error {
             case MuxError.sessionEnded, RunnerError.signedOut: true

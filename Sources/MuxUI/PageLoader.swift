@@ -30,25 +30,46 @@ extension MuxPages {
         /// Whether the window does not begin with the first page of the list.
         package var hasEarlier: Bool { !self.earlier.isEmpty }
 
-        /// The page before the window; `nil` if the window begins with the first page.
-        var pageBefore: PageLoader<Item, Cursor>.Wanted? {
-            self.hasEarlier ? self.parts.first.map { .before($0.cursor) } : nil
-        }
-
-        /// The IDs of the first and the last item.
-        var ends: [Item.ID?] { [self.items.first?.id, self.items.last?.id] }
-
-        /// The indices of an item and of its page; `nil` without the item.
+        /// The item with an ID; `nil` without the item.
+        ///
+        /// For a change that the server does not have yet:
+        ///
+        /// ```swift
+        /// let change = Backend.feed.window.change { $0[post.id]?.isLiked = true }
+        /// ```
+        ///
+        /// `nil` removes the item. An item that the window does not have, or with another ID, has no effect.
         ///
         /// - Complexity: O(*n*) for *n* items.
-        func place(of id: Item.ID) -> (item: Int, part: Int)? {
-            guard let item = self.items.firstIndex(where: { $0.id == id }) else { return nil }
-            var rest = item
-            let part = self.parts.firstIndex { part in
+        public subscript(id: Item.ID) -> Item? {
+            get { self.items.first { $0.id == id } }
+            set {
+                guard newValue.map({ $0.id == id }) ?? true, let place = self.items.firstIndex(where: { $0.id == id })
+                else { return }
+                if let newValue {
+                    self.items[place] = newValue
+                    return
+                }
+                if let part = self.part(of: place) { self.parts[part].count -= 1 }
+                self.items.remove(at: place)
+            }
+        }
+
+        /// The page of the item at an index.
+        func part(of place: Int) -> Int? {
+            var rest = place
+            return self.parts.firstIndex { part in
                 rest -= part.count
                 return rest < 0
             }
-            return part.map { (item, $0) }
+        }
+
+        /// The first and the last page with one of the items; `nil` without such an item.
+        func parts(with ids: Set<Item.ID>) -> ClosedRange<Int>? {
+            guard let first = self.items.firstIndex(where: { ids.contains($0.id) }).flatMap({ self.part(of: $0) }),
+                let last = self.items.lastIndex(where: { ids.contains($0.id) }).flatMap({ self.part(of: $0) })
+            else { return nil }
+            return first...last
         }
 
         /// Appends the new items of a page.
@@ -73,14 +94,24 @@ extension MuxPages {
             return !new.isEmpty
         }
 
-        /// Removes the first pages above the maximum number of pages.
-        mutating func limit(to maximumPages: Int) {
-            while self.parts.count > maximumPages {
+        /// Removes pages above the maximum number of pages: first at the start, then at the end.
+        ///
+        /// The pages with the items `visible`, the pages between, and their neighbours stay. Without such
+        /// items, the last pages stay.
+        mutating func limit(to maximumPages: Int, keeping visible: Set<Item.ID>) {
+            let shown = self.parts(with: visible) ?? self.parts.count...self.parts.count
+            let count = self.parts.count
+            for _ in 0..<max(0, min(count - maximumPages, shown.lowerBound - 1)) {
                 let first = self.parts.removeFirst()
                 self.items.removeFirst(first.count)
                 self.earlier.append(first.cursor)
                 // The first page of the list stays, so that a load of all earlier pages ends there.
                 if self.earlier.count > Self.maximumEarlier { self.earlier.remove(at: 1) }
+            }
+            for _ in 0..<max(0, min(self.parts.count - maximumPages, count - shown.upperBound - 2)) {
+                let last = self.parts.removeLast()
+                self.items.removeLast(last.count)
+                self.next = last.cursor
             }
         }
     }
@@ -100,8 +131,10 @@ extension MuxPages.Window: Codable where Item: Codable, Cursor: Codable {
         self.earlier = try values.decode([Cursor?].self, forKey: .earlier)
         var rest = self.items.count
         for part in self.parts where rest >= 0 { rest = (0...rest).contains(part.count) ? rest - part.count : -1 }
-        guard rest == 0 else {
-            throw DecodingError.dataCorruptedError(forKey: .parts, in: values, debugDescription: "Wrong counts.")
+        guard rest == 0, !self.parts.isEmpty, Set(self.items.map(\.id)).count == self.items.count,
+            self.earlier.count <= Self.maximumEarlier
+        else {
+            throw DecodingError.dataCorruptedError(forKey: .parts, in: values, debugDescription: "Not a list in pages.")
         }
     }
 }
@@ -110,117 +143,146 @@ extension MuxPages.Window.Part: Codable where Cursor: Codable {}
 
 /// Loads the pages of a ``MuxPages``.
 final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendable>: Sendable where Item.ID: Sendable {
+    typealias Page = MuxPages<Item, Cursor>.Page
     typealias Window = MuxPages<Item, Cursor>.Window
     /// Fetches the page at a cursor; also receives the ID of the last item before the page.
-    typealias Source = @Sendable @concurrent (Cursor?, Item.ID?) async throws -> MuxPages<Item, Cursor>.Page
+    typealias Source = @Sendable @concurrent (Cursor?, Item.ID?) async throws -> Page
 
-    /// A page that callers wait for.
-    enum Wanted: Hashable, Sendable {
-        /// The page at a cursor, after the window.
-        case after(Cursor)
-        /// The page before a window whose first page is at a cursor.
-        case before(Cursor?)
+    /// A request of a page; equal requests share a flight.
+    private struct PageRequest: Hashable, Sendable {
+        /// The reason of the request.
+        enum Load: Hashable, Sendable {
+            /// The load of the visible pages with a number.
+            case visiblePages(UInt64)
+            /// The next page of the window with a revision.
+            case nextPage(UInt64)
+        }
+
+        let load: Load
+        let cursor: Cursor?
+        let last: Item.ID?
+    }
+
+    /// The items that appeared last in an object of views.
+    private struct Appeared: Sendable {
+        /// The number of clears of the list at the appearance.
+        var clears: UInt64
+        var ids: [Item.ID]
     }
 
     private struct State: Sendable {
-        /// The wanted pages, with the numbers of callers.
-        var wanted: [Wanted: Int] = [:]
-        /// The item that appeared last in each object of views.
-        var positions: [ObjectIdentifier: Item.ID] = [:]
-        /// The error of the last load; `nil` after a success.
-        var failure: (any Error)?
+        /// The number of loads.
+        var loads: UInt64 = 0
+        /// The cursor of a window whose page before is wanted; `nil` if no such page is wanted.
+        var wantsBefore: Cursor??
+        var appeared: [ObjectIdentifier: Appeared] = [:]
+        /// The window in memory and the number of clears.
+        var current: (@Sendable () -> (window: Window?, clears: UInt64))?
     }
 
-    private let source: Source
+    /// The flights of the pages; keeps no page.
+    private let pages: MultiplexerMap<PageRequest, Page>
     private let maximumPages: Int
-    /// Whether a stale window is renewed.
-    private let isRenewed: Bool
     private let state = Locked(State())
 
     /// The maximum number of loads for one call, because the list may change during each load.
     static var maximumAttempts: Int { 3 }
     /// The maximum number of successive pages without new items in one load.
     private static var maximumEmptyPages: Int { 10 }
+    /// The number of items of an object, the last to appear, whose pages count as visible.
+    private static var maximumAppeared: Int { 30 }
+    /// The number of further pages to load for visible items that have moved.
+    private static var maximumMove: Int { 2 }
 
-    init(maximumPages: Int, isRenewed: Bool, _ source: @escaping Source) {
-        self.source = source
+    init(maximumPages: Int, policy: MuxPolicy, repository: MuxRepository, _ source: @escaping Source) {
+        var policy = policy
+        (policy.timeToLive, policy.staleWhileRevalidate, policy.staleIfError) = (.zero, .zero, .zero)
+        policy.remembersFailure = { _ in nil }
+        self.pages = MultiplexerMap(policy: policy, repository: repository) { request, _ in
+            Fetched(try await source(request.cursor, request.last), isKept: false)
+        }
         self.maximumPages = max(3, maximumPages)
-        self.isRenewed = isRenewed
+    }
+
+    /// Sets the function that reads the window in memory and the number of clears.
+    func connect(_ current: @escaping @Sendable () -> (window: Window?, clears: UInt64)) {
+        self.state.withLock { $0.current = current }
     }
 
     // MARK: - Demand
 
-    func add(_ page: Wanted) { self.state.withLock { $0.wanted[page, default: 0] += 1 } }
+    /// Makes the next load of the visible pages begin with the page before the window.
+    func wantPage(before window: Window) {
+        self.state.withLock { $0.wantsBefore = window.parts.first.map(\.cursor) }
+    }
 
-    func remove(_ page: Wanted) {
+    /// Records that an item has appeared in an object of views.
+    func appeared(_ id: Item.ID, in object: ObjectIdentifier) {
+        let clears = self.state.withLock { $0.current }?().clears ?? 0
         self.state.withLock { state in
-            guard let count = state.wanted[page] else { return }
-            state.wanted[page] = count > 1 ? count - 1 : nil
+            var appeared = state.appeared[object] ?? Appeared(clears: clears, ids: [])
+            if appeared.clears != clears { appeared = Appeared(clears: clears, ids: []) }
+            appeared.ids.removeAll { $0 == id }
+            appeared.ids.append(id)
+            if appeared.ids.count > Self.maximumAppeared { appeared.ids.removeFirst() }
+            state.appeared[object] = appeared
         }
     }
 
-    private func isWanted(_ page: Wanted?) -> Bool {
-        guard let page else { return false }
-        return self.state.withLock { $0.wanted[page] != nil }
-    }
+    /// Forgets an object of views at its end.
+    func forget(_ object: ObjectIdentifier) { self.state.withLock { _ = $0.appeared.removeValue(forKey: object) } }
 
-    /// See ``MuxPages/setPosition(_:of:)``.
-    func setPosition(_ id: Item.ID?, of object: ObjectIdentifier) {
-        self.state.withLock { $0.positions[object] = id }
+    /// The items that appeared last in an object of views, or in all objects.
+    func visible(in object: ObjectIdentifier? = nil) -> Set<Item.ID> {
+        let clears = self.state.withLock { $0.current }?().clears
+        return self.state.withLock { state in
+            let appeared = object.map { [state.appeared[$0]] } ?? Array(state.appeared.values)
+            return Set(appeared.compactMap(\.self).filter { $0.clears == clears }.flatMap(\.ids))
+        }
     }
-
-    /// The error of the last load; `nil` after a success.
-    var failure: (any Error)? { self.state.withLock { $0.failure } }
 
     // MARK: - Loading
 
-    /// Loads the next page if the page is wanted, and otherwise the visible pages.
-    func load(_ before: FetchedBefore<Window>?) async throws -> Fetched<Window> {
-        do {
-            let fetched = try await self.loaded(before)
-            self.state.withLock { $0.failure = nil }
-            return fetched
-        } catch {
-            self.state.withLock { $0.failure = error }
-            throw error
-        }
+    /// The window with the next page.
+    func nextPage(of window: Window, _ revision: UInt64) async throws -> Window {
+        guard let next = window.next else { return window }
+        var window = window
+        try await self.appendPage(at: next, to: &window, .nextPage(revision))
+        window.limit(to: self.maximumPages, keeping: self.visible())
+        return window
     }
 
-    private func loaded(_ before: FetchedBefore<Window>?) async throws -> Fetched<Window> {
-        guard let before else { return Fetched(try await self.visiblePages(of: Window())) }
-        // A refresh requires new pages. On disk, a refreshed window has no lifetime.
-        let isRefreshed = before.isRefreshed || self.isRenewed && before.timeToLive <= .zero
-        var window = before.value
-        if !isRefreshed, let next = window.next, self.isWanted(.after(next)) {
-            do {
-                try await self.appendPage(at: next, to: &window)
-                window.limit(to: self.maximumPages)
-                // The other pages do not become younger.
-                let rest = max(before.timeToLive - before.age, self.isRenewed ? .nanoseconds(1) : .zero)
-                return Fetched(window, timeToLive: rest)
-            } catch let error where error.isOutdatedCursor {}
+    /// The visible pages of `former`, and the page before if wanted.
+    ///
+    /// - Parameter former: The window in memory or on disk; `nil` without a window.
+    func visiblePages(of former: Window?) async throws -> Window {
+        let (load, isEarlier) = self.state.withLock { state in
+            state.loads += 1
+            let wanted = state.wantsBefore.take()
+            return (
+                PageRequest.Load.visiblePages(state.loads), wanted.map { $0 == former?.parts.first?.cursor } ?? false
+            )
         }
-        return Fetched(try await self.visiblePages(of: before.value))
-    }
-
-    /// Loads the visible pages of `former`, and the page before or after if wanted.
-    private func visiblePages(of former: Window) async throws -> Window {
-        var (start, earlier) = (former.parts.first?.cursor ?? nil, former.earlier)
-        let isEarlier = self.isWanted(former.pageBefore)
+        var (start, earlier) = (former?.parts.first?.cursor ?? nil, former?.earlier ?? [])
         if isEarlier, let before = earlier.popLast() { start = before }
         var attempt = 1
         while true {
             var window = Window(earlier: earlier)
             do {
-                try await self.appendPage(at: start, to: &window)
-                while let next = window.next, window.parts.count < self.pageCount(of: former, isEarlier: isEarlier) {
+                try await self.appendPage(at: start, to: &window, load)
+                while let next = window.next, self.needsPage(window, former, isEarlier: isEarlier) {
                     let count = window.parts.count
-                    try await self.appendPage(at: next, to: &window)
+                    try await self.appendPage(at: next, to: &window, load)
                     if window.parts.count == count { break }
                 }
-                window.limit(to: self.maximumPages)
-                if !window.items.isEmpty || earlier.isEmpty { return window }
+                if !window.items.isEmpty || earlier.isEmpty {
+                    let first = isEarlier ? window.items.first.map { [$0.id] } ?? [] : []
+                    window.limit(to: self.maximumPages, keeping: self.visible().union(first))
+                    return window
+                }
                 (start, earlier) = (nil, [])  // the server has no items from the start on
+            } catch let error as MuxPagesError where error == .repeatedCursor && !earlier.isEmpty {
+                (start, earlier) = (nil, [])  // an item before the window has moved into the window
             } catch let error where error.isOutdatedCursor && attempt < Self.maximumAttempts {
                 attempt += 1
                 if window.parts.isEmpty { (start, earlier) = (nil, []) }
@@ -228,23 +290,30 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         }
     }
 
-    /// The number of pages to load; items can appear during a load.
-    private func pageCount(of former: Window, isEarlier: Bool) -> Int {
-        if self.isWanted(former.next.map { .after($0) }) { return min(former.parts.count, self.maximumPages) + 1 }
-        let positions = self.state.withLock { Array($0.positions.values) }
-        let visible = positions.compactMap { former.place(of: $0)?.part }.max()
-        let count = visible.map { min($0 + 2, former.parts.count) } ?? 1
-        return min(count + (isEarlier ? 1 : 0), self.maximumPages)
+    /// Whether a load of the visible pages needs the next page; items can appear during a load.
+    private func needsPage(_ window: Window, _ former: Window?, isEarlier: Bool) -> Bool {
+        let (visible, count) = (self.visible(), window.parts.count)
+        let isFound = { (ids: Set<Item.ID>) in window.items.contains { ids.contains($0.id) } }
+        guard let former = self.state.withLock({ $0.current })?().window ?? former else {
+            // Memory has lost the window.
+            return !visible.isEmpty && count < self.maximumPages && !isFound(visible)
+        }
+        guard let shown = former.parts(with: visible) else { return count < former.parts.count + (isEarlier ? 1 : 0) }
+        let pages = shown.upperBound + (isEarlier ? 2 : 1)
+        let last = former.items.last { visible.contains($0.id) }
+        return count < pages || count < pages + Self.maximumMove && !isFound(Set(last.map { [$0.id] } ?? []))
     }
 
     /// Appends the page at `cursor`, and the next page if a page has no new items.
-    private func appendPage(at cursor: Cursor?, to window: inout Window) async throws {
-        var cursor = cursor
+    private func appendPage(at cursor: Cursor?, to window: inout Window, _ load: PageRequest.Load) async throws {
+        var (cursor, skipped) = (cursor, Set<Cursor>())
         for _ in 0..<Self.maximumEmptyPages {
-            let page = try await self.source(cursor, window.items.last?.id)
-            try Task.checkCancellation()
+            let page = try await self.pages.request(
+                key: PageRequest(load: load, cursor: cursor, last: window.items.last?.id)
+            )
             let hasItems = try window.append(page, at: cursor)
             guard !hasItems, let next = window.next else { return }
+            guard skipped.insert(next).inserted else { throw MuxPagesError.repeatedCursor }
             cursor = next
         }
     }
@@ -252,7 +321,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
 
 extension Error {
     /// Whether this error is, or wraps, ``MuxPagesError/outdatedCursor``.
-    fileprivate var isOutdatedCursor: Bool {
+    var isOutdatedCursor: Bool {
         self.firstDecision { ($0 as? MuxPagesError).map { $0 == .outdatedCursor } } ?? false
     }
 }

@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 import MuxTesting
 import MuxUI
@@ -122,6 +123,8 @@ final class PagesScenario: Sendable {
     private let list: ServerList
     private let feed: MuxPages<Entry, Int>
     private let isByOffset: Bool
+    private let isAlone: Bool
+    private let isUnlimited: Bool
     private let state = Locked(State())
 
     var stepCount: Int { self.state.withLock { $0.windows } }
@@ -130,11 +133,13 @@ final class PagesScenario: Sendable {
         self.schedule = schedule
         self.repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
         self.isByOffset = schedule.draw(0..<2) == 0
+        self.isAlone = schedule.draw(0..<3) == 0
         let list = ServerList(count: schedule.draw(0..<30))
         self.list = list
         let (size, state) = (schedule.draw(2..<7), self.state)
         let policy = MuxPolicy(timeToLive: .seconds(schedule.draw(0..<30)), fetchTimeout: .longest)
         let maximumPages = [3, 5, 100][schedule.draw(0..<3)]
+        self.isUnlimited = maximumPages == 100
         @Sendable func change() {
             guard state.withLock({ $0.changes }), schedule.draw(0..<3) == 0 else { return }
             let items = list.items
@@ -152,7 +157,12 @@ final class PagesScenario: Sendable {
             change()
             try await schedule.clock.sleep(for: .milliseconds(schedule.draw(0..<500)))
             change()
-            if state.withLock({ $0.changes }), schedule.draw(0..<20) == 0 { throw ServerList.FetchFailed() }
+            guard state.withLock({ $0.changes }) else { return }
+            switch schedule.draw(0..<40) {
+            case 0: throw ServerList.FetchFailed()
+            case 1: throw URLError(.notConnectedToInternet)
+            default: break
+            }
         }
         self.feed =
             self.isByOffset
@@ -173,7 +183,7 @@ final class PagesScenario: Sendable {
 
     func play() async throws {
         try await withThrowingTaskGroup { group in
-            for _ in 0..<self.schedule.draw(1..<4) { group.addTask { try await self.scroll() } }
+            for _ in 0..<(self.isAlone ? 1 : self.schedule.draw(2..<4)) { group.addTask { try await self.scroll() } }
             try await group.waitForAll()
         }
         self.state.withLock { $0.changes = false }
@@ -183,6 +193,7 @@ final class PagesScenario: Sendable {
     /// Scrolls to the end of a list that does not change: each page needs one request.
     private func playAtRest() async throws {
         await self.feed.window.clear()
+        self.feed.forget(ObjectIdentifier(self.list))
         let (before, ids) = (self.list.requests.count, self.list.items.map(\.id))
         var (pages, seen) = (1, try await self.feed.window.request().items.map(\.id))
         while self.feed.window.cachedValue?.hasMore == true {
@@ -195,7 +206,8 @@ final class PagesScenario: Sendable {
         guard requests == pages else { throw Violation(description: "\(requests) requests of \(pages) pages") }
         guard seen == ids else { throw Violation(description: "\(seen) at the end, not \(ids)") }
         while let window = self.feed.window.cachedValue, window.hasEarlier {
-            self.feed.setPosition(window.items.first?.id, of: ObjectIdentifier(self))
+            self.feed.forget(ObjectIdentifier(self))
+            if let first = window.items.first { self.feed.appeared(first.id, in: ObjectIdentifier(self)) }
             try await self.feed.loadEarlier()
             try self.check()
             let first = self.feed.window.cachedValue?.items.first?.id
@@ -208,12 +220,13 @@ final class PagesScenario: Sendable {
     private func scroll() async throws {
         for _ in 0..<self.schedule.draw(1..<12) {
             do {
-                switch self.schedule.draw(0..<12) {
+                switch self.schedule.draw(0..<15) {
                 case 0: self.feed.window.refresh()
                 case 1: _ = await self.repository.saveAll()
                 case 2: self.feed.window.clearMemory()
                 case 3: _ = try await self.feed.window.reload()
-                case 4: _ = try await self.feed.window.request()
+                case 4: _ = try await self.feed.window.request([.init(), .reload][self.schedule.draw(0..<2)])
+                case 7: await self.feed.window.clear(endingRequests: self.schedule.draw(0..<2) == 0)
                 case 5: try await self.feed.loadEarlier()
                 case 6:
                     try await withThrowingTaskGroup { group in
@@ -222,19 +235,36 @@ final class PagesScenario: Sendable {
                         group.cancelAll()
                         try await group.waitForAll()
                     }
-                default: try await self.feed.loadMore()
+                default: try await self.loadMore()
                 }
             } catch is ServerList.FetchFailed {
+            } catch is URLError {
             } catch is CancellationError {
-            } catch MuxPagesError.outdatedCursor {
+            } catch MuxError.cleared {
+            } catch MuxPagesError.outdatedCursor where self.isByOffset {
             }
             try self.check()
             if let items = self.feed.window.cachedValue?.items, !items.isEmpty {
                 let id = items[self.schedule.draw(0..<items.count)].id
-                self.feed.setPosition(id, of: ObjectIdentifier(self))
+                self.feed.appeared(
+                    id,
+                    in: self.schedule.draw(0..<3) == 0 ? ObjectIdentifier(self.list) : ObjectIdentifier(self)
+                )
             }
             try await self.schedule.clock.sleep(for: .milliseconds(self.schedule.draw(0..<2_000)))
             try self.check()
+        }
+    }
+
+    /// Loads the next page; without other calls and with cursors, the window gets items, or ends.
+    private func loadMore() async throws {
+        let former = self.feed.window.cachedValue
+        try await self.feed.loadMore()
+        guard self.isAlone, !self.isByOffset, self.isUnlimited, let former, let last = former.items.last else { return }
+        let current = self.feed.window.cachedValue
+        let isLonger = current?.items.last.map { $0.rank > last.rank } ?? false
+        guard isLonger || current?.hasMore == false else {
+            throw Violation(description: "no new items: \(former), \(String(describing: current))")
         }
     }
 

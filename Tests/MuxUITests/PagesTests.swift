@@ -25,6 +25,12 @@ struct PagesTests {
         ) { [list] in try await list.page(after: $0, limit: 5) }
     }
 
+    /// Makes `ids` the items that appeared last.
+    private func show(_ feed: MuxPages<Entry, Int>, _ ids: Int...) {
+        feed.forget(ObjectIdentifier(self.list))
+        for id in ids { feed.appeared(id, in: ObjectIdentifier(self.list)) }
+    }
+
     private func ids(_ feed: MuxPages<Entry, Int>) -> [Int] { feed.window.cachedValue?.items.map(\.id) ?? [] }
 
     @Test func `SC-06 no item is missing or shown twice, in the order of the server, whatever changes`() async throws {
@@ -72,20 +78,34 @@ struct PagesTests {
             windows.withLock { $0.append(feed.window.cachedValue?.items.count ?? 0) }
             if cursor != nil { try await gate.pass() }
         }
-        feed.setPosition(7, of: ObjectIdentifier(self.list))
+        self.show(feed, 7)
         self.list.insert(-1, at: 0)
         let reload = Task { try await feed.window.reload() }
         await gate.waitForCall()
         #expect(self.ids(feed) == Array(0..<25), "the old pages until the last new page")
         gate.openForGood(returning: ())
         _ = try await reload.value
-        // The second page has item 7, and a part of the third page can be on the screen.
-        #expect(self.ids(feed) == Array(-1..<14) && self.list.requests.count == 5 + 3)
-        #expect(windows.withLock { $0 } == [25, 25, 25])
+        #expect(self.ids(feed) == Array(-1..<9) && self.list.requests.count == 5 + 2, "the second page has item 7")
+        #expect(windows.withLock { $0 } == [25, 25])
 
-        feed.setPosition(nil, of: ObjectIdentifier(self.list))
+        for id in 2...13 { self.list.insert(-id, at: 0) }
         _ = try await feed.window.reload()
-        #expect(self.ids(feed) == Array(-1..<4) && self.list.requests.count == 5 + 3 + 1)
+        #expect(self.ids(feed) == Array(-13..<7) && self.list.requests.count == 7 + 4, "two further pages at most")
+    }
+
+    @Test func `SC-06 a reload of a list without views, or of other items, loads all pages of the window`() async throws
+    {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        for _ in 0..<3 { try await feed.loadMore() }
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<20) && self.list.requests.count == 8)
+        self.show(feed, 100)
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<20) && self.list.requests.count == 12)
+        self.show(feed, 0)
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<5) && self.list.requests.count == 13)
     }
 
     @Test func `SC-06 a further page does not make the others younger, and a refresh is not lost`() async throws {
@@ -93,19 +113,65 @@ struct PagesTests {
         _ = try await feed.window.request()
         self.clock.advance(by: .seconds(50))
         try await feed.loadMore()
-        #expect(feed.window.cachedEntry?.isStale == false)
+        #expect(feed.window.cachedEntry?.isStale == false && feed.window.cachedEntry?.age == .seconds(50))
         self.clock.advance(by: .seconds(10))
         #expect(feed.window.cachedEntry?.isStale == true)
         try await feed.loadMore()
-        self.clock.advance(by: .nanoseconds(1))
-        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedEntry?.isStale == true)
-        #expect(feed.window.cachedEntry?.timeToLive == .nanoseconds(1), "a lifetime, so that a view renews the pages")
+        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedEntry?.age == .seconds(60))
+        #expect(feed.window.cachedEntry?.isStale == true)
 
+        _ = try await feed.window.request()
         self.list.remove(0)
         feed.window.refresh()
         try await feed.loadMore()
-        #expect(self.ids(feed) == Array(1...20), "a load of all pages, and of the next page")
-        #expect(feed.window.cachedEntry?.isStale == false)
+        #expect(self.ids(feed) == Array(0..<20) && feed.window.cachedEntry?.isStale == true)
+        #expect(try await feed.window.request().items.map(\.id) == Array(1...20))
+    }
+
+    @Test func `SC-06 a request during the load of a further page does not get old pages as new pages`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let gate = Gate<Void>()
+        self.list.onRequest { cursor in if cursor != nil { try await gate.pass() } }
+        let more = Task { try await feed.loadMore() }
+        await gate.waitForCall()
+        self.list.remove(0)
+        #expect(try await feed.window.request(.reload).items.map(\.id) == Array(1...5))
+        gate.openForGood(returning: ())
+        try await more.value
+        #expect(self.ids(feed) == Array(1...10))
+    }
+
+    @Test func `SC-06 a cancelled load of a further page leaves the window`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        try await feed.loadMore()
+        let gate = Gate<Void>()
+        self.list.onRequest { _ in try await gate.pass() }
+        let more = Task { try await feed.loadMore() }
+        await gate.waitForCall()
+        more.cancel()
+        await #expect(throws: CancellationError.self) { try await more.value }
+        gate.openForGood(returning: ())
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<15))
+    }
+
+    @Test func `SC-06 a window that memory has lost is read from disk, or loaded up to the visible items`() async throws
+    {
+        for key in [nil, "Feed"] as [MuxPages<Entry, Int>.CacheKey?] {
+            let count = self.list.requests.count
+            let feed = self.feed(cacheKey: key)
+            _ = try await feed.window.request()
+            for _ in 0..<3 { try await feed.loadMore() }
+            self.show(feed, 12)
+            await self.repository.saveAll()
+            feed.window.clearMemory()
+            #expect(feed.window.cachedValue == nil)
+            try await feed.loadMore()
+            #expect(self.ids(feed) == Array(0..<(key == nil ? 15 : 25)))
+            #expect(self.list.requests.count - count == (key == nil ? 4 + 3 : 5))
+        }
     }
 
     @Test func `SC-06 the number of pages is limited, and earlier pages are loaded again`() async throws {
@@ -113,17 +179,31 @@ struct PagesTests {
         _ = try await feed.window.request()
         for _ in 0..<5 { try await feed.loadMore() }
         #expect(self.ids(feed) == Array(15..<30) && feed.window.cachedValue?.hasEarlier == true)
-        feed.setPosition(15, of: ObjectIdentifier(self.list))
+        self.show(feed, 15)
         try await feed.loadEarlier()
-        #expect(self.ids(feed) == Array(10..<25))
+        #expect(self.ids(feed) == Array(10..<20))
         for first in [10, 5] {
-            feed.setPosition(first, of: ObjectIdentifier(self.list))
+            self.show(feed, first)
             try await feed.loadEarlier()
         }
-        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedValue?.hasEarlier == false)
+        #expect(self.ids(feed) == Array(0..<10) && feed.window.cachedValue?.hasEarlier == false)
         let count = self.list.requests.count
         try await feed.loadEarlier()
         #expect(self.list.requests.count == count)
+    }
+
+    @Test func `SC-06 the limit keeps the pages on the screen, and their neighbours`() async throws {
+        let feed = self.feed(maximumPages: 3)
+        _ = try await feed.window.request()
+        self.show(feed, 2)
+        for _ in 0..<4 { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(0..<15), "the screen shows the first page: the last pages are removed")
+        self.show(feed, 2, 12)
+        for _ in 0..<4 { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(0..<20), "the pages between, and one more")
+        self.show(feed, 17)
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(10..<25) && feed.window.cachedValue?.hasMore == true)
     }
 
     @Test func `SC-06 the memory for earlier pages is limited, and the first page stays reachable`() async throws {
@@ -138,7 +218,7 @@ struct PagesTests {
         let stored = try JSONDecoder().decode(Stored.self, from: JSONEncoder().encode(feed.window.cachedValue))
         #expect(stored.earlier.count == 1_000 && stored.earlier.first == .some(nil))
         while let window = feed.window.cachedValue, window.hasEarlier {
-            feed.setPosition(window.items.first?.id, of: ObjectIdentifier(self.list))
+            if let first = window.items.first { self.show(feed, first.id) }
             try await feed.loadEarlier()
         }
         #expect(self.ids(feed).first == 0)
@@ -170,7 +250,7 @@ struct PagesTests {
         for _ in 0..<5 { try await feed.loadMore() }
         for id in 12..<40 { self.list.remove(id) }
         _ = try await feed.window.reload()
-        #expect(self.ids(feed) == Array(0..<5) && feed.window.cachedValue?.hasEarlier == false)
+        #expect(self.ids(feed) == Array(0..<12) && feed.window.cachedValue?.hasEarlier == false)
     }
 
     // MARK: - Disk
@@ -206,21 +286,25 @@ struct PagesTests {
         self.list.remove(0)
         let next = feed(MuxRepository(store: self.store, clock: self.clock))
         try await next.loadMore()
-        #expect(self.ids(next) == Array(1...10) && next.window.cachedEntry?.isStale == false)
+        #expect(self.ids(next) == Array(0..<10) && next.window.cachedEntry?.isStale == true)
+        #expect(try await next.window.request().items.map(\.id) == Array(1...10))
     }
 
     @Test func `SC-06 a window with wrong counts is not decoded`() throws {
         typealias Window = MuxPages<Entry, Int>.Window
-        func decoded(_ counts: [Int]) -> Window? {
+        func decoded(_ counts: [Int], ids: [Int] = [1], earlier: Int = 0) -> Window? {
             let parts = counts.map { #"{"count": \#($0)}"# }.joined(separator: ",")
-            let item = #"{"id": 1, "rank": 1, "seenAt": 0}"#
-            let text = #"{"items": [\#(item)], "parts": [\#(parts)], "earlier": []}"#
+            let items = ids.map { #"{"id": \#($0), "rank": 1, "seenAt": 0}"# }.joined(separator: ",")
+            let cursors = (0..<earlier).map(String.init).joined(separator: ",")
+            let text = #"{"items": [\#(items)], "parts": [\#(parts)], "earlier": [\#(cursors)]}"#
             return try? JSONDecoder().decode(Window.self, from: Data(text.utf8))
         }
         #expect(decoded([1])?.items.count == 1)
         for counts in [[], [0], [2], [1, 1], [-1, 2], [2, -1], [.max, .max, 3], [.min, 1]] {
             #expect(decoded(counts) == nil)
         }
+        #expect(decoded([], ids: []) == nil && decoded([2], ids: [1, 1]) == nil)
+        #expect(decoded([1], earlier: 1_000) != nil && decoded([1], earlier: 1_001) == nil)
     }
 
     // MARK: - Bad pages
@@ -263,7 +347,7 @@ struct PagesTests {
         #expect(cursors.withLock { $0 } <= count + 10)
 
         self.list.onRequest { _ in }
-        feed.setPosition(10, of: ObjectIdentifier(self.list))
+        self.show(feed, 10)
         self.list.replaceNextPage { page in page.next = 4_001 }
         self.list.replaceFurtherPages { page in
             page.next = cursors.withLock { cursor in
@@ -281,7 +365,7 @@ struct PagesTests {
         let feed = self.feed()
         _ = try await feed.window.request()
         try await feed.loadMore()
-        feed.setPosition(6, of: ObjectIdentifier(self.list))
+        self.show(feed, 6)
         self.list.remove(2)
         self.list.onRequest { cursor in if cursor == 9_000 { throw MuxPagesError.outdatedCursor } }
         try await feed.loadMore()
@@ -298,7 +382,7 @@ struct PagesTests {
         for _ in 0..<5 { try await feed.loadMore() }
         self.list.onRequest { cursor in if cursor == 14_000 { throw MuxPagesError.outdatedCursor } }
         _ = try await feed.window.reload()
-        #expect(self.ids(feed) == Array(0..<5) && feed.window.cachedValue?.hasEarlier == false)
+        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedValue?.hasEarlier == false)
     }
 
     @Test func `SC-06 offsets of a list that changes miss no item`() async throws {
@@ -313,7 +397,7 @@ struct PagesTests {
         try await feed.loadMore()
         #expect(self.ids(feed) == Array(0..<12) && self.list.requests.count == 3, "the response has the last item")
 
-        feed.setPosition(11, of: ObjectIdentifier(self.list))
+        self.show(feed, 11)
         self.list.remove(1)
         self.list.remove(3)
         try await feed.loadMore()
@@ -324,7 +408,8 @@ struct PagesTests {
 
     @Test func `SC-06 offsets and page sizes without sense are corrected or end the list`() async throws {
         for size in [.min, -1, 0, 1] as [Int] {
-            let feed = MuxPages<Entry, Int>(pageSize: size, policy: self.policy, repository: self.repository) { [list] in
+            let feed = MuxPages<Entry, Int>(pageSize: size, policy: self.policy, repository: self.repository) {
+                [list] in
                 try await list.items(from: $0, limit: $1)
             }
             try await feed.loadMore()
@@ -352,6 +437,34 @@ struct PagesTests {
         self.list.onRequest { _ in throw ServerList.FetchFailed() }
         await #expect(throws: ServerList.FetchFailed.self) { try await feed.loadMore() }
         #expect(self.ids(feed) == Array(0..<5))
+        self.list.onRequest { _ in throw URLError(.notConnectedToInternet) }
+        await #expect(throws: URLError.self) { try await feed.loadMore() }
+        #expect(self.ids(feed) == Array(0..<5) && self.list.requests.count == 3, "one request for each call")
+    }
+
+    @Test func `SC-06 retries and the time-out apply to each page`() async throws {
+        _ = try await SeededExecutor.explore(1) { schedule in
+            let (list, repository) = (ServerList(count: 40), MuxRepository(store: MemoryStore(), clock: schedule.clock))
+            let policy = MuxPolicy(fetchTimeout: .seconds(30), retry: RetryPolicy(maxAttempts: 2))
+            let feed = MuxPages<Entry, Int>(policy: policy, repository: repository) { cursor in
+                try await schedule.clock.sleep(for: .seconds(9))
+                return try await list.page(after: cursor, limit: 5)
+            }
+            let failures = Locked(1)
+            list.onRequest { cursor in
+                let fails =
+                    cursor == 9_000
+                    && failures.withLock { count in
+                        count -= 1
+                        return count == 0
+                    }
+                if fails { throw URLError(.networkConnectionLost) }
+            }
+            _ = try await feed.window.request()
+            for _ in 0..<3 { try await feed.loadMore() }
+            _ = try await feed.window.reload()
+            #expect(self.ids(feed) == Array(0..<20) && list.requests.count == 4 + 1 + 4)
+        }
     }
 
     @Test func `SC-06 each page has the dependency, and a rejected dependency repeats one page`() async throws {
@@ -392,6 +505,44 @@ struct PagesTests {
             .init([], next: nil)
         }
         await #expect(throws: MuxError.repositoryMismatch) { try await other.window.request() }
+    }
+
+    @Test func `SC-06 a clear during a load leaves nothing, and requests nothing`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let gate = Gate<Void>()
+        self.list.onRequest { _ in try await gate.pass() }
+        let more = Task { try await feed.loadMore() }
+        await gate.waitForCall()
+        await feed.window.clear()
+        gate.openForGood(returning: ())
+        await #expect(throws: MuxError.cleared) { try await more.value }
+        #expect(feed.window.cachedValue == nil && self.list.requests.count == 2)
+    }
+
+    @Test func `SC-06 items can be changed before the server has the change`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let change = feed.window.change { window in
+            window[3]?.seenAt = 7
+            window[4] = nil
+            window[100]?.seenAt = 7
+            window[2] = window[1]
+        }
+        #expect(self.ids(feed) == Array(0..<4) && feed.window.cachedValue?[3]?.seenAt == 7)
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<4) + Array(5..<10) && feed.window.cachedValue?[3]?.seenAt == 7)
+        change.undo()
+        #expect(self.ids(feed) == Array(0..<10) && feed.window.cachedValue?[3]?.seenAt == 0)
+    }
+
+    @Test func `SC-06 the places of views end with the session`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        for _ in 0..<3 { try await feed.loadMore() }
+        self.show(feed, 17)
+        await self.repository.clearAll()
+        #expect(try await feed.window.request().items.map(\.id) == Array(0..<5))
     }
 
     @Test func `SC-06 a sign-out during a load leaves nothing of the list`() async throws {

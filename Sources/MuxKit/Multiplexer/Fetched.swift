@@ -89,9 +89,6 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     /// The freshness lifetime.
     public let timeToLive: Duration
 
-    /// Whether the value was refreshed in this process since its fetch.
-    @usableFromInline package let isRefreshed: Bool
-
     /// The limits that the previous fetch set for the use of the stale value.
     @usableFromInline package let stale: StaleLimits
 
@@ -103,7 +100,6 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
         validator: String?,
         age: Duration,
         timeToLive: Duration,
-        isRefreshed: Bool,
         stale: StaleLimits,
         revision: UInt64
     ) {
@@ -111,7 +107,6 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
         self.validator = validator
         self.age = age
         self.timeToLive = timeToLive
-        self.isRefreshed = isRefreshed
         self.stale = stale
         self.revision = revision
     }
@@ -174,7 +169,6 @@ extension Slot {
             validator: entry.validator,
             age: max(now.duration(since: entry.fetchedAt), .zero),
             timeToLive: entry.timeToLive,
-            isRefreshed: self.isRefreshed,
             stale: entry.stale,
             revision: entry.revision
         )

@@ -112,7 +112,64 @@ extension MultiplexerCore {
     }
 }
 
+extension MultiplexerCore {
+    /// Replaces the value of the server's entry, below any changes; the entry keeps its age.
+    ///
+    /// A running flight continues, and replaces the entry.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - revision: The revision of the server's entry.
+    ///   - value: The new value.
+    /// - Returns: Whether the server's entry still had the revision.
+    fileprivate func replaceValue(of key: Key, ifRevision revision: UInt64, by value: Value) -> Bool {
+        while true {
+            var layers = self.engine.withState { $0.layers[key] }
+            let version = layers?.version
+            layers?.base?.value = value
+            layers?.show()
+            var isOutdated = false
+            let former = self.memory.withSlots { state -> Slot<Value>.Entry? in
+                guard let former = state.serverEntry(key), former.revision == revision else { return nil }
+                isOutdated = state.layers[key]?.version != version
+                guard !isOutdated else { return nil }
+                var entry = former
+                (entry.value, entry.revision) = (value, state.nextRevision())
+                if let layers {
+                    state.put(layers, on: entry, of: key)
+                } else {
+                    state.withSlot(of: key) { $0.amended(entry) }
+                }
+                state.withSlot(of: key) { $0.lostOnDisk() }
+                return former
+            }
+            if isOutdated { continue }
+            guard former != nil else { return false }
+            self.changed(key)
+            return true
+        }
+    }
+}
+
 extension Multiplexer {
+    /// The server's entry in memory, without changes; `nil` without an entry.
+    package nonisolated var serverEntry: (value: Value, revision: UInt64)? {
+        self.core.engine.withState { $0.serverEntry(.sole) }.map { ($0.value, $0.revision) }
+    }
+
+    /// Replaces the value of the server's entry, which keeps its age; a running fetch continues.
+    ///
+    /// - Parameters:
+    ///   - value: The new value.
+    ///   - revision: The revision of ``serverEntry``.
+    /// - Returns: Whether the server's entry still had the revision.
+    package nonisolated func replaceValue(by value: Value, ifRevision revision: UInt64) -> Bool {
+        self.core.replaceValue(of: .sole, ifRevision: revision, by: value)
+    }
+
+    /// The number of clears and sign-outs.
+    package nonisolated var clearCount: UInt64 { self.core.engine.withState { $0.clears &- $0.uncached } }
+
     /// Shows a change of the cached value at once, such as while a request sends the change to the server.
     ///
     /// Without a value in memory or on disk, the change is not visible before its end. The closure can
