@@ -29,10 +29,11 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     @ObservationIgnored private let window: ObservedValue<MuxPages<Item, Cursor>.Window>
     /// The load of the next page or of the page before.
     @ObservationIgnored private var load: Task<Void, Never>?
-    /// Whether one of the first items has appeared during ``load``.
+    /// Whether one of the first items has appeared since the last load of the page before.
     @ObservationIgnored private var mustLoadEarlier = false
-    /// The earliest time of the next load of a page for an item that appears.
-    @ObservationIgnored private var mayLoadAt: Moment = .distantPast
+    /// The earliest times of the next loads for items that appear, at the end and at the start.
+    @ObservationIgnored private var mayLoadNextAt = Moment.distantPast
+    @ObservationIgnored private var mayLoadEarlierAt = Moment.distantPast
     /// The error of the last load of the next page; `nil` after a success.
     private var loadProblem: (any Error)?
 
@@ -119,14 +120,13 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
 
     /// Loads the next page if one of the last items is visible, or the page before if wanted.
     private func loadIfNeeded(_ visible: Set<Item.ID>) {
-        guard self.load == nil, self.pages.window.repository.time.now >= self.mayLoadAt,
-            let window = self.current
-        else { return }
+        guard self.load == nil, let window = self.current else { return }
+        let now = self.pages.window.repository.time.now
         // Only items of the last page: a page with fewer items does not load page after page.
         let margin = min(Self.margin, window.parts.last?.count ?? 0)
-        if window.hasMore, window.items.suffix(margin).contains(where: { visible.contains($0.id) }) {
+        if window.hasMore, now >= self.mayLoadNextAt, window.items.suffix(margin).contains(where: { visible.contains($0.id) }) {
             self.startLoad(ofNext: true)
-        } else if self.mustLoadEarlier {
+        } else if self.mustLoadEarlier, window.hasEarlier, now >= self.mayLoadEarlierAt {
             self.startLoad(ofNext: false)
         }
     }
@@ -151,7 +151,9 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
             if problem != nil || self.loadProblem != nil { self.loadProblem = problem }
         }
         if self.current?.parts == former.parts, self.current?.next == former.next {
-            self.mayLoadAt = self.pages.window.repository.time.now.advanced(by: .seconds(1))
+            // A failure, or a page that the limit has removed: a further item loads the page again.
+            let time = self.pages.window.repository.time.now.advanced(by: .seconds(1))
+            if isNext { self.mayLoadNextAt = time } else { (self.mayLoadEarlierAt, self.mustLoadEarlier) = (time, true) }
         }
         self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
     }

@@ -255,6 +255,8 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     /// The visible pages of `former`, and the page before if wanted.
     ///
     /// - Parameter former: The window in memory or on disk; `nil` without a window.
+    /// - Returns: The new window.
+    /// - Throws: The error of a page.
     func visiblePages(of former: Window?) async throws -> Window {
         let (load, isEarlier) = self.state.withLock { state in
             state.loads += 1
