@@ -19,7 +19,7 @@ public import MuxKit
 /// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
 /// step. The visible pages are the pages up to the last of the 30 items that appeared last
 /// (``ObservedPages/appeared(_:)``); if these items have moved, at most two further pages are loaded. If no
-/// item has appeared, all pages of the window are loaded.
+/// item has appeared, as many pages as the window has are loaded, from the first page on.
 ///
 /// **Items that move.** An item with the ID of an earlier item is left out. If a cursor identifies an item,
 /// such as the last item of the page before, no item is missing. If a cursor is a number of a page or an
@@ -73,6 +73,8 @@ where Item.ID: Sendable {
         var policy = policy
         (policy.fetchTimeout, policy.retry) = (.longest, nil)  // apply to each page
         self.loader = loader
+        var cacheKey = cacheKey
+        cacheKey?.persistence.isShared = false  // the window depends on the views of this process
         self.window = Multiplexer(cacheKey: cacheKey, policy: policy, repository: repository) { before in
             Fetched(try await loader.visiblePages(of: before?.value))
         }
@@ -83,7 +85,7 @@ where Item.ID: Sendable {
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
-    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
+    ///   - maximumPages: The number of pages above which pages are removed; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list, for common saves and sign-outs.
     ///   - onFetch: Fetches the page at a cursor; `nil` for the first page. If the server no longer accepts
@@ -105,7 +107,7 @@ where Item.ID: Sendable {
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
+    ///   - maximumPages: The number of pages above which pages are removed; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list; `nil`, the default, for the repository of `dependency`.
     ///     With another repository than the dependency's, requests fail with
@@ -152,28 +154,32 @@ where Item.ID: Sendable {
 
     /// Loads the next page, and appends its items to the window; without a window, loads the first page.
     ///
-    /// The call has no effect after the last page. A view calls ``ObservedPages/appeared(_:)`` instead.
+    /// The call has no effect after the last page. Above the maximum number of pages, a page far behind the
+    /// pages that views show is removed again. A view calls ``ObservedPages/appeared(_:)`` instead.
     ///
     /// - Throws: The error of the fetch; ``MuxPagesError``; `MuxError.cleared` after a clear or a sign-out
     ///   during the load; `CancellationError`.
     public nonisolated(nonsending) func loadMore() async throws {
         let clears = self.window.clearCount
-        if await self.window.loadCachedValue() == nil {
-            _ = try await self.window.request()
-        } else {
-            try await self.loadMore(since: clears)
-        }
+        if try await self.loadWindow(since: clears) { return }
+        try await self.loadMore(since: clears)
+    }
+
+    /// Reads the window from disk, or else requests the visible pages, if memory does not have the window.
+    ///
+    /// - Returns: Whether the pages were requested.
+    private nonisolated(nonsending) func loadWindow(since clears: UInt64) async throws -> Bool {
+        if self.window.serverEntry != nil { return false }
+        if await self.window.loadCachedValue() != nil { return false }
+        guard self.window.clearCount == clears else { throw MuxError.cleared }
+        _ = try await self.window.request()
+        return true
     }
 
     /// Loads the next page, unless the list has been cleared since `clears`.
-    ///
-    /// If memory has lost the window, the visible pages are loaded first.
     nonisolated(nonsending) func loadMore(since clears: UInt64) async throws {
         for _ in 0..<PageLoader<Item, Cursor>.maximumAttempts {
-            if self.window.serverEntry == nil, await self.window.loadCachedValue() == nil {
-                guard self.window.clearCount == clears else { throw MuxError.cleared }
-                _ = try await self.window.request()
-            }
+            _ = try await self.loadWindow(since: clears)
             guard self.window.clearCount == clears else { throw MuxError.cleared }
             guard let entry = self.window.serverEntry, entry.value.hasMore else { return }
             do {
@@ -182,7 +188,9 @@ where Item.ID: Sendable {
                 // A caller with the same request, or a reload, was first.
                 if let current = self.window.serverEntry?.value, current.next == window.next { return }
             } catch let error where error.isOutdatedCursor {
+                guard self.window.clearCount == clears else { throw MuxError.cleared }
                 _ = try await self.window.reload()
+                if self.window.serverEntry?.revision == entry.revision { throw error }
             }
         }
         throw MuxPagesError.outdatedCursor
@@ -199,6 +207,7 @@ where Item.ID: Sendable {
 
     /// Loads the page before the window, and the visible pages.
     package nonisolated(nonsending) func loadEarlier() async throws {
+        _ = try await self.loadWindow(since: self.window.clearCount)
         for _ in 0..<PageLoader<Item, Cursor>.maximumAttempts {
             guard let former = self.window.serverEntry, former.value.hasEarlier else { return }
             self.loader.wantPage(before: former.value)
@@ -237,7 +246,7 @@ extension MuxPages where Cursor == Int {
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
     ///   - pageSize: The number of items of a page, from 2 to the server's maximum; a smaller number counts
     ///     as 2.
-    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
+    ///   - maximumPages: The number of pages above which pages are removed; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list, for common saves and sign-outs.
     ///   - onFetch: Fetches at most `limit` items from an offset on.
@@ -261,7 +270,7 @@ extension MuxPages where Cursor == Int {
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - pageSize: The number of items of a page, from 2 to the server's maximum; a smaller number counts
     ///     as 2.
-    ///   - maximumPages: The maximum number of pages in memory and on disk; a number below 3 counts as 3.
+    ///   - maximumPages: The number of pages above which pages are removed; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list; `nil`, the default, for the repository of `dependency`.
     ///   - onFetch: Fetches at most `limit` items from an offset on.

@@ -27,15 +27,15 @@ public import Observation
 public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable & Sendable> where Item.ID: Sendable {
     @ObservationIgnored private nonisolated let pages: MuxPages<Item, Cursor>
     @ObservationIgnored private let window: ObservedValue<MuxPages<Item, Cursor>.Window>
-    /// The load of the next page or of the page before.
-    @ObservationIgnored private var load: Task<Void, Never>?
+    /// The load of the next page or of the page before, with the number of clears at its start.
+    @ObservationIgnored private var load: (task: Task<Void, Never>, clears: UInt64)?
     /// Whether one of the first items has appeared since the last load of the page before.
     @ObservationIgnored private var mustLoadEarlier = false
     /// The earliest times of the next loads for items that appear, at the end and at the start.
     @ObservationIgnored private var mayLoadNextAt = Moment.distantPast
     @ObservationIgnored private var mayLoadEarlierAt = Moment.distantPast
-    /// The error of the last load of the next page; `nil` after a success.
-    private var loadProblem: (any Error)?
+    /// The error of the last load of the next page, with the window at this time.
+    private var loadProblem: (error: any Error, clears: UInt64, revision: UInt64?)?
 
     /// Whether this object loads the next page.
     public private(set) var isLoadingMore = false
@@ -66,7 +66,11 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     ///
     /// Errors of reloads and renewals are shown while ``follow()`` or ``reload()`` runs. The end of a session
     /// is no problem.
-    public var problem: (any Error)? { self.window.problem ?? self.loadProblem }
+    public var problem: (any Error)? {
+        if let problem = self.window.problem { return problem }
+        guard let problem = self.loadProblem, problem.clears == self.pages.window.clearCount else { return nil }
+        return problem.revision == self.pages.window.serverEntry?.revision ? problem.error : nil
+    }
 
     // MARK: - Following
 
@@ -82,9 +86,9 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Concurrent calls share one load. A failure becomes ``problem``. The call has no effect before the
     /// first page.
     public func loadMore() async {
-        if !self.isLoadingMore { await self.load?.value }
+        while !self.isLoadingMore, let load = self.load { await load.task.value }
         self.startLoad(ofNext: true)
-        await self.load?.value
+        await self.load?.task.value
     }
 
     /// Reports that the view of an item has appeared.
@@ -97,7 +101,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     public func appeared(_ item: Item) {
         self.pages.appeared(item.id, in: ObjectIdentifier(self))
         guard let window = self.current else { return }
-        let margin = min(Self.margin, window.parts.first?.count ?? 0)
+        let margin = min(Self.margin, window.parts.first { $0.count > 0 }?.count ?? 0)
         if window.hasEarlier, window.items.prefix(margin).contains(where: { $0.id == item.id }) {
             self.mustLoadEarlier = true
         }
@@ -111,9 +115,11 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     private var current: MuxPages<Item, Cursor>.Window? { self.pages.window.serverEntry?.value ?? self.window.value }
 
     private func windowChanged() {
-        if self.current == nil {
+        if let load = self.load, load.clears != self.pages.window.clearCount {
+            load.task.cancel()
+            self.load = nil
             self.mustLoadEarlier = false
-            if self.loadProblem != nil { self.loadProblem = nil }
+            if self.isLoadingMore { self.isLoadingMore = false }
         }
         self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
     }
@@ -123,8 +129,10 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
         guard self.load == nil, let window = self.current else { return }
         let now = self.pages.window.repository.time.now
         // Only items of the last page: a page with fewer items does not load page after page.
-        let margin = min(Self.margin, window.parts.last?.count ?? 0)
-        if window.hasMore, now >= self.mayLoadNextAt, window.items.suffix(margin).contains(where: { visible.contains($0.id) }) {
+        let margin = min(Self.margin, window.parts.last { $0.count > 0 }?.count ?? 0)
+        if window.hasMore, now >= self.mayLoadNextAt,
+            window.items.suffix(margin).contains(where: { visible.contains($0.id) })
+        {
             self.startLoad(ofNext: true)
         } else if self.mustLoadEarlier, window.hasEarlier, now >= self.mayLoadEarlierAt {
             self.startLoad(ofNext: false)
@@ -134,26 +142,34 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     private func startLoad(ofNext isNext: Bool) {
         guard self.load == nil, let former = self.current else { return }
         if isNext { self.isLoadingMore = true } else { self.mustLoadEarlier = false }
-        self.load = self.pages.window.repository.spawn(name: "mux.pages") {
-            @MainActor [weak self, pages, clears = self.pages.window.clearCount] in
+        let clears = self.pages.window.clearCount
+        let task = self.pages.window.repository.spawn(name: "mux.pages") { @MainActor [weak self, pages] in
             var problem: (any Error)?
             do {
                 try await isNext ? pages.loadMore(since: clears) : pages.loadEarlier()
             } catch { problem = error.unlessEndOfSession }
-            self?.ended(ofNext: isNext, former, clears == pages.window.clearCount ? problem : nil)
+            // A clear has ended this load, and another load may be running.
+            guard clears == pages.window.clearCount else { return self?.windowChanged() ?? () }
+            self?.ended(ofNext: isNext, former, problem)
         }
+        self.load = (task, clears)
     }
 
     private func ended(ofNext isNext: Bool, _ former: MuxPages<Item, Cursor>.Window, _ problem: (any Error)?) {
         self.load = nil
         if isNext {
             self.isLoadingMore = false
-            if problem != nil || self.loadProblem != nil { self.loadProblem = problem }
+            let window = self.pages.window
+            if problem != nil || self.loadProblem != nil {
+                self.loadProblem = problem.map { ($0, window.clearCount, window.serverEntry?.revision) }
+            }
         }
-        if self.current?.parts == former.parts, self.current?.next == former.next {
-            // A failure, or a page that the limit has removed: a further item loads the page again.
-            let time = self.pages.window.repository.time.now.advanced(by: .seconds(1))
-            if isNext { self.mayLoadNextAt = time } else { (self.mayLoadEarlierAt, self.mustLoadEarlier) = (time, true) }
+        // A failure, or a page that has no new items, or that the limit has removed: a further item loads
+        // again.
+        let time = self.pages.window.repository.time.now.advanced(by: .seconds(1))
+        if isNext, problem != nil || self.current?.parts == former.parts { self.mayLoadNextAt = time }
+        if !isNext, self.current?.parts.first == former.parts.first {
+            (self.mayLoadEarlierAt, self.mustLoadEarlier) = (time, true)
         }
         self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
     }

@@ -27,8 +27,10 @@ extension MuxPages {
         /// Whether the server has items after ``items``.
         public var hasMore: Bool { self.next != nil }
 
-        /// Whether the window does not begin with the first page of the list.
-        package var hasEarlier: Bool { !self.earlier.isEmpty }
+        /// Whether pages before ``items`` were removed (``MuxPages``, Limits).
+        ///
+        /// A clear of ``MuxPages/window`` makes the list begin again with the first page.
+        public var hasEarlier: Bool { !self.earlier.isEmpty }
 
         /// The item with an ID; `nil` without the item.
         ///
@@ -38,7 +40,8 @@ extension MuxPages {
         /// let change = Backend.feed.window.change { $0[post.id]?.isLiked = true }
         /// ```
         ///
-        /// `nil` removes the item. An item that the window does not have, or with another ID, has no effect.
+        /// `nil` removes the item. An item that the window does not have, or with another ID, has no effect; but a
+        /// change also applies to the pages that arrive until its end.
         ///
         /// - Complexity: O(*n*) for *n* items.
         public subscript(id: Item.ID) -> Item? {
@@ -173,8 +176,9 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     private struct State: Sendable {
         /// The number of loads.
         var loads: UInt64 = 0
-        /// The cursor of a window whose page before is wanted; `nil` if no such page is wanted.
-        var wantsBefore: Cursor??
+        /// The cursor of a window whose page before is wanted, with the number of clears; `nil` if no such
+        /// page is wanted.
+        var wantsBefore: (cursor: Cursor?, clears: UInt64)?
         var appeared: [ObjectIdentifier: Appeared] = [:]
         /// The window in memory and the number of clears.
         var current: (@Sendable () -> (window: Window?, clears: UInt64))?
@@ -196,7 +200,6 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
 
     init(maximumPages: Int, policy: MuxPolicy, repository: MuxRepository, _ source: @escaping Source) {
         var policy = policy
-        (policy.timeToLive, policy.staleWhileRevalidate, policy.staleIfError) = (.zero, .zero, .zero)
         policy.remembersFailure = { _ in nil }
         self.pages = MultiplexerMap(policy: policy, repository: repository) { request, _ in
             Fetched(try await source(request.cursor, request.last), isKept: false)
@@ -213,12 +216,13 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
 
     /// Makes the next load of the visible pages begin with the page before the window.
     func wantPage(before window: Window) {
-        self.state.withLock { $0.wantsBefore = window.parts.first.map(\.cursor) }
+        let clears = self.clears
+        self.state.withLock { state in state.wantsBefore = window.parts.first.map { ($0.cursor, clears) } }
     }
 
     /// Records that an item has appeared in an object of views.
     func appeared(_ id: Item.ID, in object: ObjectIdentifier) {
-        let clears = self.state.withLock { $0.current }?().clears ?? 0
+        let clears = self.clears
         self.state.withLock { state in
             var appeared = state.appeared[object] ?? Appeared(clears: clears, ids: [])
             if appeared.clears != clears { appeared = Appeared(clears: clears, ids: []) }
@@ -232,14 +236,21 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     /// Forgets an object of views at its end.
     func forget(_ object: ObjectIdentifier) { self.state.withLock { _ = $0.appeared.removeValue(forKey: object) } }
 
-    /// The items that appeared last in an object of views, or in all objects.
+    /// The items that appeared last in an object of views, or in all objects, since the last clear.
     func visible(in object: ObjectIdentifier? = nil) -> Set<Item.ID> {
-        let clears = self.state.withLock { $0.current }?().clears
+        Set(self.appeared(in: object).flatMap(\.ids))
+    }
+
+    private func appeared(in object: ObjectIdentifier? = nil) -> [Appeared] {
+        let clears = self.clears
         return self.state.withLock { state in
-            let appeared = object.map { [state.appeared[$0]] } ?? Array(state.appeared.values)
-            return Set(appeared.compactMap(\.self).filter { $0.clears == clears }.flatMap(\.ids))
+            state.appeared = state.appeared.filter { $0.value.clears == clears }
+            return object.map { [state.appeared[$0]].compactMap(\.self) } ?? Array(state.appeared.values)
         }
     }
+
+    /// The number of clears of the list.
+    private var clears: UInt64 { self.state.withLock { $0.current }?().clears ?? 0 }
 
     // MARK: - Loading
 
@@ -258,14 +269,13 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     /// - Returns: The new window.
     /// - Throws: The error of a page.
     func visiblePages(of former: Window?) async throws -> Window {
-        let (load, isEarlier) = self.state.withLock { state in
+        let (load, wanted) = self.state.withLock { state in
             state.loads += 1
-            let wanted = state.wantsBefore.take()
-            return (
-                PageRequest.Load.visiblePages(state.loads), wanted.map { $0 == former?.parts.first?.cursor } ?? false
-            )
+            return (PageRequest.Load.visiblePages(state.loads), state.wantsBefore.take())
         }
+        let isEarlier = wanted.map { $0.clears == self.clears && $0.cursor == former?.parts.first?.cursor } ?? false
         var (start, earlier) = (former?.parts.first?.cursor ?? nil, former?.earlier ?? [])
+        if !isEarlier, self.visible().isEmpty { (start, earlier) = (nil, []) }
         if isEarlier, let before = earlier.popLast() { start = before }
         var attempt = 1
         while true {
@@ -295,15 +305,15 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     /// Whether a load of the visible pages needs the next page; items can appear during a load.
     private func needsPage(_ window: Window, _ former: Window?, isEarlier: Bool) -> Bool {
         let (visible, count) = (self.visible(), window.parts.count)
-        let isFound = { (ids: Set<Item.ID>) in window.items.contains { ids.contains($0.id) } }
+        let isFound = { (id: Item.ID) in window.items.contains { $0.id == id } }
         guard let former = self.state.withLock({ $0.current })?().window ?? former else {
             // Memory has lost the window.
-            return !visible.isEmpty && count < self.maximumPages && !isFound(visible)
+            return count < self.maximumPages && !self.appeared().allSatisfy { $0.ids.last.map(isFound) ?? true }
         }
         guard let shown = former.parts(with: visible) else { return count < former.parts.count + (isEarlier ? 1 : 0) }
         let pages = shown.upperBound + (isEarlier ? 2 : 1)
         let last = former.items.last { visible.contains($0.id) }
-        return count < pages || count < pages + Self.maximumMove && !isFound(Set(last.map { [$0.id] } ?? []))
+        return count < pages || count < pages + Self.maximumMove && !(last.map { isFound($0.id) } ?? true)
     }
 
     /// Appends the page at `cursor`, and the next page if a page has no new items.

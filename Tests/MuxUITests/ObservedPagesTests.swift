@@ -73,7 +73,7 @@ struct ObservedPagesTests {
             await self.settle()
             #expect(self.list.requests.count == 4 && observed.problem == nil)
         }
-        #expect(feed.window.watcherCount == 0)
+        await self.until { feed.window.watcherCount == 0 }
     }
 
     @Test func `SC-06 a list with a limit scrolls down and up again`() async {
@@ -130,6 +130,97 @@ struct ObservedPagesTests {
             self.clock.advance(by: .seconds(1))
             observed.items.last.map { observed.appeared($0) }
             await self.until { observed.items.count == 20 && observed.problem == nil }
+        }
+    }
+
+    @Test func `SC-06 pages without new items do not load without end`() async {
+        let cursors = Locked(0)
+        let feed = MuxPages<Entry, Int>(repository: self.repository) { cursor in
+            let next = cursors.withLock { count in
+                count += 1
+                return count
+            }
+            return .init((0..<10).map { Entry(id: $0, rank: $0, seenAt: 0) }, next: next)
+        }
+        let observed = feed.observed()
+        await self.following(observed) {
+            await self.until { observed.items.count == 10 }
+            observed.items.last.map { observed.appeared($0) }
+            await self.until { cursors.withLock { $0 } >= 11 && !observed.isLoadingMore }
+            await self.settle()
+            #expect(cursors.withLock { $0 } == 11 && !observed.isLoadingMore && observed.hasMore)
+        }
+    }
+
+    @Test func `SC-06 a reload ends the problem of a further page`() async {
+        let feed = self.feed()
+        let observed = feed.observed()
+        await self.following(observed) {
+            await self.until { observed.items.count == 10 }
+            self.list.onRequest { cursor in if cursor != nil { throw ServerList.FetchFailed() } }
+            observed.items.last.map { observed.appeared($0) }
+            await self.until { observed.problem != nil && !observed.isLoadingMore }
+            await observed.reload()
+            #expect(observed.problem == nil && observed.items.count == 10)
+        }
+    }
+
+    @Test func `SC-06 a failed load of the page before is repeated, also after a loss of memory`() async {
+        let list = ServerList(count: 100)
+        let feed = MuxPages<Entry, Int>(maximumPages: 3, repository: self.repository) {
+            try await list.page(after: $0, limit: 10)
+        }
+        let observed = feed.observed()
+        await self.following(observed) {
+            await self.until { observed.items.count == 10 }
+            for id in 0..<100 {
+                await self.until { observed.items.contains { $0.id == id } }
+                observed.items.first { $0.id == id }.map { observed.appeared($0) }
+            }
+            await self.until { !observed.isLoadingMore }
+            let first = observed.items[0].id
+            #expect(first >= 40)
+            let failures = Locked(0)
+            list.onRequest { _ in
+                failures.withLock { $0 += 1 }
+                throw ServerList.FetchFailed()
+            }
+            observed.appeared(observed.items[0])
+            await self.until { observed.problem != nil && failures.withLock { $0 } == 1 }
+            await self.settle()
+            #expect(observed.items[0].id == first && failures.withLock { $0 } == 1)
+
+            list.onRequest { _ in }
+            self.clock.advance(by: .seconds(1))
+            observed.appeared(observed.items[20])
+            await self.until { observed.items.first?.id == first - 10 }
+
+            await self.until { !observed.isLoading }
+            feed.window.clearMemory()
+            observed.appeared(observed.items[0])
+            await self.until { observed.items.first.map { $0.id < first - 10 } ?? false }
+        }
+    }
+
+    @Test func `SC-06 a clear ends a load that hangs, and the list loads again`() async {
+        let feed = self.feed()
+        let observed = feed.observed()
+        let gate = Gate<Void>()
+        await self.following(observed) {
+            await self.until { observed.items.count == 10 }
+            self.list.onRequest { cursor in if cursor != nil { try await gate.pass(ignoringCancellation: true) } }
+            observed.items.last.map { observed.appeared($0) }
+            await gate.waitForCall()
+            #expect(observed.isLoadingMore)
+            await feed.window.clear()
+            await self.until { !observed.isLoadingMore }
+            self.list.onRequest { _ in }
+            await observed.reload()
+            observed.items.last.map { observed.appeared($0) }
+            await self.until { observed.items.count == 20 }
+            gate.openForGood(returning: ())
+            await self.settle()
+            #expect(observed.items.count == 20 && observed.problem == nil)
         }
     }
 

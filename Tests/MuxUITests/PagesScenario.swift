@@ -188,6 +188,7 @@ final class PagesScenario: Sendable {
         }
         self.state.withLock { $0.changes = false }
         try await self.playAtRest()
+        try await self.schedule.clock.sleep(for: .seconds(5))  // loads without callers end
     }
 
     /// Scrolls to the end of a list that does not change: each page needs one request.

@@ -103,9 +103,17 @@ struct PagesTests {
         self.show(feed, 100)
         _ = try await feed.window.reload()
         #expect(self.ids(feed) == Array(0..<20) && self.list.requests.count == 12)
+
+        let short = self.feed(maximumPages: 3)
+        _ = try await short.window.request()
+        for _ in 0..<4 { try await short.loadMore() }
+        #expect(self.ids(short) == Array(10..<25))
+        _ = try await short.window.reload()
+        #expect(self.ids(short) == Array(0..<15), "from the first page on")
+
         self.show(feed, 0)
         _ = try await feed.window.reload()
-        #expect(self.ids(feed) == Array(0..<5) && self.list.requests.count == 13)
+        #expect(self.ids(feed) == Array(0..<5))
     }
 
     @Test func `SC-06 a further page does not make the others younger, and a refresh is not lost`() async throws {
@@ -288,6 +296,32 @@ struct PagesTests {
         try await next.loadMore()
         #expect(self.ids(next) == Array(0..<10) && next.window.cachedEntry?.isStale == true)
         #expect(try await next.window.request().items.map(\.id) == Array(1...10))
+    }
+
+    @Test func `SC-06 a shared store does not have the window, which depends on the views of a process`() async throws {
+        let store = MemorySharedStore()
+        func feed() -> MuxPages<Entry, Int> {
+            MuxPages(cacheKey: "Feed", repository: MuxRepository(sharedStore: store.connection())) { [list] in
+                try await list.page(after: $0, limit: 5)
+            }
+        }
+        let (one, other) = (feed(), feed())
+        _ = try await one.window.request()
+        #expect(await other.window.loadCachedValue() == nil)
+        try await other.loadMore()
+        try await other.loadMore()
+        #expect(self.ids(other) == Array(0..<10) && self.ids(one) == Array(0..<5))
+    }
+
+    @Test func `SC-06 a list without owners is released`() async throws {
+        weak var window: Multiplexer<MuxPages<Entry, Int>.Window>?
+        do {
+            let feed = self.feed()
+            _ = try await feed.window.request()
+            try await feed.loadMore()
+            window = feed.window
+        }
+        #expect(await settled({ window == nil }, when: { $0 }))
     }
 
     @Test func `SC-06 a window with wrong counts is not decoded`() throws {

@@ -16,7 +16,7 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     /// The tags of an entry in the shared store of several machines.
     var tags: (@Sendable (Key) -> [String])?
     /// Whether the entries may be shared with other machines.
-    var isShared = false
+    package var isShared = false
 
     @usableFromInline
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
