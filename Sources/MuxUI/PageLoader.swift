@@ -40,8 +40,8 @@ extension MuxPages {
         /// let change = Backend.feed.window.change { $0[post.id]?.isLiked = true }
         /// ```
         ///
-        /// `nil` removes the item. An item that the window does not have, or with another ID, has no effect; but a
-        /// change also applies to the pages that arrive until its end.
+        /// `nil` removes the item. An item that the window does not have, or with another ID, has no effect;
+        /// but a change also applies to the pages that arrive until its end.
         ///
         /// - Complexity: O(*n*) for *n* items.
         public subscript(id: Item.ID) -> Item? {
