@@ -199,6 +199,78 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     }
 }
 
+extension MuxStates {
+    /// The facts about a value that is not in a multiplexer.
+    package struct Facts: Sendable {
+        /// The value, and the number that identifies the value; `nil` without a value.
+        package var value: (Value, revision: UInt64)?
+        package var isLoading: Bool
+        /// The last failure, and the number that identifies the failure.
+        package var failure: (any Error, number: UInt64)?
+
+        package init(value: (Value, revision: UInt64)?, isLoading: Bool, failure: (any Error, number: UInt64)?) {
+            self.value = value
+            self.isLoading = isLoading
+            self.failure = failure
+        }
+    }
+
+    /// The states of a value that is not in a multiplexer, and is never stale.
+    ///
+    /// - Parameters:
+    ///   - repository: The repository of the value.
+    ///   - read: Reads the facts; returns `nil` after the end of the owner.
+    ///   - follow: Registers a consumer. The first parameter is called after each change, the second at the end of
+    ///     the owner. Returns the removal of the consumer.
+    package init(
+        in repository: MuxRepository,
+        read: @escaping @Sendable () -> Facts?,
+        follow:
+            @escaping @Sendable (
+                _ changed: @escaping @Sendable () -> Void, _ finish: @escaping @Sendable () -> Void
+            ) -> @Sendable () -> Void
+    ) {
+        let (time, spawn) = (repository.time, repository.spawn)
+        let read: @Sendable () -> StateFollower<Value>.Reading? = {
+            guard let facts = read() else { return nil }
+            let entry = facts.value.map { value, revision in
+                MuxEntry(
+                    value: value,
+                    age: .zero,
+                    timeToLive: .longest,
+                    source: .disk,
+                    isStale: false,
+                    staleReason: nil,
+                    revision: revision
+                )
+            }
+            var followed = FollowedKey()
+            followed.failure = facts.failure.map { FetchFailure(error: $0.0, number: $0.number) }
+            // An entry is never evicted: a state without an entry is a removal.
+            followed.replacements = entry == nil ? .max : 0
+            return StateFollower.Reading(
+                entry: entry,
+                isLoading: facts.isLoading,
+                facts: followed,
+                clears: 0,
+                now: time.now
+            )
+        }
+        self.init(
+            follow: {
+                let follower = StateFollower<Value>(time, spawn, read: read)
+                follower.ends(
+                    with: follow({ [weak follower] in follower?.changed() }) { [weak follower] in follower?.finish() }
+                )
+                return follower
+            },
+            read: read,
+            load: nil,
+            refetch: MuxPolicy.Refetch()
+        )
+    }
+}
+
 @available(*, unavailable)
 extension MuxStates.Iterator: Sendable {}
 
@@ -356,12 +428,12 @@ extension SlotMemory {
     /// The current facts about `key`.
     fileprivate func reading(of key: Key) -> StateFollower<Value>.Reading {
         let now = self.repository.time.now
-        return self.engine.engineState.withLock { engineState in
+        return self.engine.read(key) { state, isFlying in
             StateFollower.Reading(
-                entry: engineState.state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
-                isLoading: engineState.machines[key]?.currentFlight != nil,
-                facts: engineState.state.followed[key] ?? FollowedKey(),
-                clears: engineState.state.clears &- engineState.state.uncached,
+                entry: state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
+                isLoading: isFlying,
+                facts: state.followed[key] ?? FollowedKey(),
+                clears: state.clears &- state.uncached,
                 now: now
             )
         }
@@ -369,25 +441,21 @@ extension SlotMemory {
 
     /// Counts a consumer of the states of `key`.
     fileprivate func followed(_ key: Key) {
-        self.engine.engineState.withLock { engineState in
-            engineState.state.followed[key, default: FollowedKey()].count += 1
-            engineState.followedKeys.insert(key)
-            guard engineState.follower == nil else { return }
-            engineState.follower = { [weak watchers] keys in
-                for key in keys { watchers?.send(.activity, to: key) }
-            }
+        self.engine.follow(key) { [weak watchers] keys in
+            for key in keys { watchers?.send(.activity, to: key) }
+        } _: { state in
+            state.followed[key, default: FollowedKey()].count += 1
         }
     }
 
     /// Uncounts a consumer of the states of `key`.
     fileprivate func unfollowed(_ key: Key) {
-        let released = self.engine.engineState.withLock { engineState -> (any Sendable)? in
-            guard let place = engineState.state.followed.index(forKey: key) else { return nil }
-            engineState.state.followed.values[place].count -= 1
-            guard engineState.state.followed.values[place].count == 0 else { return nil }
-            let removed = engineState.state.followed.remove(at: place)
-            return (removed.key, removed.value, engineState.followedKeys.remove(key))
+        self.engine.unfollow(key) { state in
+            guard let place = state.followed.index(forKey: key) else { return nil }
+            state.followed.values[place].count -= 1
+            guard state.followed.values[place].count == 0 else { return nil }
+            let removed = state.followed.remove(at: place)
+            return (removed.key, removed.value)
         }
-        withExtendedLifetime(released) {}  // released outside the lock
     }
 }

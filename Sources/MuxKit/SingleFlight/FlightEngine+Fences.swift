@@ -113,6 +113,45 @@ extension FlightEngine {
     /// The keys with a flight.
     package var keysInFlight: [Key] { self.engineState.withLock { Array($0.machines.keys) } }
 
+    /// Reports starts and ends of the flights of `key`.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - follower: Called outside the lock with the keys whose flights have started or ended; the engine keeps
+    ///     the first follower.
+    ///   - change: Changes the state under the lock.
+    package func follow(
+        _ key: Key,
+        _ follower: @escaping @Sendable ([Key]) -> Void,
+        _ change: (inout State) -> Void
+    ) {
+        self.engineState.withLock { engineState in
+            change(&engineState.state)
+            engineState.followedKeys.insert(key)
+            if engineState.follower == nil { engineState.follower = follower }
+        }
+    }
+
+    /// Ends the reports of ``follow(_:_:_:)``, unless `change` returns `nil`.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - change: Changes the state under the lock; returns a value to be released outside the lock.
+    package func unfollow(_ key: Key, _ change: (inout State) -> (any Sendable)?) {
+        let released = self.engineState.withLock { engineState -> (any Sendable)? in
+            guard let removed = change(&engineState.state) else { return nil }
+            return (removed, engineState.followedKeys.remove(key))
+        }
+        withExtendedLifetime(released) {}
+    }
+
+    /// Reads the state, and whether the key has a flight that is not fenced, in one critical section.
+    package func read<Facts>(_ key: Key, _ read: (State, _ isFlying: Bool) -> Facts) -> Facts {
+        self.engineState.withLock { engineState in
+            read(engineState.state, engineState.machines[key]?.currentFlight != nil)
+        }
+    }
+
     /// Whether the key has a flight.
     package func isInFlight(_ key: Key) -> Bool { self.engineState.withLock { $0.machines[key] != nil } }
 

@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 
 extension AsyncMedia {
@@ -163,4 +164,87 @@ final class MediaWatchers: Sendable {
 
     /// The number of streams.
     var count: Int { self.steps.count }
+}
+
+/// The facts about a file with consumers of states.
+struct FollowedFile: Sendable {
+    /// The number of consumers.
+    var count = 0
+    /// The complete file; `nil` if absent, or if the folder has not been opened.
+    private(set) var file: URL?
+    /// The error of the last download; `nil` after a success or a removal.
+    private(set) var failure: (any Error)?
+    /// The number of changes of ``file`` and ``failure``.
+    private(set) var changes: UInt64 = 0
+
+    mutating func landed(_ file: URL) {
+        if file != self.file { self.changes += 1 }
+        (self.file, self.failure) = (file, nil)
+    }
+
+    mutating func failed(_ error: any Error) {
+        self.failure = error
+        self.changes += 1
+    }
+
+    mutating func removed() {
+        (self.file, self.failure) = (nil, nil)
+        self.changes += 1
+    }
+}
+
+extension MediaCore {
+    /// The current state of the file of `url`, then each change.
+    func states(of url: URL) -> MuxStates<URL> {
+        let name = self.name(of: url)
+        return MuxStates(
+            in: self.repository,
+            read: { [weak self] in
+                if url.isFileURL { return .init(value: (url, 0), isLoading: false, failure: nil) }
+                return self?.facts(of: name)
+            },
+            follow: { [weak self] changed, finish in self?.follow(name, url, changed, finish) ?? {} }
+        )
+    }
+
+    private func facts(of name: MediaName) -> MuxStates<URL>.Facts {
+        self.engine.read(name) { state, isFlying in
+            let followed = state.followed[name] ?? FollowedFile()
+            return MuxStates<URL>.Facts(
+                value: followed.file.map { ($0, followed.changes) },
+                isLoading: isFlying,
+                failure: followed.failure.map { ($0, followed.changes) }
+            )
+        }
+    }
+
+    /// Registers a consumer of states.
+    ///
+    /// - Returns: The removal of the consumer.
+    private func follow(
+        _ name: MediaName,
+        _ url: URL,
+        _ changed: @escaping @Sendable () -> Void,
+        _ finish: @escaping @Sendable () -> Void
+    ) -> @Sendable () -> Void {
+        let remove = self.stateSignals.add(to: name, finish: finish) { changed() }
+        var isFirst = false
+        self.engine.follow(name) { [weak signals = self.stateSignals] names in
+            for name in names { signals?.send((), to: name) }
+        } _: { state in
+            isFirst = state.followed[name] == nil
+            state.followed[name, default: FollowedFile()].count += 1
+        }
+        // Read outside the lock, and used unless a flight or a removal has been faster.
+        if isFirst, let file = self.cached(url) {
+            self.engine.withState { if $0.followed[name]?.changes == 0 { $0.followed[name]?.landed(file) } }
+        }
+        return { [weak self] in
+            remove()
+            self?.engine.unfollow(name) { state in
+                state.followed[name]?.count -= 1
+                return state.followed[name]?.count == 0 ? state.followed.removeValue(forKey: name) : nil
+            }
+        }
+    }
 }

@@ -132,6 +132,17 @@ public final actor AsyncMedia {
     /// - Returns: A sequence for any number of iterators.
     public nonisolated func progress(of url: URL) -> AsyncMedia.ProgressSequence { self.core.progress(url) }
 
+    /// The states of the file at `url`: the current state, then every change, for a screen.
+    ///
+    /// The entry is the URL of the complete file. The state has no entry until a request, or
+    /// ``loadCachedValue(url:)``, has opened the folder. The removal of a file by ``Limits-swift.struct``, or by another
+    /// program, is no change.
+    ///
+    /// - Parameter url: The URL of the file.
+    /// - Returns: A sequence for any number of iterators; it does not retain this object, and starts no
+    ///   download.
+    public nonisolated func states(of url: URL) -> MuxStates<URL> { self.core.states(of: url) }
+
     /// The counts since the initialisation; a request for a file on disk counts as
     /// `MuxRepository.Statistics/diskHits`.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.statistics }
@@ -157,6 +168,9 @@ public final actor AsyncMedia {
 
     /// The numbers of waiting callers, running flights and files with a flight: all zero without activity.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
+
+    /// The number of files with consumers of states: zero at rest.
+    package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
 
     /// The numbers of queued downloads and of free download slots; without activity, no download is queued
     /// and all slots are free.

@@ -18,6 +18,8 @@ final class MediaCore: Sendable {
         var digests: [MediaName: Set<String>] = [:]
         /// The digests of verified files, by the name of the file.
         var verified: [String: String] = [:]
+        /// The files with consumers of states.
+        var followed: [MediaName: FollowedFile] = [:]
         /// The number of the folder's opening; incremented at the end of a session.
         var opening: UInt64 = 1
         /// Whether the folder was opened with the number ``opening``.
@@ -31,6 +33,8 @@ final class MediaCore: Sendable {
     let cacheKey: (@Sendable (URL) -> String)?
     private let accepts: [HTTPMediaType]?
     let watchers = MediaWatchers()
+    /// Signals changes of the states of a file.
+    let stateSignals = Broadcast<MediaName, Void>()
     /// Cancels prefetches of a file.
     let cancellations = Broadcast<MediaName, Void>()
     private let semaphore: PrioritySemaphore<MediaName>
@@ -237,6 +241,7 @@ final class MediaCore: Sendable {
                 guard let digest = try folder.digest(of: name) else { return nil }
                 guard !wanted.contains(digest) else { return file }
                 try folder.remove(name)  // damaged: fetched once more
+                self.engine.withState { $0.followed[name]?.removed() }
                 return nil
             }
         }.get()
@@ -259,6 +264,7 @@ final class MediaCore: Sendable {
             guard mayKeep else { return .failure(MediaError.removed) }
             if !isFetched { state.statistics.diskHits += 1 }
             state.forget(name)
+            state.followed[name]?.landed(file)
             return .success(file)
         } always: { state in
             if isFetched, !isKept { state.statistics.fenceDrops += 1 }
@@ -273,7 +279,10 @@ final class MediaCore: Sendable {
         var isKept = false
         self.engine.land(flight, of: name, failed: true) { state, mayKeep in
             isKept = mayKeep
-            if mayKeep { state.forget(name) }
+            if mayKeep {
+                state.forget(name)
+                state.followed[name]?.failed(error)
+            }
             return .failure(error)
         } always: { state in
             if hasStarted { state.statistics.failures += 1 }
@@ -359,7 +368,9 @@ extension MediaCore {
         self.engine.fence(name) { state in
             state.verified[name.file] = nil
             state.progress[name] = nil
+            state.followed[name]?.removed()
         }
+        self.stateSignals.send((), to: name)
         let folder = self.folder
         try await BlockingWork.run { Result { try folder.remove(name) } }.get()
     }
@@ -380,7 +391,9 @@ extension MediaCore {
         self.engine.fenceAll { state in
             state.verified = [:]
             state.progress = [:]
+            for name in state.followed.keys { state.followed[name]?.removed() }
         }
+        self.stateSignals.sendToAll(())
         let folder = self.folder
         try await BlockingWork.run { Result { try folder.removeAll() } }.get()
     }
@@ -395,8 +408,10 @@ extension MediaCore: SessionParticipant {
         let (running, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(state.progress.keys)
             let statistics = state.statistics
-            let opening = state.opening
+            let (opening, followed) = (state.opening, state.followed)
             state = State()
+            state.followed = followed
+            for name in followed.keys { state.followed[name]?.removed() }
             state.statistics = statistics
             state.opening = opening &+ 1
             return (.failure(MuxError.sessionEnded), running)
@@ -405,6 +420,7 @@ extension MediaCore: SessionParticipant {
         return {
             resumeWaiters()
             failure()
+            self.stateSignals.sendToAll(())
         }
     }
 

@@ -1,0 +1,131 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The states of a file, for a screen.
+@Suite(.standard)
+struct MediaStatesTests {
+    /// Returns the first state that fulfils a condition; `nil` after the end.
+    private func next(
+        _ states: inout MuxStates<URL>.Iterator,
+        where condition: (MuxState<URL>) -> Bool
+    ) async -> MuxState<URL>? {
+        while let state = await states.next() { if condition(state) { return state } }
+        return nil
+    }
+
+    @Test func `SC-01 the states of a file show its download, its removal and its return`() async throws {
+        let world = try MediaWorld()
+        try await world.run { world in
+            let media = world.media()
+            var states = media.states(of: world.url).makeAsyncIterator()
+            let first = try #require(await states.next())
+            #expect(first.entry == nil && !first.isLoading && first.failure == nil && !first.isStale)
+
+            let request = Task { try await media.request(url: world.url) }
+            let file = try await request.value
+            let complete = await self.next(&states) { $0.entry != nil && !$0.isLoading }
+            #expect(complete?.entry?.value == file && complete?.isStale == false && complete?.failure == nil)
+
+            try await media.clear(url: world.url)
+            #expect(await self.next(&states) { $0.entry == nil && !$0.isLoading } != nil)
+            _ = try await media.request(url: world.url)
+            #expect(await self.next(&states) { $0.entry?.value == file && !$0.isLoading } != nil)
+            try await media.clear()
+            #expect(await self.next(&states) { $0.entry == nil && !$0.isLoading } != nil)
+            _ = try await media.request(url: world.url)
+            #expect(await self.next(&states) { $0.entry?.value == file } != nil)
+            await world.repository.clearAll()
+            #expect(await self.next(&states) { $0.entry == nil && !$0.isLoading && $0.failure == nil } != nil)
+        }
+    }
+
+    @Test func `SC-01 a running download is visible, and an abandoned download is no failure`() async throws {
+        let gate = Gate<Void>()
+        let file = LoopbackServer.File(size: 10)
+        let world = try MediaWorld(file) { request in
+            try? await gate.pass()
+            return file.response(to: request, fault: nil)
+        }
+        try await world.run { world in
+            let media = world.media()
+            var states = media.states(of: world.url).makeAsyncIterator()
+            _ = await states.next()
+            let request = Task { try await media.request(url: world.url) }
+            #expect(await self.next(&states) { $0.isLoading } != nil)
+            await gate.waitForCall()
+            request.cancel()
+            let ended = await self.next(&states) { !$0.isLoading }
+            #expect(ended?.failure == nil && ended?.entry == nil)
+            gate.openForGood(returning: ())
+        }
+    }
+
+    @Test func `SC-01 a failed download is a failure until a success`() async throws {
+        let isBroken = Locked(true)
+        let file = LoopbackServer.File(size: 10)
+        let world = try MediaWorld(file) { request in
+            isBroken.withLock { $0 } ? .init(status: 404) : file.response(to: request, fault: nil)
+        }
+        try await world.run { world in
+            let media = world.media()
+            var states = media.states(of: world.url).makeAsyncIterator()
+            _ = await states.next()
+            for _ in 0..<2 {
+                await #expect(throws: (any Error).self) { try await media.request(url: world.url) }
+                let failed = await self.next(&states) { $0.failure != nil && !$0.isLoading }
+                #expect(failed?.entry == nil)
+            }
+            isBroken.withLock { $0 = false }
+            _ = try await media.request(url: world.url)
+            #expect(await self.next(&states) { $0.entry != nil && $0.failure == nil } != nil)
+        }
+    }
+
+    @Test func `SC-01 a file on disk is in the first state if the folder is open, and else after its opening`()
+        async throws
+    {
+        let world = try MediaWorld()
+        try await world.run { world in
+            let file = try await world.media().request(url: world.url)
+            let media = world.media()
+            var early = media.states(of: world.url).makeAsyncIterator()
+            #expect(await early.next()?.entry == nil)
+            _ = try await media.request(url: world.url)
+            #expect(await self.next(&early) { $0.entry?.value == file } != nil)
+
+            let other = world.media()
+            _ = await other.loadCachedValue(url: world.url)
+            var late = other.states(of: world.url).makeAsyncIterator()
+            #expect(await late.next()?.entry?.value == file)
+            let local = other.states(of: file)
+            var iterator = local.makeAsyncIterator()
+            #expect(await iterator.next()?.entry?.value == file, "a file URL is its own file")
+        }
+    }
+
+    @Test func `SC-01 consumers of a file leave nothing, and do not retain the media`() async throws {
+        let world = try MediaWorld()
+        try await world.run { world in
+            var media: AsyncMedia? = world.media()
+            weak let former = media
+            let states = try #require(media?.states(of: world.url))
+            do {
+                var one = states.makeAsyncIterator()
+                var two = states.makeAsyncIterator()
+                #expect(await one.next() != nil)
+                #expect(await two.next() != nil)
+                #expect(media?.followedCount == 1)
+            }
+            #expect(media?.followedCount == 0)
+            var last = states.makeAsyncIterator()
+            #expect(await last.next() != nil)
+            media = nil
+            #expect(former == nil)
+            #expect(await last.next() == nil)
+        }
+    }
+}
