@@ -220,8 +220,8 @@ extension MuxStates {
     /// - Parameters:
     ///   - repository: The repository of the value.
     ///   - read: Reads the facts; returns `nil` after the end of the owner.
-    ///   - follow: Registers a consumer. The first parameter is called after each change, the second at the end of
-    ///     the owner. Returns the removal of the consumer.
+    ///   - follow: Registers a consumer. The first parameter is called after each change, the second at the
+    ///     end of the owner. Returns the removal of the consumer.
     package init(
         in repository: MuxRepository,
         read: @escaping @Sendable () -> Facts?,

@@ -117,8 +117,8 @@ extension FlightEngine {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - follower: Called outside the lock with the keys whose flights have started or ended; the engine keeps
-    ///     the first follower.
+    ///   - follower: Called outside the lock with the keys whose flights have started or ended; the engine
+    ///     keeps the first follower.
     ///   - change: Changes the state under the lock.
     package func follow(
         _ key: Key,

@@ -135,8 +135,8 @@ public final actor AsyncMedia {
     /// The states of the file at `url`: the current state, then every change, for a screen.
     ///
     /// The entry is the URL of the complete file. The state has no entry until a request, or
-    /// ``loadCachedValue(url:)``, has opened the folder. The removal of a file by ``Limits-swift.struct``, or by another
-    /// program, is no change.
+    /// ``loadCachedValue(url:)``, has opened the folder. The removal of a file by the limits of the folder,
+    /// or by another program, is no change.
     ///
     /// - Parameter url: The URL of the file.
     /// - Returns: A sequence for any number of iterators; it does not retain this object, and starts no
