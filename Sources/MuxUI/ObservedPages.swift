@@ -26,7 +26,8 @@ public import Observation
 @Observable
 public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable & Sendable> where Item.ID: Sendable {
     @ObservationIgnored private nonisolated let pages: MuxPages<Item, Cursor>
-    @ObservationIgnored private let window: ObservedValue<MuxPages<Item, Cursor>.Window>
+    /// The loaded pages, for `PhaseView` and for the members that the list does not have itself.
+    @ObservationIgnored public let window: ObservedValue<MuxPages<Item, Cursor>.Window>
     /// The load of the next page or of the page before, with the number of clears at its start.
     @ObservationIgnored private var load: (task: Task<Void, Never>, clears: UInt64)?
     /// Whether one of the first items has appeared since the last load of the page before.
@@ -62,12 +63,15 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Whether the visible pages are loading, and have been loading for the loading delay.
     public var isLoading: Bool { self.window.isLoading }
 
-    /// The error of the last load; `nil` after a success.
+    /// The error of the last reload, or else of the last load of the next page; `nil` after a success.
     ///
     /// Errors of reloads and renewals are shown while ``follow()`` or ``reload()`` runs. The end of a session
     /// is no problem.
-    public var problem: (any Error)? {
-        if let problem = self.window.problem { return problem }
+    public var problem: (any Error)? { self.window.problem ?? self.pageProblem }
+
+    /// The error of the last load of the next page; `nil` after a success, a reload or a sign-out.
+    public var pageProblem: (any Error)? {
+        _ = self.window.value
         guard let problem = self.loadProblem, problem.clears == self.pages.window.clearCount else { return nil }
         return problem.revision == self.pages.window.serverEntry?.revision ? problem.error : nil
     }

@@ -33,15 +33,26 @@ final class NotesModel {
 nonisolated enum NotesAPI {
     static func notes(_ token: String) async throws -> [Note] { [] }
     static func rename(_ id: Int, _ text: String) async throws {}
+    static func like(_ id: Int) async throws {}
     static func page(after cursor: Int?, _ token: String) async throws -> (notes: [Note], next: Int?) { ([], nil) }
 }
 
-func feedOfTheApp(_ session: OAuthDependentRunner<String, String>) -> MuxPages<Note, Int> {
+func feedOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note) async throws -> Void {
     let feed = MuxPages<Note, Int>(cacheKey: "Feed", dependency: session) { cursor, token in
         let response = try await NotesAPI.page(after: cursor, token)
         return .init(response.notes, next: response.next)
     }
-    return feed
+    func like(_ note: Note) async throws {
+        let change = feed.window.change { window in window[note.id]?.text += " ♥" }
+        do {
+            try await NotesAPI.like(note.id)
+            change.commit()
+        } catch {
+            change.undo()
+            throw error
+        }
+    }
+    return like
 }
 
 func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note, String) async throws -> Void {

@@ -35,7 +35,7 @@ struct PagesTests {
 
     @Test func `SC-06 no item is missing or shown twice, in the order of the server, whatever changes`() async throws {
         let steps = Locked(0)
-        let count = try await SeededExecutor.explore(1_000) { schedule in
+        let count = try await SeededExecutor.explore(400) { schedule in
             let scenario = PagesScenario(schedule)
             try await scenario.play()
             steps.withLock { $0 += scenario.stepCount }
