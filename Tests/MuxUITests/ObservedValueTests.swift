@@ -268,6 +268,8 @@ struct ObservedValueTests {
         await self.until { observed.value == 1 }
         let pull = Task { await observed.reload() }
         await gate.waitForCall()
+        // The view's renewal can start the fetch before the pull waits for it.
+        await self.until { number.occupancy.waiters == 2 }
         await self.repository.clearAll()
         await self.until { observed.value == nil }
         gate.openForGood(returning: 2)
