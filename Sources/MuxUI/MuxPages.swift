@@ -196,6 +196,9 @@ where Item.ID: Sendable {
         throw MuxPagesError.outdatedCursor
     }
 
+    /// The numbers of waiting callers, running tasks and pages with a flight: zero at rest.
+    package var pageOccupancy: (waiters: Int, tasks: Int, keys: Int) { self.loader.occupancy }
+
     /// Records that an item has appeared in an object of views.
     package func appeared(_ id: Item.ID, in object: ObjectIdentifier) { self.loader.appeared(id, in: object) }
 

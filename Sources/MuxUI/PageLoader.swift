@@ -212,6 +212,8 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         self.state.withLock { $0.current = current }
     }
 
+    var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.pages.occupancy }
+
     // MARK: - Demand
 
     /// Makes the next load of the visible pages begin with the page before the window.

@@ -52,7 +52,7 @@ struct PagesTests {
             let gate = Gate<Void>()
             self.list.onRequest { _ in try await gate.pass() }
             let calls = (0..<2).map { _ in Task { try await feed.loadMore() } }
-            _ = await settled({ feed.window.occupancy.waiters }, when: { $0 == 2 })
+            _ = await settled({ feed.pageOccupancy.waiters }, when: { $0 == 2 })
             gate.openForGood(returning: ())
             for call in calls { try await call.value }
             #expect(self.list.requests.count == pages && self.ids(feed) == Array(0..<(5 * pages)))
@@ -441,9 +441,9 @@ struct PagesTests {
     }
 
     @Test func `SC-06 offsets and page sizes without sense are corrected or end the list`() async throws {
+        let list = self.list
         for size in [.min, -1, 0, 1] as [Int] {
             let feed = MuxPages<Entry, Int>(pageSize: size, policy: self.policy, repository: self.repository) {
-                [list] in
                 try await list.items(from: $0, limit: $1)
             }
             try await feed.loadMore()

@@ -111,7 +111,8 @@ struct MediaStatesTests {
         let world = try MediaWorld()
         try await world.run { world in
             var media: AsyncMedia? = world.media()
-            weak let former = media
+            weak var former: AsyncMedia?
+            former = media
             let states = try #require(media?.states(of: world.url))
             do {
                 var one = states.makeAsyncIterator()
