@@ -52,7 +52,7 @@ struct PagesTests {
             let gate = Gate<Void>()
             self.list.onRequest { _ in try await gate.pass() }
             let calls = (0..<2).map { _ in Task { try await feed.loadMore() } }
-            _ = await settled({ feed.pageOccupancy.waiters }, when: { $0 == 2 })
+            #expect(await settled({ feed.pageOccupancy.waiters }, when: { $0 == 2 }) == 2)
             gate.openForGood(returning: ())
             for call in calls { try await call.value }
             #expect(self.list.requests.count == pages && self.ids(feed) == Array(0..<(5 * pages)))
@@ -257,6 +257,7 @@ struct PagesTests {
         _ = try await feed.window.request()
         for _ in 0..<5 { try await feed.loadMore() }
         for id in 12..<40 { self.list.remove(id) }
+        self.show(feed, 16)
         _ = try await feed.window.reload()
         #expect(self.ids(feed) == Array(0..<12) && feed.window.cachedValue?.hasEarlier == false)
     }
@@ -415,8 +416,81 @@ struct PagesTests {
         _ = try await feed.window.request()
         for _ in 0..<5 { try await feed.loadMore() }
         self.list.onRequest { cursor in if cursor == 14_000 { throw MuxPagesError.outdatedCursor } }
+        self.show(feed, 16)
         _ = try await feed.window.reload()
-        #expect(self.ids(feed) == Array(0..<15) && feed.window.cachedValue?.hasEarlier == false)
+        #expect(self.ids(feed).starts(with: 0..<5) && feed.window.cachedValue?.hasEarlier == false)
+    }
+
+    @Test func `SC-06 a cursor that becomes outdated during a reload repeats the reload`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        try await feed.loadMore()
+        let refusals = Locked(2)
+        self.list.onRequest { cursor in
+            let isRefused =
+                cursor == 4_000
+                && refusals.withLock { count in
+                    count -= 1
+                    return count >= 0
+                }
+            if isRefused { throw MuxPagesError.outdatedCursor }
+        }
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<10))
+    }
+
+    @Test func `SC-06 an item of an earlier page that moves into the window begins the list again`() async throws {
+        let feed = self.feed(maximumPages: 3)
+        _ = try await feed.window.request()
+        for _ in 0..<5 { try await feed.loadMore() }
+        self.show(feed, 16)
+        self.list.replaceNextPage { $0.next = 4_000 }  // a cursor before the window
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed).starts(with: 0..<5) && feed.window.cachedValue?.hasEarlier == false)
+    }
+
+    @Test func `SC-06 a load of the page before joins a reload, and is then repeated`() async throws {
+        let feed = self.feed(maximumPages: 3)
+        _ = try await feed.window.request()
+        for _ in 0..<5 { try await feed.loadMore() }
+        self.show(feed, 15)
+        let gate = Gate<Void>()
+        self.list.onRequest { _ in try await gate.pass() }
+        let reload = Task { try await feed.window.reload() }
+        await gate.waitForCall()
+        let earlier = Task { try await feed.loadEarlier() }
+        #expect(await settled({ feed.window.occupancy.waiters }, when: { $0 == 2 }) == 2)
+        gate.openForGood(returning: ())
+        _ = try await reload.value
+        try await earlier.value
+        #expect(self.ids(feed).first == 10)
+    }
+
+    @Test func `SC-06 an outdated cursor during a change is an error at once, because no reload is kept`() async throws
+    {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let change = feed.window.change { $0[3]?.seenAt = 7 }
+        self.list.onRequest { cursor in if cursor == 4_000 { throw MuxPagesError.outdatedCursor } }
+        await #expect(throws: MuxPagesError.outdatedCursor) { try await feed.loadMore() }
+        #expect(self.list.requests.count == 3)
+        change.undo()
+    }
+
+    @Test func `SC-06 pages without items whose cursors repeat are an error`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let count = Locked(0)
+        self.list.replaceNextPage { $0 = .init([], next: 4_100) }
+        self.list.replaceFurtherPages { page in
+            let isOdd = count.withLock { count in
+                count += 1
+                return count % 2 == 1
+            }
+            page = .init([], next: isOdd ? 4_200 : 4_100)
+        }
+        await #expect(throws: MuxPagesError.repeatedCursor) { try await feed.loadMore() }
+        #expect(self.list.requests.count == 4)
     }
 
     @Test func `SC-06 offsets of a list that changes miss no item`() async throws {
@@ -461,7 +535,7 @@ struct PagesTests {
             }
             feed.window.store(window)
             try await feed.loadMore()
-            #expect(self.ids(feed).starts(with: [0, 1]))
+            #expect(self.ids(feed).starts(with: [0, 1]) && feed.window.cachedValue?.hasMore == (offset < 0))
         }
     }
 
@@ -539,6 +613,16 @@ struct PagesTests {
             .init([], next: nil)
         }
         await #expect(throws: MuxError.repositoryMismatch) { try await other.window.request() }
+
+        let saved = self.feed(cacheKey: "Feed")
+        _ = try await saved.window.request()
+        await self.repository.saveAll()
+        let foreign = Session(sessionRepository: MuxRepository(store: MemoryStore()), runner: tokenRunner)
+        let relaunched = MuxRepository(store: self.store, clock: self.clock)
+        let mismatched = MuxPages<Entry, Int>(cacheKey: "Feed", dependency: foreign, repository: relaunched) { _, _ in
+            .init([], next: nil)
+        }
+        await #expect(throws: MuxError.repositoryMismatch) { try await mismatched.window.request() }
     }
 
     @Test func `SC-06 a clear during a load leaves nothing, and requests nothing`() async throws {
@@ -552,6 +636,30 @@ struct PagesTests {
         gate.openForGood(returning: ())
         await #expect(throws: MuxError.cleared) { try await more.value }
         #expect(feed.window.cachedValue == nil && self.list.requests.count == 2)
+    }
+
+    @Test func `SC-06 a page that was requested before a clear is not appended after the clear`() async throws {
+        for error in [nil, MuxPagesError.outdatedCursor] {
+            let list = ServerList(count: 40)
+            let feed = MuxPages<Entry, Int>(policy: self.policy, repository: self.repository) {
+                try await list.page(after: $0, limit: 5)
+            }
+            _ = try await feed.window.request()
+            let gate = Gate<Void>()
+            list.onRequest { cursor in
+                guard cursor != nil else { return }
+                try await gate.pass()
+                if let error { throw error }
+            }
+            let more = Task { try await feed.loadMore() }
+            await gate.waitForCall()
+            await feed.window.clear()
+            if error == nil { _ = try await feed.window.request() }
+            let count = list.requests.count
+            gate.openForGood(returning: ())
+            await #expect(throws: MuxError.cleared) { try await more.value }
+            #expect(list.requests.count == count && feed.window.cachedValue?.items.count == (error == nil ? 5 : nil))
+        }
     }
 
     @Test func `SC-06 items can be changed before the server has the change`() async throws {
