@@ -202,6 +202,35 @@ struct ObservedPagesTests {
         }
     }
 
+    @Test func `SC-06 a button for the next page waits for a load of the page before`() async {
+        let list = ServerList(count: 200)
+        let feed = MuxPages<Entry, Int>(maximumPages: 3, repository: self.repository) {
+            try await list.page(after: $0, limit: 10)
+        }
+        let observed = feed.observed()
+        await self.following(observed) {
+            await self.until { observed.items.count == 10 }
+            for id in 0..<92 {
+                await self.until { observed.items.contains { $0.id == id } }
+                observed.items.first { $0.id == id }.map { observed.appeared($0) }
+            }
+            await self.until { !observed.isLoadingMore }
+            let gate = Gate<Void>()
+            list.onRequest { _ in try await gate.pass() }
+            observed.appeared(observed.items[0])
+            await gate.waitForCall()
+            let count = list.requests.count
+            let button = Task { await observed.loadMore() }
+            await self.settle()
+            #expect(list.requests.count == count && !observed.isLoadingMore)
+            gate.openForGood(returning: ())
+            await button.value
+            let last = list.requests.last ?? nil
+            #expect(list.requests.count > count && observed.items.contains { $0.rank > last ?? .max })
+            #expect(observed.items.first { $0.rank > last ?? .max }?.id == observed.items.last.map { $0.id - 9 })
+        }
+    }
+
     @Test func `SC-06 a clear ends a load that hangs, and the list loads again`() async {
         let feed = self.feed()
         let observed = feed.observed()
