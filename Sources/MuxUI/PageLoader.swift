@@ -82,8 +82,8 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     func appeared(_ id: Item.ID, in object: ObjectIdentifier) {
         let clears = self.clears
         self.state.withLock { state in
-            var appeared = state.appeared[object] ?? Appeared(clears: clears, ids: [])
-            if appeared.clears != clears { appeared = Appeared(clears: clears, ids: []) }
+            let former = state.appeared[object].flatMap { $0.clears == clears ? $0.ids : nil }
+            var appeared = Appeared(clears: clears, ids: former ?? [])
             appeared.ids.removeAll { $0 == id }
             appeared.ids.append(id)
             if appeared.ids.count > Self.maximumAppeared { appeared.ids.removeFirst() }

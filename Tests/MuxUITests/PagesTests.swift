@@ -674,8 +674,77 @@ struct PagesTests {
         #expect(self.ids(feed) == Array(0..<4) && feed.window.cachedValue?[3]?.seenAt == 7)
         try await feed.loadMore()
         #expect(self.ids(feed) == Array(0..<4) + Array(5..<10) && feed.window.cachedValue?[3]?.seenAt == 7)
+        let changed = try JSONEncoder().encode(feed.window.cachedValue)
+        let decoded = try JSONDecoder().decode(MuxPages<Entry, Int>.Window.self, from: changed)
+        #expect(decoded == feed.window.cachedValue, "the counts of the pages are those of their items")
         change.undo()
         #expect(self.ids(feed) == Array(0..<10) && feed.window.cachedValue?[3]?.seenAt == 0)
+    }
+
+    @Test func `SC-06 a change that ends while a page is appended is not shown again`() async throws {
+        let feed = self.feed()
+        _ = try await feed.window.request()
+        let first = feed.window.change { $0[0]?.seenAt = 5 }
+        let mustUndo = Locked(false)
+        let second = feed.window.change { window in
+            let isFirstCall = mustUndo.withLock { isSet in
+                defer { isSet = false }
+                return isSet
+            }
+            if isFirstCall { first.undo() }
+            window[1]?.seenAt = 6
+        }
+        mustUndo.withLock { $0 = true }
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<10))
+        #expect(feed.window.cachedValue?[0]?.seenAt == 0 && feed.window.cachedValue?[1]?.seenAt == 6)
+        second.undo()
+    }
+
+    @Test func `SC-06 an appended page is saved, although the window was saved before`() async throws {
+        let feed = self.feed(cacheKey: "Feed")
+        _ = try await feed.window.request()
+        await self.repository.saveAll()
+        try await feed.loadMore()
+        await self.repository.saveAll()
+        let relaunched = MuxRepository(store: self.store, clock: self.clock)
+        let next = MuxPages<Entry, Int>(cacheKey: "Feed", policy: self.policy, repository: relaunched) { _ in
+            throw ServerList.FetchFailed()
+        }
+        let window = await next.window.loadCachedValue()
+        #expect(window?.items.map(\.id) == Array(0..<10))
+    }
+
+    @Test func `SC-06 a failed page is requested again, even if the policy remembers failures`() async throws {
+        let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) }, fetchTimeout: .longest)
+        let list = self.list
+        let feed = MuxPages<Entry, Int>(policy: policy, repository: self.repository) {
+            try await list.page(after: $0, limit: 5)
+        }
+        _ = try await feed.window.request()
+        list.onRequest { _ in throw ServerList.FetchFailed() }
+        await #expect(throws: ServerList.FetchFailed.self) { try await feed.loadMore() }
+        list.onRequest { _ in }
+        try await feed.loadMore()
+        #expect(self.ids(feed) == Array(0..<10))
+    }
+
+    @Test func `SC-06 the 30 items that appeared last are 30 different items of the session`() async throws {
+        let feed = self.feed()
+        let view = ObjectIdentifier(self.list)
+        _ = try await feed.window.request()
+        for _ in 0..<3 { try await feed.loadMore() }
+        self.show(feed, 12)
+        for _ in 0..<40 { feed.appeared(0, in: view) }
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<15), "the list still shows item 12")
+
+        await feed.window.clear()
+        feed.appeared(2, in: view)
+        _ = try await feed.window.request()
+        for _ in 0..<2 { try await feed.loadMore() }
+        _ = try await feed.window.reload()
+        #expect(self.ids(feed) == Array(0..<5), "after the clear, only item 2 has appeared")
     }
 
     @Test func `SC-06 the places of views end with the session`() async throws {

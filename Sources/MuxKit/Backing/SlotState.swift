@@ -193,6 +193,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         )
     }
 
+    /// The number of clears and sign-outs; a response that must not be kept does not count.
+    var clearCount: UInt64 { self.clears &- self.uncached }
+
     /// Removes all slots, and the failures of followed keys.
     ///
     /// - Returns: The removed parts, to be released outside the lock.

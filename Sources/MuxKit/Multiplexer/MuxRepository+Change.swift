@@ -168,7 +168,7 @@ extension Multiplexer {
     }
 
     /// The number of clears and sign-outs.
-    package nonisolated var clearCount: UInt64 { self.core.engine.withState { $0.clears &- $0.uncached } }
+    package nonisolated var clearCount: UInt64 { self.core.engine.withState { $0.clearCount } }
 
     /// Shows a change of the cached value at once, such as while a request sends the change to the server.
     ///

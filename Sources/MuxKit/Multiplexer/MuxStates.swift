@@ -433,7 +433,7 @@ extension SlotMemory {
                 entry: state.slots.slot(of: key)?.snapshot(at: now, source: .memory),
                 isLoading: isFlying,
                 facts: state.followed[key] ?? FollowedKey(),
-                clears: state.clears &- state.uncached,
+                clears: state.clearCount,
                 now: now
             )
         }

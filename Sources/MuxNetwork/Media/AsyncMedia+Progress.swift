@@ -207,6 +207,28 @@ extension MediaCore {
         )
     }
 
+    /// Looks for the complete file, and tells its consumers of states, unless a flight or a removal has been
+    /// faster.
+    func look(for url: URL) -> URL? {
+        let name = self.name(of: url)
+        let before = self.engine.withState { $0.followed[name]?.changes }
+        guard let file = self.cached(url) else { return nil }
+        guard let before else { return file }
+        self.engine.withState { if $0.followed[name]?.changes == before { $0.followed[name]?.landed(file) } }
+        self.stateSignals.send((), to: name)
+        return file
+    }
+
+    /// Tells the consumers of states that a file is absent, such as after its eviction.
+    func noteAbsence(of name: MediaName) {
+        let isFollowed = self.engine.withState { state in
+            guard state.followed[name]?.file != nil else { return false }
+            state.followed[name]?.removed()
+            return true
+        }
+        if isFollowed { self.stateSignals.send((), to: name) }
+    }
+
     private func facts(of name: MediaName) -> MuxStates<URL>.Facts {
         self.engine.read(name) { state, isFlying in
             let followed = state.followed[name] ?? FollowedFile()
@@ -228,17 +250,12 @@ extension MediaCore {
         _ finish: @escaping @Sendable () -> Void
     ) -> @Sendable () -> Void {
         let remove = self.stateSignals.add(to: name, finish: finish) { changed() }
-        var isFirst = false
         self.engine.follow(name) { [weak signals = self.stateSignals] names in
             for name in names { signals?.send((), to: name) }
         } _: { state in
-            isFirst = state.followed[name] == nil
             state.followed[name, default: FollowedFile()].count += 1
         }
-        // Read outside the lock, and used unless a flight or a removal has been faster.
-        if isFirst, let file = self.cached(url) {
-            self.engine.withState { if $0.followed[name]?.changes == 0 { $0.followed[name]?.landed(file) } }
-        }
+        _ = self.look(for: url)
         return { [weak self] in
             remove()
             self?.engine.unfollow(name) { state in

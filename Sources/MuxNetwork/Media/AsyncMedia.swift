@@ -123,7 +123,7 @@ public final actor AsyncMedia {
     /// - Returns: The URL of a complete file, or `nil`.
     public nonisolated func loadCachedValue(url: URL) async -> URL? {
         guard (try? await self.core.open()) != nil else { return nil }
-        return self.core.cached(url)
+        return self.core.look(for: url)
     }
 
     /// The progress of the file at `url`: the current progress, then every increase.
@@ -136,7 +136,7 @@ public final actor AsyncMedia {
     ///
     /// The entry is the URL of the complete file. The state has no entry until a request, or
     /// ``loadCachedValue(url:)``, has opened the folder. The removal of a file by the limits of the folder,
-    /// or by another program, is no change.
+    /// or by another program, is a change when the next request finds that the file is absent.
     ///
     /// - Parameter url: The URL of the file.
     /// - Returns: A sequence for any number of iterators; it does not retain this object, and starts no

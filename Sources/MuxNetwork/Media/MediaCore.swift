@@ -194,6 +194,7 @@ final class MediaCore: Sendable {
         _ hasStarted: inout Bool
     ) async throws -> (URL, isFetched: Bool) {
         if let file = try await self.findOnDisk(name) { return (file, false) }
+        self.noteAbsence(of: name)
         try await self.semaphore.enter(
             name,
             isUrgent: { self.engine.withState { $0.urgent.contains(name) } },
@@ -241,7 +242,6 @@ final class MediaCore: Sendable {
                 guard let digest = try folder.digest(of: name) else { return nil }
                 guard !wanted.contains(digest) else { return file }
                 try folder.remove(name)  // damaged: fetched once more
-                self.engine.withState { $0.followed[name]?.removed() }
                 return nil
             }
         }.get()

@@ -107,6 +107,31 @@ struct MediaStatesTests {
         }
     }
 
+    @Test func `SC-01 a file that a look finds, or that another program has removed, is a change`() async throws {
+        let (gate, isGated) = (Gate<Void>(), Locked(false))
+        let served = LoopbackServer.File(size: 10)
+        let world = try MediaWorld(served) { request in
+            if isGated.withLock({ $0 }) { try? await gate.pass() }
+            return served.response(to: request, fault: nil)
+        }
+        try await world.run { world in
+            let file = try await world.media().request(url: world.url)
+            let media = world.media()
+            var states = media.states(of: world.url).makeAsyncIterator()
+            #expect(await states.next()?.entry == nil, "the folder is not open")
+            _ = await media.loadCachedValue(url: world.url)
+            #expect(await self.next(&states) { $0.entry?.value == file } != nil)
+
+            try FileManager.default.removeItem(at: file)
+            isGated.withLock { $0 = true }
+            let request = Task { try await media.request(url: world.url) }
+            #expect(await self.next(&states) { $0.entry == nil && $0.isLoading } != nil)
+            gate.openForGood(returning: ())
+            #expect(try await request.value == file)
+            #expect(await self.next(&states) { $0.entry?.value == file && !$0.isLoading } != nil)
+        }
+    }
+
     @Test func `SC-01 consumers of a file leave nothing, and do not retain the media`() async throws {
         let world = try MediaWorld()
         try await world.run { world in
