@@ -174,11 +174,10 @@ struct FollowedFile: Sendable {
     private(set) var file: URL?
     /// The error of the last download; `nil` after a success or a removal.
     private(set) var failure: (any Error)?
-    /// The number of changes of ``file`` and ``failure``.
+    /// The number of failures and removals.
     private(set) var changes: UInt64 = 0
 
     mutating func landed(_ file: URL) {
-        if file != self.file { self.changes += 1 }
         (self.file, self.failure) = (file, nil)
     }
 

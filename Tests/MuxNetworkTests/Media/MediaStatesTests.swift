@@ -43,6 +43,27 @@ struct MediaStatesTests {
         }
     }
 
+    @Test func `SC-01 a file that was removed and downloaded again between two looks is a change`() async throws {
+        let world = try MediaWorld()
+        try await world.run { world in
+            let media = world.media()
+            let file = try await media.request(url: world.url)
+            let states = media.states(of: world.url)
+            let isSeen = Locked(false)
+            let consumer = Task {
+                var iterator = states.makeAsyncIterator()
+                #expect(await iterator.next()?.entry?.value == file)
+                try await media.clear(url: world.url)
+                _ = try await media.request(url: world.url)
+                #expect(await iterator.next()?.entry?.value == file)
+                isSeen.withLock { $0 = true }
+            }
+            #expect(await settled({ isSeen.withLock { $0 } }, when: { $0 }))
+            consumer.cancel()
+            try await consumer.value
+        }
+    }
+
     @Test func `SC-01 a running download is visible, and an abandoned download is no failure`() async throws {
         let gate = Gate<Void>()
         let file = LoopbackServer.File(size: 10)
@@ -101,9 +122,23 @@ struct MediaStatesTests {
             _ = await other.loadCachedValue(url: world.url)
             var late = other.states(of: world.url).makeAsyncIterator()
             #expect(await late.next()?.entry?.value == file)
-            let local = other.states(of: file)
-            var iterator = local.makeAsyncIterator()
-            #expect(await iterator.next()?.entry?.value == file, "a file URL is its own file")
+        }
+    }
+
+    @Test func `SC-01 a file URL is its own file, also after a removal of all files`() async throws {
+        let world = try MediaWorld()
+        try await world.run { world in
+            var media: AsyncMedia? = world.media()
+            let file = URL(fileURLWithPath: "/photo.jpg")
+            let seen = Locked<[URL?]>([])
+            let states = try #require(media?.states(of: file))
+            let consumer = Task { for await state in states { seen.withLock { $0.append(state.entry?.value) } } }
+            #expect(await settled({ seen.withLock { $0 } }, when: { $0 == [file] }) == [file])
+            try await media?.clear()
+            for _ in 0..<100 { await Task.yield() }
+            media = nil
+            await consumer.value
+            #expect(seen.withLock { $0 } == [file])
         }
     }
 
