@@ -130,6 +130,12 @@ extension MuxStoreConformance {
             entry.refreshNumber = refresh
             entries.append(entry)
         }
+        for (number, tags) in [[], [""], ["a", "\u{e9}", "e\u{301}"], ["\"\n\\\u{0}", "日本", "a"]].enumerated() {
+            var entry = self.entry("tags", "\(number)")
+            entry.tags = tags
+            entry.tagNumber = [nil, 0, 1, UInt64.max][number]
+            entries.append(entry)
+        }
         for (number, payload) in [
             "null", "\"\\n\u{2028}\u{7f}é👩‍🚀\"", "[[[]]]", "\"\(String(repeating: "x", count: 70_000))\"",
         ].enumerated() {

@@ -96,6 +96,10 @@ extension SlotMemory {
             entry.stale.whileRevalidate = .zero
             entry.isDirty = isSaved
         }
+        if !stored.tags.isEmpty || self.tagsOfKey != nil {
+            entry.condition = self.condition(stored.tags, of: key, since: stored.tagNumber ?? 0)
+            guard entry.condition?.removesEntry != true else { return nil }
+        }
         var loaded = LoadedEntry(
             entry: entry,
             fetchedAt: stored.fetchedAt,

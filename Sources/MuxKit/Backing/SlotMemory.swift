@@ -1,3 +1,5 @@
+import Synchronization
+
 /// A change for the watchers of a key.
 @usableFromInline
 enum SlotChange: Sendable {
@@ -33,6 +35,10 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// The multiplexer's name, for events; `nil` without an observer.
     private let name: String?
     private let keyText: @Sendable (Key) -> String?
+    /// The tags that depend on the key only; `nil` without such tags.
+    @usableFromInline let tagsOfKey: (@Sendable (Key) -> [String])?
+    /// Whether the multiplexer is a member of the repository's ``TagLog``.
+    let hasTags = Atomic(false)
 
     private struct Owner: Sendable {
         weak var participant: (any SessionParticipant)?
@@ -46,7 +52,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         usualLimits: Freshness.Limits,
         repository: MuxRepository,
         selection: EntrySelection<Key>?,
-        cacheKey: String?,
+        persistence: Persistence<Key, Value>?,
         keyText: @escaping @Sendable (Key) -> String?
     ) {
         self.engine = engine
@@ -56,9 +62,11 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         self.selection = selection
         self.isObserved = repository.observer != nil
         self.tellsHits = repository.observer?.observesHits ?? false
+        let cacheKey = persistence?.domain
         self.cacheKey = cacheKey
         self.name = self.isObserved ? policy.name ?? cacheKey ?? "\(Value.self)" : nil
         self.keyText = keyText
+        self.tagsOfKey = persistence?.tags
     }
 
     /// The multiplexer, for saves; `nil` in its `deinit`.
@@ -111,6 +119,24 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         } while place != nil
     }
 
+    /// Changes the entry of `key`; a remembered failure stays, and a running flight continues.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - change: Changes the entry under the lock; returns whether the entry has changed.
+    /// - Returns: The result of `change`; `false` without an entry.
+    func amend(_ key: Key, _ change: (inout Slot<Value>.Entry) -> Bool) -> Bool {
+        let former = self.withSlots { state -> Value? in
+            guard var entry = state.slots.slot(of: key)?.entry else { return nil }
+            let former = entry.value
+            guard change(&entry) else { return nil }
+            state.withSlot(of: key) { $0.amended(entry) }
+            if var base = state.layers[key]?.base, change(&base) { state.layers[key]?.base = base }
+            return former
+        }
+        return former != nil  // released outside the lock
+    }
+
     /// Releases evicted slots after a change of slots without ``withSlots(_:)``; not under the lock.
     @inlinable
     func releaseEvicted() { self.release(self.engine.withState { $0.takeEvictions() }) }
@@ -122,7 +148,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         if evictions.hasTooManyMarks { self.foldMarks() }
         if evictions.writesBack { self.writeBack() }
         for (key, slot) in evictions.slots {
-            guard let entry = slot.entry else { continue }
+            guard let entry = slot.entry, slot.hasEntry else { continue }
             self.tell(.evicted, key)
             if entry.isDirty { self.tell(.evictedUnsaved, key) }
         }

@@ -101,6 +101,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// The place at which ``sweep(at:_:)`` continues.
     @usableFromInline var sweepPlace: Int?
     @usableFromInline var lastRevision: UInt64 = 0
+    /// The callers for which a running flight may be too old.
+    @usableFromInline var arrivals = LateArrivals()
     /// The state of a ``DiskBacking``.
     @usableFromInline var disk = DiskState<Key>()
     /// The state of a ``SharedStoreBacking``.
@@ -116,7 +118,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         swap(&evicted, &self.evicted)
         let result = self.slots.withSlot(of: key) {
             evicted.append(($0, $1))
-            if $1.entry != nil { evictions += 1 }
+            guard $1.hasEntry else { return }
+            evictions += 1
             if $1.entry?.isDirty ?? false { lost += 1 }
         } _: {
             body(&$0)
@@ -168,6 +171,15 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         entry.isDirty = false
         entry.isPersistent = false
         return entry
+    }
+
+    /// The first ticket of the callers that must not get a fetched entry, which its condition excludes.
+    ///
+    /// `nil` if the condition holds; the greatest number if all callers arrived before the change.
+    @usableFromInline
+    func firstLate(_ condition: EntryCondition?) -> Ticket? {
+        guard let condition, !condition.holds else { return nil }
+        return self.arrivals.first(after: condition.number) ?? .max
     }
 
     /// Takes the pending work for ``SlotMemory/release(_:)``, which runs outside the lock.

@@ -14,6 +14,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         @usableFromInline let timeToLive: Duration?
         /// The sequence, if the entry was renewed and has kept its revision.
         @usableFromInline let sequence: UInt64?
+        @usableFromInline let condition: EntryCondition?
 
         @usableFromInline
         init(
@@ -22,7 +23,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             stale: StaleLimits,
             failureRecord: Slot<Value>.FailureRecord?,
             timeToLive: Duration?,
-            sequence: UInt64?
+            sequence: UInt64?,
+            condition: EntryCondition?
         ) {
             self.validator = validator
             self.renewalAge = renewalAge
@@ -30,11 +32,12 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             self.failureRecord = failureRecord
             self.timeToLive = timeToLive
             self.sequence = sequence
+            self.condition = condition
         }
     }
 
     @inlinable
-    static var flagBits: UInt64 { 6 }
+    static var flagBits: UInt64 { 7 }
     @inlinable
     static var dirty: UInt64 { 1 }
     @inlinable static var refreshed: UInt64 { 2 }
@@ -43,11 +46,12 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     static var persistent: UInt64 { 8 }
     @inlinable static var renewsAhead: UInt64 { 16 }
     @inlinable static var expendable: UInt64 { 32 }
+    @inlinable static var conditional: UInt64 { 64 }
 
     @usableFromInline package let value: Value
     @usableFromInline let fetchedAt: Moment
     @usableFromInline let timeToLive: Int64
-    /// The revision and six flags; with one change per nanosecond, the revision wraps after 9 years.
+    /// The revision and seven flags; with one change per nanosecond, the revision wraps after 4 years.
     @usableFromInline let revisionAndFlags: UInt64
     @usableFromInline let coldFields: ColdFields?
 
@@ -68,10 +72,11 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             | (entry.isPersistent ? Self.persistent : 0)
             | (entry.renewalAge != nil ? Self.renewsAhead : 0)
             | (entry.isExpendable ? Self.expendable : 0)
+            | (entry.condition != nil ? Self.conditional : 0)
         let isPlain =
             entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits()
             && slot.failureRecord == nil
-            && isExact && entry.sequence == entry.revision
+            && isExact && entry.sequence == entry.revision && entry.condition == nil
         self.coldFields =
             isPlain
             ? nil
@@ -81,7 +86,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
                 stale: entry.stale,
                 failureRecord: slot.failureRecord,
                 timeToLive: isExact ? nil : entry.timeToLive,
-                sequence: entry.sequence == entry.revision ? nil : entry.sequence
+                sequence: entry.sequence == entry.revision ? nil : entry.sequence,
+                condition: entry.condition
             )
     }
 
@@ -104,6 +110,9 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
         // The revision equals the sequence, except after a renewal.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
+        guard self.revisionAndFlags & Self.conditional == 0 || self.coldFields?.condition?.holds ?? true else {
+            return false
+        }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
         return max(age, 0) < min(self.timeToLive, limit) && !overflow
     }
@@ -150,7 +159,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     var failureRecord: Slot<Value>.FailureRecord? { self.coldFields?.failureRecord }
     @inlinable
     var entry: Slot<Value>.Entry {
-        Slot<Value>.Entry(
+        var entry = Slot<Value>.Entry(
             value: self.value,
             fetchedAt: self.fetchedAt,
             timeToLive: self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive),
@@ -163,11 +172,18 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             isPersistent: self.revisionAndFlags & Self.persistent != 0,
             isExpendable: self.revisionAndFlags & Self.expendable != 0
         )
+        entry.condition = self.condition
+        return entry
+    }
+
+    @inlinable
+    var condition: EntryCondition? {
+        self.revisionAndFlags & Self.conditional == 0 ? nil : self.coldFields?.condition
     }
 }
 
 extension Slot {
-    /// Unpacks a slot; an entry or failure with a ``Slot/Entry/sequence`` below `refresh` is outdated.
+    /// Unpacks a slot, before ``Slot/applyCondition()``; an entry or failure with a ``Slot/Entry/sequence`` below `refresh` is outdated.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

@@ -12,6 +12,8 @@ package struct Slot<Value: Sendable>: Sendable {
         /// The limits that the fetch set for the use of the stale entry.
         @usableFromInline package var stale = StaleLimits()
         @usableFromInline package var validator: String?
+        /// `nil` without a condition.
+        @usableFromInline var condition: EntryCondition?
         /// Identifies the value.
         ///
         /// Revisions ascend; a renewed value keeps its revision.
@@ -211,7 +213,46 @@ package struct Slot<Value: Sendable>: Sendable {
         if self.isRefreshed { self.lostOnDisk() }
         if fromBeforeRefresh { self.isRefreshed = true }
         self.isRefreshOwed = false
+        if entry.condition != nil { _ = self.applyCondition() }  // the caller retains the entry
     }
+
+    /// Applies the changes since the last check of the entry's condition.
+    ///
+    /// The disk has the changes, so the entry has no unsaved change.
+    ///
+    /// - Returns: The entry that a clear has removed, for the caller to release outside its lock.
+    @usableFromInline
+    mutating func applyCondition() -> Entry? {
+        guard let condition = self.entry?.condition, !condition.holds else { return nil }
+        self.failureRecord = nil
+        if condition.effect() == .refreshed {
+            self.isRefreshed = true
+            self.entry?.condition = condition.marked()
+            // As if a refresh of all entries had come later: a shared store must not get the entry again.
+            self.entry?.sequence = 0
+            return nil
+        }
+        defer { (self.entry, self.isRefreshed, self.isRefreshOwed) = (nil, false, false) }
+        return self.entry
+    }
+
+    /// Renews the condition, so that only later changes have an effect.
+    mutating func markCondition() {
+        let condition = self.entry?.condition?.marked()
+        self.entry?.condition = condition
+    }
+
+    /// The slot after ``applyCondition()``.
+    @inlinable
+    var current: Slot {
+        guard self.entry?.condition != nil else { return self }
+        var slot = self
+        _ = slot.applyCondition()
+        return slot
+    }
+
+    /// Whether the slot has an entry that its condition does not remove.
+    @inlinable var hasEntry: Bool { self.entry.map { $0.condition?.removesEntry != true } ?? false }
 
     /// A fetch failed, and its previous entry was evicted during the fetch: the entry is restored.
     ///

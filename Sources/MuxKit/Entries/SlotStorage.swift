@@ -7,6 +7,9 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// The slot of `key`; `nil` for a vacant slot.
     func slot(of key: Key) -> Slot<Value>?
 
+    /// The condition of the entry of `key`, which the condition may remove; `nil` without a condition.
+    func condition(of key: Key) -> EntryCondition?
+
     /// The value of `key`, if a hit: fresh, without a due renewal, and younger than `limit` nanoseconds.
     ///
     /// A hit counts as a use. `nil` is not always a miss: the caller then examines the slot.
@@ -119,10 +122,13 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     }
 
     @inlinable
-    package func slot(of key: SoleKey) -> Slot<Value>? { self.slot }
+    package func slot(of key: SoleKey) -> Slot<Value>? { self.slot.current }
+
+    @usableFromInline
+    package func condition(of key: SoleKey) -> EntryCondition? { self.slot.entry?.condition }
 
     @inlinable
-    package mutating func requestedSlot(of key: SoleKey) -> Slot<Value>? { self.slot }
+    package mutating func requestedSlot(of key: SoleKey) -> Slot<Value>? { self.slot.current }
 
     @usableFromInline
     package mutating func withSlot<R>(
@@ -131,6 +137,10 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         _ body: (inout Slot<Value>) -> R
     ) -> R {
         let former = self.slot.failureRecord
+        if self.slot.entry?.condition != nil {
+            let raw = self.slot
+            if self.slot.applyCondition() != nil { evicted(key, raw) }
+        }
         let result = body(&self.slot)
         if let former, former !== self.slot.failureRecord { evicted(key, Slot(former)) }
         return result

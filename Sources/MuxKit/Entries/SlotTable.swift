@@ -68,6 +68,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @inlinable
     package func slot(of key: Key) -> Slot<Value>? { self.slot(of: key, at: self.table.place(of: key)) }
 
+    @usableFromInline
+    package func condition(of key: Key) -> EntryCondition? { self.table.peek(key)?.condition }
+
     @inlinable
     package mutating func requestedSlot(of key: Key) -> Slot<Value>? {
         let place = self.table.place(of: key)
@@ -78,7 +81,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @inlinable
     func slot(of key: Key, at place: BoundedTable<Key, PackedSlot<Value>>.Place) -> Slot<Value>? {
-        if let packed = self.table.element(at: place) { return Slot(packed, since: self.lastRefresh) }
+        if let packed = self.table.element(at: place) { return Slot(packed, since: self.lastRefresh).current }
         let isRefreshed = !self.refreshes.isEmpty && self.refreshes.contains(key)
         let isRemovalPending = !self.removals.isEmpty && self.removals.contains(key)
         let failure = self.failures.count > 0 ? self.failures.peek(key) : nil
@@ -138,6 +141,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             failureRecord !== slot.failureRecord
         {
             evicted(key, Slot(failureRecord))
+        }
+        if let packed = self.table.element(at: place), packed.condition?.removesEntry ?? false {
+            evicted(key, Slot(packed))
         }
         let failure = isAbsent ? slot.failureRecord : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }

@@ -40,6 +40,13 @@ public struct Fetched<Value: Sendable>: Sendable {
     /// on disk. The previous value is removed.
     public var isKept: Bool
 
+    /// The tags of the value, for ``MuxRepository/refresh(tags:)`` and ``MuxRepository/clear(tags:)``, in
+    /// addition to the tags of ``MultiplexerMap/CacheKey/init(_:tags:)``.
+    ///
+    /// A change of a tag during the fetch applies to the value, too, although the tags are known only at the
+    /// end of the fetch. With a ``MuxSharedStore``, a value with these tags stays on this machine.
+    public var tags: [String]
+
     /// The revision of the entry that the value renews; `nil` for a new value.
     @usableFromInline var renewedRevision: UInt64?
 
@@ -51,7 +58,8 @@ public struct Fetched<Value: Sendable>: Sendable {
         staleWhileRevalidate: Duration? = nil,
         staleIfError: Duration? = nil,
         validator: String? = nil,
-        isKept: Bool = true
+        isKept: Bool = true,
+        tags: [String] = []
     ) {
         self.value = value
         self.timeToLive = timeToLive
@@ -59,6 +67,7 @@ public struct Fetched<Value: Sendable>: Sendable {
         self.staleIfError = staleIfError
         self.validator = validator
         self.isKept = isKept
+        self.tags = tags
     }
 }
 
@@ -92,6 +101,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     /// The limits that the previous fetch set for the use of the stale value.
     @usableFromInline package let stale: StaleLimits
 
+    @usableFromInline let tags: [String]
     @usableFromInline let revision: UInt64
 
     @inlinable
@@ -101,6 +111,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
         age: Duration,
         timeToLive: Duration,
         stale: StaleLimits,
+        tags: [String],
         revision: UInt64
     ) {
         self.value = value
@@ -108,6 +119,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
         self.age = age
         self.timeToLive = timeToLive
         self.stale = stale
+        self.tags = tags
         self.revision = revision
     }
 
@@ -115,7 +127,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     ///
     /// The value gets a new lifetime, in memory and, with the next save, on disk. A renewal is not a change
     /// of the entry: ``Multiplexer/values`` has no new element, and
-    /// ``Multiplexer/store(_:ifUnchangedSince:)`` still replaces the entry.
+    /// ``Multiplexer/store(_:ifUnchangedSince:)`` still replaces the entry. The tags stay.
     ///
     /// - Parameters:
     ///   - timeToLive: The freshness lifetime from now on; `nil` for ``MuxPolicy/timeToLive``.
@@ -134,7 +146,8 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
             timeToLive: timeToLive,
             staleWhileRevalidate: staleWhileRevalidate,
             staleIfError: staleIfError,
-            validator: validator ?? self.validator
+            validator: validator ?? self.validator,
+            tags: self.tags
         )
         fetched.renewedRevision = self.revision
         return fetched
@@ -170,7 +183,39 @@ extension Slot {
             age: max(now.duration(since: entry.fetchedAt), .zero),
             timeToLive: entry.timeToLive,
             stale: entry.stale,
+            tags: entry.condition?.texts ?? [],
             revision: entry.revision
         )
+    }
+}
+
+extension MultiplexerCore {
+    /// The entry of a value.
+    ///
+    /// - Parameters:
+    ///   - fetched: The value.
+    ///   - key: The key.
+    ///   - tagNumber: The number of the last change of any tag at the start of the fetch.
+    /// - Returns: The entry.
+    @inlinable
+    func entry(of fetched: Fetched<Value>, _ key: Key, since tagNumber: UInt64) -> Slot<Value>.Entry {
+        let timeToLive =
+            fetched.timeToLive
+            ?? self.policy.jittered(self.policy.timeToLive, random: self.repository.random())
+        var entry = Slot<Value>.Entry(
+            value: fetched.value,
+            fetchedAt: self.repository.time.now,
+            timeToLive: timeToLive,
+            renewalAge: self.memory.renewalAge(timeToLive, fetched.validator),
+            stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
+            validator: fetched.validator,
+            revision: 0,
+            isDirty: self.isOnDisk,
+            isPersistent: self.isOnDisk
+        )
+        if !fetched.tags.isEmpty || self.memory.tagsOfKey != nil {
+            entry.condition = self.memory.condition(fetched.tags, of: key, since: tagNumber)
+        }
+        return entry
     }
 }

@@ -1,14 +1,16 @@
 /// The work of flights: a look-up in the backing, then a fetch.
 extension MultiplexerCore {
-    /// The time of a fetch's start, and the slot of the key at this time.
+    /// The time of a fetch's start, the number of the last change of any tag, and the slot of the key.
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment
+        @usableFromInline let tagNumber: UInt64
         @usableFromInline let former: FormerSlot<Value>?
 
         @inlinable
-        init(_ moment: Moment, _ former: FormerSlot<Value>?) {
+        init(_ moment: Moment, _ tagNumber: UInt64, _ former: FormerSlot<Value>?) {
             self.moment = moment
+            self.tagNumber = tagNumber
             self.former = former
         }
     }
@@ -71,7 +73,8 @@ extension MultiplexerCore {
         let before = beginning.former?.slot.fetchedBefore(at: beginning.moment)
         let fetched = try await self.fetched(key, before)
         guard let claim, case .sharedStore(let shared) = self.backing else {
-            return self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
+            let entry = self.entry(of: fetched, key, since: beginning.tagNumber)
+            return self.landed(fetched, entry, key, flight, beginning)
         }
         await self.share(fetched, key, flight, beginning, claim, shared)
     }
@@ -86,8 +89,10 @@ extension MultiplexerCore {
         _ claim: FetchClaim,
         _ shared: SharedStoreBacking<Slots>
     ) async {
-        let entry = self.entry(of: fetched)
-        let outcome = await shared.share(entry, isKept: fetched.isKept, key, with: claim, since: beginning.moment)
+        let entry = self.entry(of: fetched, key, since: beginning.tagNumber)
+        // The store knows the tags of the key only, so it could not invalidate a value with other tags.
+        let isKept = fetched.isKept && self.memory.areTags(fetched.tags, of: key)
+        let outcome = await shared.share(entry, isKept: isKept, key, with: claim, since: beginning.moment)
         self.landed(fetched, entry, key, flight, beginning, outcome)
     }
 
@@ -117,14 +122,14 @@ extension MultiplexerCore {
             return nil
         }
         self.memory.tell(.fetchStarted, key)
-        return Beginning(self.repository.time.now, former)
+        return Beginning(self.repository.time.now, self.repository.tagLog.lastNumber, former)
     }
 
     @inlinable
     @inline(never)
     func landed(_ value: Value, _ key: Key, _ flight: FlightID, _ beginning: Beginning) {
         let fetched = Fetched(value)
-        self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
+        self.landed(fetched, self.entry(of: fetched, key, since: beginning.tagNumber), key, flight, beginning)
     }
 
     /// Ends a flight with a fetched value.
@@ -153,7 +158,9 @@ extension MultiplexerCore {
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var evictions: State.Evictions?
-        self.engine.land(flight, of: key, failed: false) { state, hasNoFence in
+        self.engine.land(flight, of: key, failed: false) {
+            $0.firstLate(entry.condition)
+        } settle: { state, hasNoFence in
             let isSending = !state.layers.isEmpty && state.isSending(key)
             var mayKeep = hasNoFence && !isSending
             state.sweep(at: entry.fetchedAt, self.memory.usualLimits)

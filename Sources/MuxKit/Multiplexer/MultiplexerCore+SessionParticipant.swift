@@ -217,6 +217,12 @@ extension MultiplexerCore: SessionParticipant {
         for key in keys { self.watchers.send(.activity, to: key) }
     }
 
+    package func tagsChanged() { self.memory.tagsChanged(isOnDisk: self.isOnDisk) }
+
+    package func applyTagChanges(toAll isToAll: Bool) {
+        self.memory.applyTagChanges(toAll: isToAll, isOnDisk: self.isOnDisk)
+    }
+
     package func sharedStoreChanged(_ change: MuxShared.Change) {
         // These changes may include sign-outs of users: values of signed-out users must not replace a failed
         // fetch, and must not be put in the store again.

@@ -72,7 +72,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             usualLimits: RequestOptions().limits(policy),
             repository: repository,
             selection: selection,
-            cacheKey: persistence?.domain,
+            persistence: persistence,
             keyText: keyText
         )
         if let client = repository.sharedStore, let persistence, persistence.isShared, selection == nil {
@@ -338,7 +338,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
-        let entry = self.entry(of: fetched)
+        let tagNumber = self.repository.tagLog.lastNumber
+        let entry = self.entry(of: fetched, key, since: tagNumber)
         var replaced: Slot<Value>.Entry?
         let shared = self.backing.sharedStore
         let name = shared?.name(of: key)
@@ -352,7 +353,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             if let revision, state.serverEntry(key)?.revision != revision { return false }
             // The disk may have an entry of a later version of the program, which no save may overwrite.
             if entry.isPersistent, former?.entry == nil { state.disk.unseen.insert(key) }
-            let entry = state.adopted(entry, of: key)
+            var entry = state.adopted(entry, of: key)
+            entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)
             if let name {
                 shared?.changed(name)
                 state.shared.begins(key, name)
@@ -372,24 +374,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return true
     }
 
-    /// Changes the entry of `key`; a remembered failure stays, and a running flight continues.
-    ///
-    /// - Parameters:
-    ///   - key: The key.
-    ///   - change: Changes the entry under the lock; returns whether the entry has changed.
-    /// - Returns: The result of `change`; `false` without an entry.
-    func amend(_ key: Key, _ change: (inout Slot<Value>.Entry) -> Bool) -> Bool {
-        let former = self.memory.withSlots { state -> Value? in
-            guard var entry = state.slots.slot(of: key)?.entry else { return nil }
-            let former = entry.value
-            guard change(&entry) else { return nil }
-            state.withSlot(of: key) { $0.amended(entry) }
-            if var base = state.layers[key]?.base, change(&base) { state.layers[key]?.base = base }
-            return former
-        }
-        return former != nil  // released outside the lock
-    }
-
     // MARK: - Helpers
 
     /// Whether entries are saved on disk.
@@ -406,22 +390,4 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     @usableFromInline
     func scheduleSave() { self.repository.changed(self) }
-
-    @inlinable
-    func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {
-        let timeToLive =
-            fetched.timeToLive
-            ?? self.policy.jittered(self.policy.timeToLive, random: self.repository.random())
-        return Slot<Value>.Entry(
-            value: fetched.value,
-            fetchedAt: self.repository.time.now,
-            timeToLive: timeToLive,
-            renewalAge: self.memory.renewalAge(timeToLive, fetched.validator),
-            stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
-            validator: fetched.validator,
-            revision: 0,
-            isDirty: self.isOnDisk,
-            isPersistent: self.isOnDisk
-        )
-    }
 }

@@ -112,6 +112,9 @@ extension MuxRepository {
         }
         run.noteRepair(failures: settled.repairFailures)
         await self.markLosses()
+        if self.tagLog.isInUse {
+            do { try await self.exchangeTags() } catch { run.noteRepair(failures: [error]) }
+        }
         // Pending removals come first: a removal can remove entries that must be saved again.
         await run.makeGood()
         // A sign-out of another process may have been detected during the repairs.

@@ -205,6 +205,7 @@ extension MuxRepository {
         var answers = inOrder(self.participants).map { $0.sessionEnded(isTold: false) }
         let (again, order) = self.registry.withLock { ($0.participants.living(), $0.participants.lastOrder) }
         let others = inOrder(again).reversed().map { $0.sessionEnded(isTold: true) }
+        self.tagLog.sessionEnded()
         let late = self.registry.withLock { registry in
             publish(&registry)
             return registry.participants.living(after: order)
@@ -370,25 +371,65 @@ extension MuxRepository {
     @discardableResult
     public nonisolated func signOut() async -> MuxRepository.ClearReport { await self.clearAll() }
 
+    /// Makes all values with one of the tags stale: the next request of each value fetches.
+    ///
+    /// ```swift
+    /// Backend.repository.refresh(tags: ["user:7"])
+    /// ```
+    ///
+    /// ``Fetched/tags`` and ``MultiplexerMap/CacheKey/init(_:tags:)`` define the tags of a value. The call
+    /// has an effect on values in memory, on values on disk after the next save, and on the values of
+    /// running fetches: requests before the call get such a value, which is not kept, and later requests wait
+    /// for another fetch. Other processes that share the folder adopt the change at their next save, and at
+    /// their next read of a value with tags from disk. With a ``MuxSharedStore``, all machines remove the
+    /// values.
+    ///
+    /// The repository keeps the changes of at least the last 32,768 tags, and of the last 2,048 tags on disk. An
+    /// older change becomes a change of all tags: values with tags from before that change are fetched again.
+    ///
+    /// - Parameter tags: The tags: any texts, compared byte for byte.
+    /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags and of their
+    ///   values that a view or a sequence follows.
+    public nonisolated func refresh(tags: [String]) {
+        guard !tags.isEmpty else { return }
+        self.sharedStore?.owe(tags.map { .tag($0) })
+        self.changed(tags, isClear: false)
+        self.sharedStore?.settleLater()
+    }
+
     /// Removes all values with one of the tags, on this machine and on all machines that share the store.
     ///
-    /// Waiting requests get the value of their fetch, which is not kept.
-    /// ``MultiplexerMap/CacheKey/init(_:tags:)`` defines the tags of a value. Without a ``MuxSharedStore``,
-    /// the call has no effect.
+    /// As ``refresh(tags:)``, but the values are gone, also as substitutes for a failed fetch. Requests before
+    /// the call get the value of their fetch, which is not kept. The change is saved at once. Memory releases
+    /// the values after the call; on disk, values that are not in memory become unreadable, and their bytes
+    /// stay until the next value, clear or sign-out.
     ///
-    /// - Parameter tags: The tags.
-    /// - Returns: The failure. This machine always removes the values, and the repository repeats the call to
-    ///   the store until the call succeeds.
-    /// - Complexity: O(*n*) in the number of values in memory with the tags, and O(1) in the store.
+    /// - Parameter tags: The tags: any texts, compared byte for byte.
+    /// - Returns: The failure. This process always removes the values; the next save, or with a
+    ///   ``MuxSharedStore`` the repository, repeats the call to the store until the call succeeds.
+    /// - Complexity: O(1) in the number of values, and one write; see ``refresh(tags:)``.
     @discardableResult
     public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
-        guard let sharedStore else { return MuxRepository.ClearReport() }
-        let failures = await sharedStore.invalidate(tags.map { .tag($0) }) {
-            for participant in self.concernedParticipants {
-                for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
+        guard !tags.isEmpty else { return MuxRepository.ClearReport() }
+        if let sharedStore {
+            let failures = await sharedStore.invalidate(tags.map { .tag($0) }) {
+                self.changed(tags, isClear: true)
+                for participant in self.concernedParticipants {
+                    for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
+                }
+            }
+            return MuxRepository.ClearReport(failures: failures)
+        }
+        return await self.clearing {
+            self.changed(tags, isClear: true)
+        } onDisk: {
+            do {
+                try await self.exchangeTags()
+                return MuxRepository.ClearReport()
+            } catch {
+                return MuxRepository.ClearReport(failures: [error])
             }
         }
-        return MuxRepository.ClearReport(failures: failures)
     }
 
     /// Ends the session in this process, because another process has ended all sessions before `epoch`.

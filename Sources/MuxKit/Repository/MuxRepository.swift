@@ -77,6 +77,10 @@ public actor MuxRepository {
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
+    /// The changes of tags.
+    @usableFromInline nonisolated let tagLog: TagLog
+    /// The number of clears of tags whose values must be released; see ``sweepTags()``.
+    nonisolated let dueSweeps = Locked(0)
     /// Whether ``learnSession(isPlain:)`` has read the session epoch; the lock is held during the read.
     nonisolated let sessionKnowledge = Locked(SessionKnowledge.none)
     /// The task that watches for sign-outs of other processes.
@@ -236,10 +240,12 @@ public actor MuxRepository {
         (store as? any FolderStore)?.setWallTime(wallTime)
         self.random = random
         self.spawn = spawn
+        self.tagLog = TagLog(wallTime: wallTime)
         self.sharedStore = sharedStore.map {
             SharedStoreClient($0.store, $0.policy, time: time, random: random, spawn: spawn, observer: observer)
         }
         self.sharedStore?.listen { [weak self] change in
+            if case .invalidated(.tag(let tag)) = change { self?.changed([tag], isClear: true) }
             for participant in self?.concernedParticipants ?? [] { participant.sharedStoreChanged(change) }
         }
         if let observer {

@@ -79,6 +79,15 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Removes all values from memory, except unsaved values.
     func clearMemory()
+
+    /// Notifies the consumers of values whose tags may have changed.
+    func tagsChanged()
+
+    /// Releases the values that changes of tags have removed.
+    ///
+    /// - Parameter isToAll: Whether the other values with tags are marked, so that the changes are not needed
+    ///   any more.
+    func applyTagChanges(toAll isToAll: Bool)
 }
 
 /// Identifies one ``MuxSessions``, and its users among the users of other objects.
@@ -120,6 +129,8 @@ extension SessionParticipant {
     package func lostOnDisk() {}
     package func sharedStoreChanged(_ change: MuxShared.Change) {}
     package func clearMemory() {}
+    package func tagsChanged() {}
+    package func applyTagChanges(toAll isToAll: Bool) {}
 }
 
 /// Entries that a participant clears.

@@ -193,7 +193,7 @@ extension FlightEngine {
     @usableFromInline
     enum LandingStep: Sendable {
         case nothing
-        case wake([Waiter], Result<Output, any Error>)
+        case wake([Waiter], Result<Output, any Error>, Launch? = nil)
         case restart(Launch)
     }
 
@@ -204,6 +204,8 @@ extension FlightEngine {
     ///   - key: The flight's key.
     ///   - failed: Whether the work failed. If the flight was also cancelled, a new flight starts for callers
     ///     that joined after the cancellation.
+    ///   - late: Called first, under the lock: returns the first ticket of the callers that must not get the
+    ///     outcome, because the outcome is outdated. A new flight starts for these callers.
     ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if
     ///     the flag permits the outcome to be kept, and returns the callers' answer; a cancellation error in
     ///     the answer becomes ``MuxError/fetchCancelled``.
@@ -215,6 +217,7 @@ extension FlightEngine {
         _ flight: FlightID,
         of key: Key,
         failed: Bool,
+        late: (inout State) -> Ticket? = { _ in nil },
         settle: (inout State, Bool) -> Result<Output, any Error>,
         always: (inout State) -> Void = { _ in }
     ) -> Bool {
@@ -222,13 +225,19 @@ extension FlightEngine {
         let (step, ended, stuck) = self.withEngineState { engineState -> (LandingStep, RunningFlight?, [Waiter]) in
             let running = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
-            let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
+            let first = late(&engineState.state)
+            let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next, late: first) }
             var step = LandingStep.nothing
             var stuck: [Waiter] = []
             switch action {
             case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
             case .commit(let waiters): step = .wake(waiters, settle(&engineState.state, true))
             case .answer(let waiters): step = .wake(waiters, settle(&engineState.state, false))
+            case .answerAndRestart(let waiters, let next):
+                stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
+                let priority = running?.priority ?? .medium
+                let launch = next.map { engineState.begins($0, of: key, priority, until: deadline) }
+                step = .wake(waiters, settle(&engineState.state, false), launch)
             case .restart(let next):
                 stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
                 if let running { step = .restart(engineState.begins(next, of: key, running.priority, until: deadline)) }
@@ -240,7 +249,9 @@ extension FlightEngine {
         self.failStuck(stuck)
         switch step {
         case .nothing: break
-        case .wake(let waiters, let result): Self.wake(waiters, with: Self.answer(result))
+        case .wake(let waiters, let result, let launch):
+            Self.wake(waiters, with: Self.answer(result))
+            if let launch { self.launch(launch, of: key) }
         case .restart(let launch): self.launch(launch, of: key)
         }
         return ended?.hasTimedOut ?? false

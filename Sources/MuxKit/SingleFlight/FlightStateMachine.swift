@@ -265,14 +265,25 @@ package struct FlightStateMachine: Sendable, Hashable {
         case commit([FlightWaiter])
         /// Resume these callers with the outcome, and do not keep the outcome.
         case answer([FlightWaiter])
+        /// Resume these callers with the outcome, do not keep the outcome, and start this flight for later
+        /// callers; `nil` if the later callers have moved to the current flight.
+        case answerAndRestart([FlightWaiter], FlightID?)
         /// The flight failed after a cancellation, but callers have joined, or the flight must finish: start
         /// this flight instead.
         case restart(FlightID)
     }
 
-    /// Ends a flight; `next` is the identifier of a new flight that replaces a cancelled flight.
+    /// Ends a flight.
+    ///
+    /// - Parameters:
+    ///   - id: The flight.
+    ///   - failed: Whether the work failed.
+    ///   - next: The identifier of a new flight that replaces a cancelled or outdated flight.
+    ///   - late: The first ticket of the callers that must not get the outcome, which is outdated; `nil`
+    ///     without such callers.
+    /// - Returns: The effect on the callers.
     @usableFromInline
-    package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> EndAction {
+    package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket? = nil) -> EndAction {
         var flight: Flight
         let isCurrent = self.currentFlight == id
         if isCurrent, let current {
@@ -284,6 +295,14 @@ package struct FlightStateMachine: Sendable, Hashable {
             return .ignore
         }
         guard failed, flight.phase == .cancelled else {
+            if let late, !failed {
+                let later = flight.waiters.split(from: late)
+                let answered = flight.waiters.drain()
+                guard !later.isEmpty else { return .answer(answered) }
+                if self.joinCurrent(later) { return .answerAndRestart(answered, nil) }
+                self.current = Flight(id: next, waiters: later, mustFinish: isCurrent && flight.mustFinish)
+                return .answerAndRestart(answered, next)
+            }
             return isCurrent ? .commit(flight.waiters.drain()) : .answer(flight.waiters.drain())
         }
         let mustFinish = isCurrent && flight.mustFinish

@@ -68,6 +68,15 @@ package struct WaiterQueue: Sendable, Hashable {
         return self.count == self.places.count ? self.places : self.places.filter { !$0.hasLeft }
     }
 
+    /// Removes the waiters with this and later tickets, and returns them as a queue.
+    package mutating func split(from ticket: Ticket) -> WaiterQueue {
+        var later = WaiterQueue()
+        for waiter in self.places[self.index(of: ticket)...] where !waiter.hasLeft { later.park(waiter) }
+        self.places.removeSubrange(self.index(of: ticket)...)
+        self.count -= later.count
+        return later
+    }
+
     /// The number of places, including vacated places.
     package var placeCount: Int { self.places.count }
 

@@ -61,6 +61,12 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// refresh.
     public var refreshNumber: UInt64?
 
+    /// The tags of the value; a store must return the tags and the number unchanged.
+    public var tags: [String]
+
+    /// The number of the last change of any tag before the fetch; `nil` without tags.
+    public var tagNumber: UInt64?
+
     /// The wall-clock time after which only ``RequestOptions/cacheOnly`` and
     /// ``RequestOptions/staleWhileRevalidate`` use the entry; `nil` if unlimited.
     ///
@@ -81,6 +87,8 @@ public struct MuxStoredEntry: Sendable, Equatable {
         staleWhileRevalidate: Duration? = nil,
         staleIfError: Duration? = nil,
         refreshNumber: UInt64? = nil,
+        tags: [String] = [],
+        tagNumber: UInt64? = nil,
         usableUntil: Date? = nil,
         payload: Data
     ) {
@@ -93,6 +101,8 @@ public struct MuxStoredEntry: Sendable, Equatable {
         self.staleWhileRevalidate = staleWhileRevalidate
         self.staleIfError = staleIfError
         self.refreshNumber = refreshNumber
+        self.tags = tags
+        self.tagNumber = tagNumber
         self.usableUntil = usableUntil
         self.payload = payload
     }

@@ -138,10 +138,14 @@ public struct SealedStore: MuxStore {
         JSONText.append(entry.name.key, to: &content)
         content += ",\"validator\":".utf8
         JSONText.append(entry.validator, to: &content)
+        if !entry.tags.isEmpty {
+            content += ",\"tags\":".utf8
+            JSONText.append(TagText.text(entry.tags), to: &content)
+        }
         content += "}\n".utf8
         content += entry.payload
         var sealed = entry
-        sealed.validator = nil
+        (sealed.validator, sealed.tags) = (nil, [])
         sealed.payload = Data("\"\(try self.sealData(Data(content)).base64EncodedString())\"".utf8)
         return sealed
     }
@@ -170,6 +174,10 @@ public struct SealedStore: MuxStore {
         else { return nil }
         var entry = sealed
         entry.validator = texts["validator"]
+        if let text = texts["tags"] {
+            guard let tags = TagText.tags(text) else { return nil }
+            entry.tags = tags
+        }
         entry.payload = Data(content[(end + 1)...])
         return entry
     }

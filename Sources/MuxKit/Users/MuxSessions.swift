@@ -279,7 +279,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         }
         call.refusals += 1
         guard !isReplaced else { return }
-        let isRefused = self.tokens.core.amend(user) { entry in
+        let isRefused = self.tokens.core.memory.amend(user) { entry in
             guard entry.value.number == grant.number else { return false }
             entry.value = Grant(token: grant.token, number: 0, unprovenUntil: .distantPast)
             // Negative: a hit reads a coarse clock, which may lag, and must not return the entry.
@@ -295,7 +295,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Records that a task has accepted a token that replaced a refused token.
     private func accepted(_ grant: Grant, _ user: ExactKey<UserID>) {
-        _ = self.tokens.core.amend(user) { entry in
+        _ = self.tokens.core.memory.amend(user) { entry in
             guard entry.value.number == grant.number else { return false }
             entry.value = Grant(token: grant.token, number: grant.number, unprovenUntil: .distantPast)
             return true

@@ -42,11 +42,22 @@ struct ExplorerTests {
         ProofEnvironment.report("Q-02", "flights with disk and deadlines", outcome)
     }
 
+    @Test func `SC-07 every order of callers, fences and outdated values gets the specified decisions`() async {
+        var scope = FlightBoard<FlightStateMachine>.Scope()
+        scope.keys = 1
+        scope.hasTags = true
+        let outcome = await self.explore(FlightStateMachine(), scope, depth: ProofEnvironment.depth(9))
+
+        #expect(outcome.story == nil)
+        ProofEnvironment.report("SC-07", "flights with tags", outcome)
+    }
+
     @Test(arguments: PlantedFlight.Bug.allCases)
     func `Q-02 a bug planted among flights is found by the shortest history`(bug: PlantedFlight.Bug) async {
         var scope = FlightBoard<PlantedFlight>.Scope()
         scope.keys = 1
         scope.hasDiskAndDeadlines = true
+        scope.hasTags = [.outdatedOutcomeGivenToLateCallers, .outdatedOutcomeKept].contains(bug)
         if bug == .lingerOutlivesTheReturn { scope.abandonment = .linger }
         let outcome = await self.explore(PlantedFlight(bug), scope, depth: bug == .none ? 5 : 8)
 

@@ -11,6 +11,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         case leave(Ticket, key: Int)
         case lingerPassed(Ticket, key: Int)
         case ended(FlightID, failed: Bool, key: Int)
+        case outdated(FlightID, late: Ticket, key: Int)
         case fence(key: Int)
         case dismissAll
         case renewal(key: Int)
@@ -27,6 +28,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             case .leave(let ticket, let key): "caller \(ticket) of key \(key) leaves"
             case .lingerPassed(let ticket, let key): "linger \(ticket) of key \(key) passes"
             case .ended(let id, let failed, let key): "flight \(id) of key \(key) \(failed ? "fails" : "succeeds")"
+            case .outdated(let id, let late, let key):
+                "flight \(id) of key \(key) is outdated for caller \(late) and later"
             case .fence(let key): "fence of key \(key)"
             case .dismissAll: "sign-out"
             case .renewal(let key): "renewal of key \(key)"
@@ -47,6 +50,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         var hasFences = true
         /// Whether flights read the disk first, may begin without a caller, and may time out.
         var hasDiskAndDeadlines = false
+        /// Whether values may be outdated by their tags.
+        var hasTags = false
     }
 
     private struct Flight: Hashable, Sendable {
@@ -92,6 +97,9 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             for flight in lane.flights {
                 events.append(.ended(flight.id, failed: false, key: key))
                 events.append(.ended(flight.id, failed: true, key: key))
+                if scope.hasTags {
+                    for late in lane.waiting + [.max] { events.append(.outdated(flight.id, late: late, key: key)) }
+                }
                 guard scope.hasDiskAndDeadlines else { continue }
                 if !flight.hasBegun {
                     events.append(.workBegins(flight.id, key: key))
@@ -134,7 +142,9 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             return self.decide(key, { $0.lingerPassed(since: ticket) }, { $0.lingerPassed(since: ticket) }).wrong
                 ?? self.rest(key)
         case .ended(let id, let failed, let key):
-            return self.ended(id, failed, key) ?? self.rest(key)
+            return self.ended(id, failed, late: nil, key) ?? self.rest(key)
+        case .outdated(let id, let late, let key):
+            return self.ended(id, false, late: late, key) ?? self.rest(key)
         case .fence(let key):
             let action = self.decide(key, { $0.fenced(dismissing: false) }, { $0.fenced(dismissing: false) })
             return action.wrong ?? self.rest(key)
@@ -202,17 +212,20 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         return action.wrong
     }
 
-    private mutating func ended(_ id: FlightID, _ failed: Bool, _ key: Int) -> String? {
+    private mutating func ended(_ id: FlightID, _ failed: Bool, late: Ticket?, _ key: Int) -> String? {
         let next = self.lanes[key].nextID()
         self.lanes[key].flights.removeAll { $0.id == id }
         let action = self.decide(
             key,
-            { $0.ended(id, failed: failed, next: next) },
-            { $0.ended(id, failed: failed, next: next) }
+            { $0.ended(id, failed: failed, next: next, late: late) },
+            { $0.ended(id, failed: failed, next: next, late: late) }
         )
         switch action.expected {
         case .restart: self.lanes[key].flights.append(Flight(id: next))
         case .commit(let waiters), .answer(let waiters): self.answered(waiters, key)
+        case .answerAndRestart(let waiters, let started):
+            if let started { self.lanes[key].flights.append(Flight(id: started)) }
+            self.answered(waiters, key)
         case .ignore: break
         }
         return action.wrong

@@ -140,7 +140,7 @@ struct FlightOracle: Hashable, Sendable {
         return false
     }
 
-    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> Machine.EndAction {
+    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction {
         guard let index = self.place(of: id) else { return .ignore }
         let work = self.works.remove(at: index)
         let isKept = work.bornAt == self.fences
@@ -158,6 +158,20 @@ struct FlightOracle: Hashable, Sendable {
             }
             for place in self.waits.indices where self.waits[place].work == id { self.waits[place].work = other }
             return hadOther ? .ignore : .restart(next)
+        }
+        if let late, !failed {
+            // The outcome is outdated: callers since the change wait for a flight from after the change.
+            let later = self.waits.indices.filter { self.waits[$0].work == id && self.waits[$0].ticket >= late }
+            let hadOther = self.joinable != nil
+            if let joinable, !later.isEmpty {
+                self.works[joinable].lingersSince = nil
+                for place in later { self.waits[place].work = self.works[joinable].id }
+            } else if !later.isEmpty {
+                self.works.append(Work(id: next, bornAt: self.fences, mustFinish: isKept && work.mustFinish))
+                for place in later { self.waits[place].work = next }
+            }
+            let waiters = self.dismissWaiters(of: id)
+            return later.isEmpty ? .answer(waiters) : .answerAndRestart(waiters, hadOther ? nil : next)
         }
         let waiters = self.dismissWaiters(of: id)
         return isKept ? .commit(waiters) : .answer(waiters)

@@ -104,6 +104,55 @@ struct LinearizabilityTests {
         }
     }
 
+    @Test(arguments: [false, true])
+    func `SC-07 the results of a map's callers are linearizable with changes of tags`(isPersistent: Bool) async {
+        await self.histories(340, isPersistent ? "a map with tags and a store" : "a map with tags") { seed in
+            let (world, recorder) = (World(), HistoryRecorder())
+            let fetch: @Sendable (Int, FetchedBefore<Int>?) async throws -> Fetched<Int> = { key, _ in
+                let number = recorder.number()
+                for _ in 0..<number % 3 { await self.elsewhere.visit() }
+                if number % 11 == 0 { throw FetchFailed(call: number) }
+                return Fetched(number, tags: ["all", "key \(key)"])
+            }
+            let map = MultiplexerMap<Int, Int>(
+                cacheKey: isPersistent ? "Map" : nil,
+                repository: world.repository,
+                onFetch: fetch
+            ).register()
+            await self.work(seed) { random, key in
+                switch Int.random(in: 0..<14, using: &random) {
+                case 0...2:
+                    await recorder.record([key]) {
+                        world.repository.refresh(tags: ["key \(key)"])
+                        return .refresh
+                    }
+                case 3...4:
+                    await recorder.record([key]) {
+                        await world.repository.clear(tags: ["key \(key)"])
+                        return .clear
+                    }
+                case 5:
+                    await recorder.record(Self.keys) {
+                        world.repository.refresh(tags: ["all", "none"])
+                        return .refresh
+                    }
+                case 6: await world.repository.saveAll()
+                case 7...8: world.repository.refresh(tags: ["none"])
+                case 9: await recorder.record([key]) { .look(map.cachedValue(key: key)) }
+                default:
+                    await recorder.record([key]) {
+                        guard let entry = try? await map.requestEntry(key: key), entry.staleReason == nil else {
+                            return nil
+                        }
+                        return .request(entry.value)
+                    }
+                }
+            }
+            map.unregister()
+            return await recorder.violations()
+        }
+    }
+
     @Test func `Q-03 the results of a runner's callers are linearizable`() async {
         await self.histories(340, "a runner") { seed in
             let recorder = HistoryRecorder()

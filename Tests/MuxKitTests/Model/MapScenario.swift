@@ -13,10 +13,12 @@ struct MapScenario: Sendable {
     private let map: MultiplexerMap<Int, Int>
     private let single: Multiplexer<Int>
     private let isPersistent: Bool
+    /// Whether values have tags, which the backend returns, and whose changes replace some of the fences.
+    private let hasTags: Bool
     private let policy: MuxPolicy
     private let requests = Locked(0)
 
-    init(_ schedule: SeededExecutor, observer: (any MuxObserver)? = nil) {
+    init(_ schedule: SeededExecutor, hasTags: Bool = false, observer: (any MuxObserver)? = nil) {
         self.schedule = schedule
         let world = World(clock: schedule.clock, observer: observer)
         let policy = MuxPolicy(
@@ -30,19 +32,24 @@ struct MapScenario: Sendable {
         self.world = world
         self.policy = policy
         self.backend = backend
+        self.hasTags = hasTags
+        let tags: @Sendable (Int) -> [String] = { hasTags ? ["all", "key \($0)"] : [] }
         self.isPersistent = schedule.draw(0..<3) > 0
         if self.isPersistent {
-            self.map = MultiplexerMap(cacheKey: "Map", policy: policy, repository: world.repository) { key in
-                try await backend.fetch(key)
+            let isByKey = hasTags && schedule.draw(0..<2) == 0
+            let name: MultiplexerMap<Int, Int>.CacheKey = isByKey ? .init("Map", tags: tags) : "Map"
+            self.map = MultiplexerMap(cacheKey: name, policy: policy, repository: world.repository) { key, _ in
+                Fetched(try await backend.fetch(key), tags: isByKey ? [] : tags(key))
             }
-            self.single = Multiplexer(cacheKey: "Single", policy: policy, repository: world.repository) {
-                try await backend.fetch(Self.sole)
+            self.single = Multiplexer(cacheKey: "Single", policy: policy, repository: world.repository) { _ in
+                Fetched(try await backend.fetch(Self.sole), tags: tags(Self.sole))
             }
         } else {
-            self.map = MultiplexerMap(policy: policy, repository: world.repository) { try await backend.fetch($0) }
-                .register()
-            self.single = Multiplexer(policy: policy, repository: world.repository) {
-                try await backend.fetch(Self.sole)
+            self.map = MultiplexerMap(policy: policy, repository: world.repository) { key, _ in
+                Fetched(try await backend.fetch(key), tags: tags(key))
+            }.register()
+            self.single = Multiplexer(policy: policy, repository: world.repository) { _ in
+                Fetched(try await backend.fetch(Self.sole), tags: tags(Self.sole))
             }.register()
         }
     }
@@ -99,7 +106,8 @@ struct MapScenario: Sendable {
         let key = self.schedule.draw(0..<3)
         switch self.schedule.draw(0..<14) {
         case 0: await self.refresh(key)
-        case 1: await self.store(key)
+        // A stored value has only the tags of its key and of the value that it replaces.
+        case 1: if self.hasTags { await self.refresh(key) } else { await self.store(key) }
         case 2: await self.clear(key)
         case 3: await self.fenceAll()
         case 4: await self.world.repository.saveAll()
@@ -112,6 +120,7 @@ struct MapScenario: Sendable {
 
     private func refresh(_ key: Int) async {
         await self.backend.fence(key..<key + 1, keepsStale: true) { _ in
+            guard !self.usesTags else { return self.world.repository.refresh(tags: ["key \(key)"]) }
             if key == Self.sole { self.single.refresh() } else { self.map.refresh(key: key) }
         }
     }
@@ -124,11 +133,27 @@ struct MapScenario: Sendable {
 
     private func clear(_ key: Int) async {
         await self.backend.fence(key..<key + 1) { _ in
-            if key == Self.sole { await self.single.clear() } else { await self.map.clear(key: key) }
+            if self.usesTags {
+                await self.world.repository.clear(tags: ["key \(key)"])
+            } else if key == Self.sole {
+                await self.single.clear()
+            } else {
+                await self.map.clear(key: key)
+            }
         }
     }
 
+    /// Whether a change of tags replaces the next fence.
+    private var usesTags: Bool { self.hasTags && self.schedule.draw(0..<3) > 0 }
+
     private func fenceAll() async {
+        guard !self.usesTags else {
+            guard self.schedule.draw(0..<2) == 0 else {
+                return await self.backend.fence(0..<3) { _ in await self.world.repository.clear(tags: ["all"]) }
+            }
+            let repository = self.world.repository
+            return await self.backend.fence(0..<3, keepsStale: true) { _ in repository.refresh(tags: ["all", "none"]) }
+        }
         switch self.schedule.draw(0..<3) {
         case 0: await self.backend.fence(Self.keys, keepsStale: true) { _ in self.map.refresh() }
         case 1: await self.backend.fence(Self.keys) { _ in await self.map.clear() }

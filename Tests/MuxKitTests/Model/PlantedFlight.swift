@@ -18,6 +18,8 @@ struct PlantedFlight: FlightDecider {
         case reloadIsAPlainRequest = "a reload is cancelled with its caller"
         case reloadLostWithTheCancellation = "a reload that joins a cancelled flight is lost"
         case dismissalForgetsTheFenced = "sign-out forgets the callers of fenced flights"
+        case outdatedOutcomeGivenToLateCallers = "late callers get an outdated outcome"
+        case outdatedOutcomeKept = "an outdated outcome is kept"
     }
 
     let bug: Bug
@@ -84,8 +86,11 @@ struct PlantedFlight: FlightDecider {
         return self.bug == .lateStartRunsBeside ? true : begins
     }
 
-    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> Machine.EndAction {
-        let action = self.base.ended(id, failed: failed, next: next)
+    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction {
+        var late = late
+        if self.bug == .outdatedOutcomeGivenToLateCallers, late != nil { late = .max }
+        if self.bug == .outdatedOutcomeKept, late == .max { late = nil }
+        let action = self.base.ended(id, failed: failed, next: next, late: late)
         switch (self.bug, action) {
         case (.outcomeCommittedWithoutTheFence, .answer(let waiters)): return .commit(waiters)
         case (.fencedCallersLost, .answer): return .ignore

@@ -13,6 +13,11 @@ struct ScheduleTests {
         print("Q-04: \(count) schedules of multiplexers")
     }
 
+    @Test func `SC-07 multiplexers with tags keep their guarantees in every tested order`() async throws {
+        let count = try await SeededExecutor.explore(1_125) { try await MapScenario($0, hasTags: true).play() }
+        print("SC-07: \(count) schedules of multiplexers with tags")
+    }
+
     @Test func `Q-04 a runner keeps its guarantees in every tested order`() async throws {
         let count = try await SeededExecutor.explore(750) { try await RunnerScenario($0).play() }
         print("Q-04: \(count) schedules of a runner")

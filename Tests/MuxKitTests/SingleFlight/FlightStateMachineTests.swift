@@ -257,9 +257,14 @@ struct FlightStateMachineTests {
 
         private mutating func end(_ flight: UInt64, failed: Bool) -> Bool {
             self.flights.remove(flight)
-            switch self.machine.ended(flight, failed: failed, next: self.nextID()) {
+            let isOutdated = Int.random(in: 0..<4, using: &self.random) == 0
+            let late = isOutdated ? self.owed.sorted().randomElement(using: &self.random) ?? .max : nil
+            switch self.machine.ended(flight, failed: failed, next: self.nextID(), late: late) {
             case .ignore: return false
             case .commit(let waiters), .answer(let waiters):
+                return waiters.map(\.ticket) != waiters.map(\.ticket).sorted() || self.answered(waiters)
+            case .answerAndRestart(let waiters, let next):
+                if let next { self.flights.insert(next) }
                 return waiters.map(\.ticket) != waiters.map(\.ticket).sorted() || self.answered(waiters)
             case .restart(let next):
                 self.flights.insert(next)

@@ -68,7 +68,9 @@ struct NameRuleTests {
             "removeAll": ["MemoryCache", "MemoryStore", "SealedStore", "JournalStore"],
             "removeEverything": ["MemoryStore", "SealedStore", "JournalStore"],
             // The last two: the grant of RFC 6749, section 6.
-            "refresh": ["Multiplexer", "MultiplexerMap", "OAuthTokenEndpoint", "FakeOAuthServer"],
+            "refresh": [
+                "Multiplexer", "MultiplexerMap", "MuxRepository+SignOut", "OAuthTokenEndpoint", "FakeOAuthServer",
+            ],
             "renew": ["DependentRunner", "OAuthDependentRunner"],
             "reload": ["Multiplexer", "MultiplexerMap", "ObservedPages", "ObservedValue"],
         ]

@@ -13,7 +13,7 @@ protocol FlightDecider: Hashable, Sendable {
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
     mutating func lingerPassed(since ticket: Ticket) -> FlightID?
     mutating func workBegins(_ id: FlightID) -> Bool
-    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> Machine.EndAction
+    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction
     mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]?
     mutating func fenced(dismissing: Bool) -> Machine.FenceAction
     var waiterCount: Int { get }

@@ -23,6 +23,8 @@ actor FolderOfFilesStore: MuxStore {
         var staleIfError: Span?
         var validator: Data?
         var refreshNumber: UInt64?
+        var tags: [Data]
+        var tagNumber: UInt64?
         var payload: Data
     }
 
@@ -53,6 +55,8 @@ actor FolderOfFilesStore: MuxStore {
             staleWhileRevalidate: file.staleWhileRevalidate?.duration,
             staleIfError: file.staleIfError?.duration,
             refreshNumber: file.refreshNumber,
+            tags: file.tags.map { String(decoding: $0, as: UTF8.self) },
+            tagNumber: file.tagNumber,
             payload: file.payload
         )
     }
@@ -71,6 +75,8 @@ actor FolderOfFilesStore: MuxStore {
                 staleIfError: entry.staleIfError.map(Span.init),
                 validator: entry.validator.map { Data($0.utf8) },
                 refreshNumber: entry.refreshNumber,
+                tags: entry.tags.map { Data($0.utf8) },
+                tagNumber: entry.tagNumber,
                 payload: entry.payload
             )
             let number = self.names[entry.name] ?? self.files

@@ -21,10 +21,11 @@ struct World: Sendable {
         random: @escaping @Sendable () -> Double = { 0.5 },
         spawn: TaskLauncher = TaskLauncher(),
         clock: VirtualClock = VirtualClock(),
+        wallShift: Duration = .zero,
         observer: (any MuxObserver)? = nil
     ) {
         self.clock = clock
-        let shift = Locked(Duration.zero)
+        let shift = Locked(wallShift)
         self.store = store
         self.wallShift = shift
         self.repository = MuxRepository(
@@ -43,9 +44,8 @@ struct World: Sendable {
 
     /// A new repository on the same store, as in a process that starts after `downtime`.
     func relaunched(after downtime: Duration = .zero, spawn: TaskLauncher = TaskLauncher()) -> World {
-        let next = World(store: self.store, spawn: spawn)
-        next.wallShift.withLock { $0 = self.wallShift.withLock { $0 } + self.clock.now.offset + downtime }
-        return next
+        let shift = self.wallShift.withLock { $0 } + self.clock.now.offset + downtime
+        return World(store: self.store, spawn: spawn, wallShift: shift)
     }
 }
 

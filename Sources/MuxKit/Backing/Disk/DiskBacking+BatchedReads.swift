@@ -38,6 +38,8 @@ extension DiskBacking {
             guard let stored = try? await self.memory.repository.load(names), stored.count == names.count,
                 (try? await self.readRefresh(for: stored)) != nil
             else { return nil }
+            guard stored.contains(where: self.hasTags) else { return stored }
+            guard (try? await self.memory.repository.readTags()) != nil else { return nil }
             return stored
         }
         guard let stored else { return nil }

@@ -90,6 +90,8 @@ extension DiskBacking {
                     staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     refreshNumber: written.refreshNumber,
+                    tags: entry.condition?.texts ?? [],
+                    tagNumber: entry.condition?.number,
                     usableUntil: usableTime.map { written.fetchedAt.addingTimeInterval($0.secondsValue) },
                     payload: try persistence.encode(value)
                 )

@@ -84,11 +84,18 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         do {
             guard let found = try await repository.load(self.persistence.name(of: key)) else { return nil }
             try await self.readRefresh(for: [found])
+            if self.hasTags(found) { try await repository.readTags() }
             return await self.memory.loaded(found, key, self.persistence, isSaved: true, since: start)
         } catch {
             self.memory.tell(.loadFailed, key, repository.time.now.duration(since: start), because: error)
             return nil
         }
+    }
+
+    /// Whether the freshness of an entry depends on changes of tags.
+    @usableFromInline
+    func hasTags(_ entry: MuxStoredEntry?) -> Bool {
+        entry.map { !$0.tags.isEmpty || self.memory.tagsOfKey != nil } ?? false
     }
 
     /// Reads the mark of the last refresh of all entries.

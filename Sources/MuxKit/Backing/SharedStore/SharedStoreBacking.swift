@@ -244,6 +244,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             validator: entry.validator,
             staleWhileRevalidate: entry.staleWhileRevalidate,
             staleIfError: entry.staleIfError,
+            tagNumber: self.memory.repository.tagLog.lastNumber,
             payload: payload
         )
         return await self.memory.loaded(

@@ -1,3 +1,5 @@
+import Foundation
+
 /// Reads the fields of a JSON object of strings, numbers and nulls; stops at any other value.
 ///
 /// Accepts any bytes, and does not recurse.
@@ -200,4 +202,20 @@ enum JSONText {
         default: bytes.append(byte)
         }
     }
+}
+
+/// Tags as one text: a JSON array, because the header of a record has no arrays.
+enum TagText {
+    static func text(_ tags: [String]) -> String {
+        var bytes = Array("[".utf8)
+        for (index, tag) in tags.enumerated() {
+            if index > 0 { bytes.append(UInt8(ascii: ",")) }
+            JSONText.append(tag, to: &bytes)
+        }
+        bytes.append(UInt8(ascii: "]"))
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// The tags of a text; `nil` for another text.
+    static func tags(_ text: String) -> [String]? { try? JSONDecoder().decode([String].self, from: Data(text.utf8)) }
 }

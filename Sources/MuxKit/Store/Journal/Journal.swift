@@ -287,7 +287,9 @@ final class Journal {
                 return false
             }
             guard let found = format.facts(in: start) else { continue }
-            return found.name == entry.name && found.fetchedAt > entry.fetchedAt
+            guard found.name == entry.name else { return false }
+            // Changes of tags are merged: this process has to read them first.
+            return entry.schemaVersion == MuxStoredEntry.tagChangesVersion || found.fetchedAt > entry.fetchedAt
         }
         return false
     }

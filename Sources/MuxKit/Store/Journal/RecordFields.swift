@@ -17,6 +17,9 @@ struct RecordFields: Sendable {
     private var validator: String?
     /// `nil` without a previous refresh.
     private var refresh: UInt64?
+    private var tags: [String] = []
+    /// `nil` without tags.
+    private var tagNumber: UInt64?
     /// The payload's hash.
     private(set) var digest: UInt64 = 0
 
@@ -72,6 +75,11 @@ struct RecordFields: Sendable {
         bytes += String(entry.schemaVersion).utf8
         self.append(entry.staleIfError, "stale_if_error", to: &bytes)
         self.append(entry.staleWhileRevalidate, "stale_while_revalidate", to: &bytes)
+        if let number = entry.tagNumber { bytes += ",\"tag_number\":\(number)".utf8 }
+        if !entry.tags.isEmpty {
+            bytes += ",\"tags\":".utf8
+            JSONText.append(TagText.text(entry.tags), to: &bytes)
+        }
         self.append(entry.timeToLive, "ttl", to: &bytes)
         bytes += ",\"validator\":".utf8
         JSONText.append(entry.validator, to: &bytes)
@@ -127,6 +135,14 @@ struct RecordFields: Sendable {
                     let number = UInt64(String(decoding: bytes[range], as: UTF8.self))
                 else { return nil }
                 self.refresh = number
+            } else if reader.matches(name, "tag_number") {
+                guard case .number(let range) = value,
+                    let number = UInt64(String(decoding: bytes[range], as: UTF8.self))
+                else { return nil }
+                self.tagNumber = number
+            } else if reader.matches(name, "tags") {
+                guard let text = reader.string(value), let tags = TagText.tags(text) else { return nil }
+                self.tags = tags
             } else if reader.matches(name, "schema") {
                 self.schema = reader.integer(value)
             } else if reader.matches(name, "ttl") {
@@ -180,6 +196,8 @@ struct RecordFields: Sendable {
             staleWhileRevalidate: self.staleWhileRevalidate.duration,
             staleIfError: self.staleIfError.duration,
             refreshNumber: self.refresh,
+            tags: self.tags,
+            tagNumber: self.tagNumber,
             usableUntil: frame.usableUntil == 0 ? nil : Date(timeIntervalSince1970: Double(frame.usableUntil)),
             payload: payload
         )

@@ -1,0 +1,186 @@
+import Foundation
+
+/// The last refresh and the last clear of each tag, in one order.
+///
+/// Each change has a number, and each entry has the number of the last change before its fetch: a change has
+/// an effect on the entries of the tag with a smaller number. A change therefore has the same cost for any
+/// number of entries, and has an effect on entries on disk and on running fetches, too.
+///
+/// Numbers ascend, and are at least the wall-clock time in milliseconds. Entries of this process are thus newer
+/// than the changes of earlier processes, even before this process reads these changes. After a step of the
+/// clock into the past, some entries are refreshed needlessly.
+struct TagChanges: Sendable, Equatable {
+    /// The numbers of the last refresh and the last clear of a tag; 0 without a change.
+    struct Change: Sendable, Equatable {
+        var refresh: UInt64 = 0
+        var clear: UInt64 = 0
+
+        var last: UInt64 { max(self.refresh, self.clear) }
+
+        /// Adopts the later changes.
+        mutating func formUnion(_ other: Change) {
+            self.refresh = max(self.refresh, other.refresh)
+            self.clear = max(self.clear, other.clear)
+        }
+
+        /// Gives the changes after `number` the number `next`.
+        mutating func renumber(after number: UInt64, as next: UInt64) {
+            if self.refresh > number { self.refresh = next }
+            if self.clear > number { self.clear = next }
+        }
+    }
+
+    /// The number of the last change.
+    private(set) var number: UInt64
+    private(set) var changes: [MuxShared.Scope: Change] = [:]
+    /// The last of the changes that are no longer in ``changes``: these changes have an effect on all tags.
+    private(set) var forgotten = Change()
+
+    /// The number of tags in memory from which the older half is forgotten, after all entries in memory have
+    /// been marked.
+    static let usualCount = 65_536
+    /// The maximum number of tags in memory; then the older half is forgotten at once.
+    static let maximumCount = 1_048_576
+    /// The maximum number of tags on disk, because each save with a change writes all changes.
+    static let maximumOnDisk = 4_096
+
+    init(number: UInt64) { self.number = number }
+
+    /// Records a change of tags.
+    ///
+    /// - Parameters:
+    ///   - tags: The tags.
+    ///   - isClear: Whether the change is a clear; otherwise a refresh.
+    ///   - now: The wall-clock time in milliseconds.
+    mutating func record(_ tags: some Sequence<String>, isClear: Bool, at now: UInt64) {
+        self.number = max(self.number + 1, now)
+        let change = isClear ? Change(clear: self.number) : Change(refresh: self.number)
+        for tag in tags { self.changes[.tag(tag), default: Change()].formUnion(change) }
+        self.forget()
+    }
+
+    /// The effect of the changes on an entry.
+    func effect(on condition: EntryCondition) -> EntryCondition.Effect {
+        var change = self.forgotten
+        for tag in condition.tags { if let other = self.changes[tag] { change.formUnion(other) } }
+        if change.clear > condition.number { return .cleared }
+        return change.refresh > condition.number ? .refreshed : .none
+    }
+
+    /// The progress of the exchange of changes with other processes over the disk.
+    struct Exchange: Sendable {
+        /// The number of the last change of this process that is on disk.
+        var written: UInt64
+        /// The number of the last change that was on disk at the last read.
+        var read: UInt64
+        /// Whether the disk was read.
+        var hasRead = false
+
+        /// - Parameter start: The number at the start of the process: earlier changes of other processes have
+        ///   no effect on the entries of this process.
+        init(start: UInt64) { (self.written, self.read) = (start, start) }
+    }
+
+    /// Adopts the changes of other processes.
+    ///
+    /// Unwritten changes of this process, and changes of others, may have an effect on entries with any number
+    /// so far: they all get the same new number.
+    ///
+    /// - Parameters:
+    ///   - other: The changes on disk.
+    ///   - exchange: The progress; receives the read.
+    /// - Returns: Whether other processes have changed tags since the last exchange.
+    mutating func merge(_ other: TagChanges, _ exchange: inout Exchange) -> Bool {
+        let least = exchange.hasRead ? 0 : exchange.read
+        var changed: Set<MuxShared.Scope> = []
+        var isUnordered = self.number > exchange.written && other.number > exchange.read
+        for (tag, change) in other.changes {
+            let former = self.changes[tag] ?? Change()
+            for number in [\Change.refresh, \.clear].filter({ change[keyPath: $0] > max(former[keyPath: $0], least) }) {
+                changed.insert(tag)
+                if change[keyPath: number] <= exchange.read { isUnordered = true }
+            }
+            self.changes[tag, default: Change()].formUnion(change)
+        }
+        let hasForgotten = other.forgotten.last > max(self.forgotten.last, least)
+        self.forgotten.formUnion(other.forgotten)
+        self.number = max(self.number, other.number)
+        if isUnordered {
+            self.number += 1
+            for tag in self.changes.keys {
+                // A change of another process may have any number.
+                let least = changed.contains(tag) ? least : exchange.written
+                self.changes[tag]?.renumber(after: least, as: self.number)
+            }
+        }
+        (exchange.read, exchange.hasRead) = (max(exchange.read, other.number), true)
+        self.forget()
+        return hasForgotten || !changed.isEmpty
+    }
+
+    /// Forgets the changes up to `number`, or as many as necessary.
+    mutating func forget(through number: UInt64) {
+        guard self.changes.count > Self.usualCount else { return }
+        for (tag, change) in self.changes where change.last <= number {
+            self.forgotten.formUnion(change)
+            self.changes[tag] = nil
+        }
+    }
+
+    /// The changes for the disk.
+    var forDisk: TagChanges {
+        var changes = self
+        changes.forget(beyond: Self.maximumOnDisk)
+        return changes
+    }
+
+    /// Forgets the older half of the changes, if there are too many.
+    private mutating func forget(beyond limit: Int = Self.maximumCount) {
+        guard self.changes.count > limit else { return }
+        let old = self.changes.sorted { $0.value.last < $1.value.last }.prefix(self.changes.count - limit / 2)
+        for (tag, change) in old {
+            self.forgotten.formUnion(change)
+            self.changes[tag] = nil
+        }
+    }
+}
+
+extension TagChanges: Codable {
+    private struct Line: Codable {
+        let tag: String
+        let refresh: UInt64?
+        let clear: UInt64?
+
+        init(_ tag: MuxShared.Scope, _ change: Change) {
+            self.tag = if case .tag(let text) = tag { text } else { "" }
+            self.refresh = change.refresh == 0 ? nil : change.refresh
+            self.clear = change.clear == 0 ? nil : change.clear
+        }
+
+        var change: Change { Change(refresh: self.refresh ?? 0, clear: self.clear ?? 0) }
+    }
+
+    private enum CodingKeys: CodingKey { case number, tags, forgotten }
+
+    init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        self.number = try container.decode(UInt64.self, forKey: .number)
+        // Lines instead of an object: the keys of a dictionary would ignore Unicode normalization.
+        for line in try container.decode([Line].self, forKey: .tags) { self.changes[.tag(line.tag)] = line.change }
+        self.forgotten = try container.decode(Line.self, forKey: .forgotten).change
+        let last = self.changes.values.reduce(self.forgotten.last) { max($0, $1.last) }
+        guard last <= self.number, self.number < Self.greatestNumber else {
+            throw DecodingError.dataCorruptedError(forKey: .number, in: container, debugDescription: "Out of range.")
+        }
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(self.number, forKey: .number)
+        try container.encode(self.changes.map { Line($0.key, $0.value) }, forKey: .tags)
+        try container.encode(Line(.everything, self.forgotten), forKey: .forgotten)
+    }
+
+    /// A limit for numbers from disk, so that no addition overflows.
+    private static let greatestNumber = UInt64.max / 2
+}

@@ -1,0 +1,38 @@
+/// The callers that joined running flights after changes of tags, of one multiplexer.
+///
+/// A fetched value that is outdated by its tags must not answer the callers that arrived after the change. The
+/// tags of a value may be known only at the end of its fetch, so the arrivals are recorded: the first ticket
+/// after each change of any tag.
+@usableFromInline
+struct LateArrivals: Sendable {
+    private var firsts: [(number: UInt64, ticket: Ticket)] = []
+    /// The last element of ``firsts``.
+    @usableFromInline var last: (number: UInt64, ticket: Ticket) = (0, 0)
+
+    /// With more changes, the two oldest become one: some callers then wait for another fetch needlessly.
+    private static var maximumCount: Int { 64 }
+
+    init() {}
+
+    /// Records a caller that joined a running flight; `number` is the number of the last change of any tag.
+    @inlinable
+    mutating func joined(_ ticket: Ticket, at number: UInt64) {
+        // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier arrival.
+        if number != self.last.number || ticket < self.last.ticket { self.record(ticket, at: number) }
+    }
+
+    @usableFromInline
+    mutating func record(_ ticket: Ticket, at number: UInt64) {
+        if number == self.last.number { self.firsts.removeLast() }
+        self.last = (number, ticket)
+        self.firsts.append(self.last)
+        guard self.firsts.count > Self.maximumCount else { return }
+        self.firsts[1].ticket = min(self.firsts[0].ticket, self.firsts[1].ticket)
+        self.firsts.removeFirst()
+    }
+
+    /// The first ticket of a caller that may have arrived after a change of any tag since `number`; `nil`
+    /// without such a caller.
+    @usableFromInline
+    func first(after number: UInt64) -> Ticket? { self.firsts.lazy.filter { $0.number > number }.map(\.ticket).min() }
+}

@@ -1,0 +1,326 @@
+import Foundation
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// Refreshes and clears of all values with a tag.
+@Suite(.standard)
+struct TagTests {
+    private typealias Map = MultiplexerMap<Int, Int>
+
+    private let world = World()
+
+    /// The tags of the values of these tests: even and odd keys, and each key.
+    private static func tags(_ key: Int) -> [String] { [key.isMultiple(of: 2) ? "even" : "odd", "key:\(key)"] }
+
+    /// How values get their tags, and where they are.
+    private enum Kind: CaseIterable { case fetched, byKey, sealed, files, journal }
+
+    private func store(_ kind: Kind, _ folder: Scratch) -> any MuxStore {
+        switch kind {
+        case .fetched, .byKey: MemoryStore()
+        case .sealed: SealedStore(MemoryStore(), seal: ToySeal(key: 7).seal, open: ToySeal(key: 7).open)
+        case .files: FolderOfFilesStore(folder: folder.root)
+        case .journal: folder.store()
+        }
+    }
+
+    private func map(_ kind: Kind, in world: World, _ value: Int, policy: MuxPolicy = .init()) -> Map {
+        guard kind != .byKey else {
+            let name = Map.CacheKey("Map", tags: Self.tags)
+            return Map(cacheKey: name, policy: policy, repository: world.repository) { _ in value }
+        }
+        return Map(cacheKey: "Map", policy: policy, repository: world.repository) { key, _ in
+            Fetched(value, tags: Self.tags(key))
+        }
+    }
+
+    // MARK: - Memory
+
+    @Test func `SC-07 a refresh of tags makes exactly the values with these tags stale`() async throws {
+        let map = Map(repository: self.world.repository) { key, before in
+            Fetched(key, tags: before == nil ? Self.tags(key) : ["later"])
+        }
+        let plain = Map(repository: self.world.repository) { key in key }
+        let single = Multiplexer<Int>(repository: self.world.repository) { _ in Fetched(7, tags: ["odd"]) }
+        for key in 0..<10 {
+            _ = try await map.request(key: key)
+            _ = try await plain.request(key: key)
+        }
+        _ = try await single.request()
+
+        self.world.repository.refresh(tags: ["odd", "key:4", "none"])
+
+        for key in 0..<10 {
+            let isStale = !key.isMultiple(of: 2) || key == 4
+            #expect(map.cachedEntry(key: key)?.isStale == isStale, "\(key)")
+            #expect(plain.cachedEntry(key: key)?.isStale == false)
+        }
+        #expect(single.cachedEntry?.isStale == true)
+        #expect(try await map.request(key: 1) == 1)
+        #expect(map.cachedEntry(key: 1)?.isStale == false)
+        self.world.repository.refresh(tags: ["odd"])
+        #expect(map.cachedEntry(key: 1)?.isStale == false, "the second fetch returned other tags")
+        self.world.repository.refresh(tags: ["later"])
+        #expect(map.cachedEntry(key: 1)?.isStale == true)
+        self.world.repository.refresh(tags: [])
+        await map.expectAtRest()
+    }
+
+    @Test func `SC-07 a clear of tags removes exactly the values with these tags, also as substitutes`() async throws {
+        let isOffline = Locked(false)
+        let map = Map(policy: .init(staleIfError: .seconds(1_000)), repository: self.world.repository) { key, _ in
+            if isOffline.withLock({ $0 }) { throw offline }
+            return Fetched(key, tags: Self.tags(key))
+        }
+        for key in 0..<4 { _ = try await map.request(key: key) }
+        isOffline.withLock { $0 = true }
+
+        self.world.repository.refresh(tags: ["odd"])
+        #expect(try await map.request(key: 1) == 1, "a stale value replaces a failed fetch")
+        #expect(await self.world.repository.clear(tags: ["odd"]).isComplete)
+
+        for key in 0..<4 { #expect(map.cachedValue(key: key) == (key.isMultiple(of: 2) ? key : nil)) }
+        await #expect(throws: SilenceableError.self) { try await map.request(key: 1) }
+        #expect(await settled({ await self.world.repository.gauges().entries }, when: { $0 == 2 }) == 2, "released")
+        #expect(self.world.events.count(of: .evicted) == 0)
+    }
+
+    @Test func `SC-07 tags are compared byte for byte`() async throws {
+        let map = Map(repository: self.world.repository) { key, _ in
+            Fetched(key, tags: [key == 0 ? "\u{e9}" : "e\u{301}"])
+        }
+        for key in 0..<2 { _ = try await map.request(key: key) }
+        self.world.repository.refresh(tags: ["e\u{301}"])
+        #expect(map.cachedEntry(key: 0)?.isStale == false)
+        #expect(map.cachedEntry(key: 1)?.isStale == true)
+    }
+
+    @Test func `SC-07 a confirmed value and a value from the app keep their tags`() async throws {
+        let map = Map(repository: self.world.repository) { key, before in
+            before?.notModified() ?? Fetched(key, tags: ["a"])
+        }
+        _ = try await map.request(key: 0)
+        map.refresh(key: 0)
+        _ = try await map.request(key: 0)
+        self.world.repository.refresh(tags: ["a"])
+        #expect(map.cachedEntry(key: 0)?.isStale == true, "confirmed by the server")
+
+        map.store(8, key: 0)
+        #expect(map.cachedEntry(key: 0)?.isStale == false)
+        self.world.repository.refresh(tags: ["a"])
+        #expect(map.cachedEntry(key: 0)?.isStale == true, "stored by the app")
+    }
+
+    @Test func `SC-07 a failure after a refresh of tags is remembered, and a failure before is not`() async throws {
+        let (calls, isOffline) = (Locked(0), Locked(false))
+        let policy = MuxPolicy(staleIfError: .seconds(1_000), errorBackoff: .seconds(100))
+        let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) { _ in
+            _ = calls.next()
+            if isOffline.withLock({ $0 }) { throw offline }
+            return Fetched(1, tags: ["a"])
+        }
+        _ = try await number.request()
+        isOffline.withLock { $0 = true }
+        for round in 1...2 {
+            self.world.repository.refresh(tags: ["a"])
+            for _ in 0..<3 { #expect(try await number.request() == 1) }
+            #expect(calls.withLock { $0 } == 1 + round, "the failure after the refresh is remembered")
+        }
+    }
+
+    // MARK: - Running fetches
+
+    @Test(arguments: [false, true])
+    func `SC-07 a fetch that learns its tags at its end is outdated by an earlier change`(isClear: Bool) async throws {
+        let gate = Gate<Int>()
+        let map = Map(repository: self.world.repository) { key, _ in Fetched(try await gate.pass(), tags: ["a"]) }
+        let early = Task { try await map.requestEntry(key: 0) }
+        await gate.waitForCall(1)
+        self.world.repository.refresh(tags: ["b"])
+        if isClear {
+            await self.world.repository.clear(tags: ["a"])
+        } else {
+            self.world.repository.refresh(tags: ["a"])
+        }
+        let late = Task { try await map.requestEntry(key: 0) }
+        _ = await settled({ map.occupancy.waiters }, when: { $0 == 2 })
+        gate.open(1, returning: 1)
+        let first = try await early.value
+        #expect(first.value == 1 && first.staleReason == .fenced)
+        await gate.waitForCall(2)
+        gate.open(2, returning: 2)
+        #expect(try await late.value.value == 2, "the caller came after the change")
+        #expect(map.cachedValue(key: 0) == 2)
+        await map.expectAtRest()
+    }
+
+    @Test func `SC-07 a fetch is not outdated by a change of other tags, or before its start`() async throws {
+        let gate = Gate<Int>()
+        let map = Map(repository: self.world.repository) { key, _ in Fetched(try await gate.pass(), tags: ["a"]) }
+        self.world.repository.refresh(tags: ["a"])
+        let request = Task { try await map.request(key: 0) }
+        await gate.waitForCall(1)
+        self.world.repository.refresh(tags: ["b"])
+        gate.open(1, returning: 1)
+        #expect(try await request.value == 1)
+        #expect(map.cachedEntry(key: 0)?.isStale == false)
+    }
+
+    // MARK: - Consumers
+
+    @Test func `SC-07 consumers of values and states see changes of tags`() async throws {
+        let map = Map(repository: self.world.repository) { key, _ in Fetched(key, tags: Self.tags(key)) }
+        _ = try await map.request(key: 1)
+        _ = try await map.request(key: 2)
+        var values = map.values(key: 1).makeAsyncIterator()
+        var states = map.states(key: 1).makeAsyncIterator()
+        var others = map.states(key: 2).makeAsyncIterator()
+        #expect(await values.next()??.value == 1)
+        #expect(await states.next()?.isStale == false)
+        #expect(await others.next()?.isStale == false)
+
+        self.world.repository.refresh(tags: ["odd"])
+        #expect(await states.next()?.isStale == true)
+        await self.world.repository.clear(tags: ["odd"])
+        #expect(await states.next()?.entry == nil)
+        let gone = try #require(await values.next())
+        #expect(gone == nil)
+        self.world.repository.refresh(tags: ["even"])
+        let other = await others.next()
+        #expect(other?.isStale == true && other?.entry?.value == 2, "the change of another tag was no element")
+    }
+
+    @Test func `SC-07 a clear of tags ends the changes of its values`() async throws {
+        let map = Map(repository: self.world.repository) { key, _ in Fetched(key, tags: Self.tags(key)) }
+        for key in 1...2 { _ = try await map.request(key: key) }
+        let changes = (1...2).map { map.change(key: $0) { $0 += 100 } }
+        await self.world.repository.clear(tags: ["odd"])
+        #expect(map.cachedValue(key: 1) == nil)
+        #expect(map.cachedValue(key: 2) == 102)
+        for change in changes { change.commit() }
+        #expect(map.cachedValue(key: 1) == nil)
+        #expect(map.cachedValue(key: 2) == 102)
+    }
+
+    // MARK: - Disk
+
+    @Test func `SC-07 changes of tags apply to values on disk, exactly, and after a relaunch`() async throws {
+        for kind in Kind.allCases {
+            let folder = Scratch()
+            let first = World(store: self.store(kind, folder))
+            let map = self.map(kind, in: first, 1)
+            for key in 0..<20 { _ = try await map.request(key: key) }
+            #expect(await first.repository.saveAll().saved == 20)
+
+            // A process without the values in memory.
+            let second = first.relaunched(after: .seconds(1))
+            let again = self.map(kind, in: second, 2)
+            second.repository.refresh(tags: ["key:2", "key:3"])
+            #expect(await second.repository.clear(tags: ["key:4", "key:5"]).isComplete)
+            #expect(await again.loadCachedEntry(key: 2)?.isStale == true, "\(kind)")
+            #expect(await again.loadCachedEntry(key: 4) == nil, "\(kind)")
+            #expect(try await again.request(key: 5) == 2)
+            #expect(await second.repository.saveAll().isComplete)
+
+            let third = second.relaunched(after: .seconds(1))
+            let last = self.map(kind, in: third, 3)
+            for key in 0..<20 {
+                let entry = await last.loadCachedEntry(key: key)
+                switch key {
+                case 2, 3: #expect(entry?.isStale == true && entry?.value == 1, "\(kind) \(key)")
+                case 4: #expect(entry == nil, "\(kind)")
+                case 5: #expect(entry?.isStale == false && entry?.value == 2, "\(kind): fetched after the change")
+                default: #expect(entry?.isStale == false && entry?.value == 1, "\(kind) \(key)")
+                }
+            }
+            #expect(try await last.request(key: 4) == 3)
+        }
+    }
+
+    @Test func `SC-07 a cleared value in memory is removed from disk by the next save`() async throws {
+        let map = self.map(.fetched, in: self.world, 1)
+        for key in 0..<4 { _ = try await map.request(key: key) }
+        await self.world.repository.saveAll()
+        await self.world.repository.clear(tags: ["odd"])
+        #expect(await settled({ await self.world.repository.gauges().entries }, when: { $0 == 2 }) == 2)
+        #expect(await self.world.repository.saveAll().isComplete)
+        let names = (0..<4).map { MuxStoreKey(domain: "Map", key: "\($0)") }
+        let found = try await self.world.store.load(names)
+        #expect(found.map { $0 != nil } == [true, false, true, false])
+    }
+
+    @Test func `SC-07 a change of tags whose write fails is written by the next save`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let map = self.map(.fetched, in: world, 1)
+        for key in 0..<2 { _ = try await map.request(key: key) }
+        await world.repository.saveAll()
+        store.failsSaves.withLock { $0 = true }
+        #expect(await world.repository.clear(tags: ["odd"]).failures.count == 1)
+        #expect(map.cachedValue(key: 1) == nil)
+        #expect(await world.repository.saveAll().repairFailures.count == 1)
+        store.failsSaves.withLock { $0 = false }
+        #expect(await world.repository.saveAll().isComplete)
+        let again = self.map(.fetched, in: world.relaunched(after: .seconds(1)), 2)
+        #expect(await again.loadCachedValue(key: 0) == 1)
+        #expect(await again.loadCachedValue(key: 1) == nil)
+    }
+
+    @Test func `SC-07 a sign-out removes the changes of tags, also from disk`() async throws {
+        let folder = Scratch()
+        let world = World(store: folder.store())
+        let map = self.map(.journal, in: world, 1)
+        _ = try await map.request(key: 1)
+        await world.repository.clear(tags: ["user:secret"])
+        #expect(folder.find("user:secret") != [])
+        await world.repository.clearAll()
+        await world.repository.saveAll()
+        #expect(folder.find("user:secret") == [])
+        #expect(try await map.request(key: 1) == 1)
+        #expect(map.cachedEntry(key: 1)?.isStale == false)
+    }
+
+    // MARK: - Other processes
+
+    @Test func `SC-07 a change of tags reaches another process, and changes of two processes are both kept`()
+        async throws
+    {
+        let folder = Scratch()
+        let one = World(store: folder.store())
+        let two = World(store: folder.store())
+        let maps = [self.map(.journal, in: one, 1), self.map(.journal, in: two, 2)]
+        for key in 0..<6 { for map in maps { _ = try await map.request(key: key) } }
+        for world in [one, two] { await world.repository.saveAll() }
+        for world in [one, two] { world.clock.advance(by: .seconds(1)) }
+
+        one.repository.refresh(tags: ["key:0"])
+        two.repository.refresh(tags: ["key:1"])
+        await one.repository.clear(tags: ["key:2"])
+        await two.repository.clear(tags: ["key:3"])
+        for world in [one, two, one] { #expect(await world.repository.saveAll().repairFailures.isEmpty) }
+
+        for map in maps {
+            #expect((0..<6).map { map.cachedEntry(key: $0)?.isStale } == [true, true, nil, nil, false, false])
+        }
+        let next = self.map(.journal, in: two.relaunched(after: .seconds(1)), 3)
+        var found: [Bool?] = []
+        for key in 0..<6 { found.append(await next.loadCachedEntry(key: key)?.isStale) }
+        #expect(found == [true, true, nil, nil, false, false])
+    }
+
+    @Test func `SC-07 a value that another process has cleared is not read from disk`() async throws {
+        let folder = Scratch()
+        let one = World(store: folder.store())
+        let two = World(store: folder.store())
+        let former = self.map(.journal, in: one, 1)
+        _ = try await former.request(keys: 0..<4)
+        await one.repository.saveAll()
+        let map = self.map(.journal, in: two, 2)
+        #expect(try await map.request(key: 0) == 1)
+        await one.repository.clear(tags: ["odd"])
+        #expect(await map.loadCachedValue(key: 1) == nil)
+        #expect(await map.loadCachedValue(key: 2) == 1)
+    }
+}
