@@ -259,6 +259,32 @@ struct ObservedValueTests {
         await view.value
     }
 
+    @Test func `SC-07 a clear of tags removes the value from the screen, and a refresh fetches it again`() async throws
+    {
+        let calls = Locked(0)
+        let map = MultiplexerMap<Int, Int>(repository: self.repository) { key, _ in
+            let count = calls.withLock { calls in
+                calls += 1
+                return calls
+            }
+            return Fetched(count, tags: ["key:\(key)"])
+        }
+        let (observed, other) = (map.observed(key: 1), map.observed(key: 2))
+        let views = [Task { await observed.follow() }, Task { await other.follow() }]
+        await self.until { observed.value != nil && other.value != nil }
+        let (former, otherValue) = (try #require(observed.value), other.value)
+        self.repository.refresh(tags: ["key:1"])
+        await self.until { observed.value.map { $0 > former } ?? false }
+        #expect(other.value == otherValue)
+        for view in views {
+            view.cancel()
+            await view.value
+        }
+        await self.repository.clear(tags: ["key:1"])
+        #expect(observed.value == nil, "without a view, too")
+        #expect(other.value == otherValue)
+    }
+
     @Test func `SC-02 a sign-out removes the value from the screen, and is no problem`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])

@@ -10,6 +10,35 @@ enum MapHitGroup {
         let numbers = Array(0..<self.count)
         let texts = numbers.map { "the key of number \($0)" }
         return try await self.rows(group, "Int", numbers, effort) + self.rows(group, "String", texts, effort)
+            + self.tagged(group, effort)
+    }
+
+    /// Hits of values with tags, compared with values without tags.
+    private static func tagged(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let repository = MuxRepository(store: MemoryStore())
+        let plain = MultiplexerMap<Int, Profile>(repository: repository) { _ in .sample }
+        let tagged = MultiplexerMap<Int, Profile>(repository: repository) { key, _ in
+            Fetched(.sample, tags: ["all", "key \(key)"])
+        }
+        for key in 0..<self.count {
+            _ = try await plain.request(key: key)
+            _ = try await tagged.request(key: key)
+        }
+        // After a change of another tag, the first hit of each value checks the tags.
+        repository.refresh(tags: ["none"])
+        let counts = try await CountedActor().counts { _ in
+            for key in 0..<self.count { consume(try await tagged.request(key: key)) }
+        }
+        var contest = Contest(rounds: effort.rounds(15))
+        for map in [plain, tagged] {
+            contest.add(repeating: 1_000) { count in
+                for step in 0..<count { consume(try await map.request(key: step % Self.count)) }
+            }
+        }
+        let outcome = try await contest.play()
+        let limit = ("a value without tags", 0)
+        return [Row(group, "values with tags, 1 task", outcome, figure: 1, limit: limit, goals: [.timesLimit(1.2)])]
+            + .counted(group, "first hits after a change of a tag", counts)
     }
 
     private static func rows<Key: Hashable & Sendable>(

@@ -39,6 +39,36 @@ enum MillionGroup {
             Row(group, "longest hit beside it", refreshing, figure: 1, goals: [self.goal]),
             Row(group, "clearMemory(), in all", clearing, figure: 0),
             Row(group, "longest hit beside it", clearing, figure: 1, goals: [self.goal]),
+        ] + (try await self.tags(group, rounds))
+    }
+
+    /// Changes of a tag that every tenth entry has.
+    private static func tags(_ group: String, _ rounds: Int) async throws -> [Row] {
+        let repository = MuxRepository(store: ForgetfulStore())
+        let policy = MuxPolicy(timeToLive: .seconds(1_000_000), maximumCount: self.count)
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: repository) { key, _ in
+            Fetched(key, tags: key % 10 == 0 ? ["tenth"] : [])
+        }
+        for start in stride(from: 0, to: self.count, by: 50_000) {
+            _ = try await map.request(keys: start..<start + 50_000)
+        }
+        let refreshing = try await self.beside(map, rounds) {
+            await Contest.nanoseconds { repository.refresh(tags: ["tenth"]) }
+        }
+        guard map.cachedEntry(key: 10)?.isStale == true, map.cachedEntry(key: 11)?.isStale == false else {
+            throw BenchmarkError.wrongResult("the wrong entries are stale")
+        }
+        let clearing = try await self.beside(map, rounds) {
+            await Contest.nanoseconds { await repository.clear(tags: ["tenth"]) }
+        }
+        guard map.cachedValue(key: 10) == nil, map.cachedValue(key: 11) == 11 else {
+            throw BenchmarkError.wrongResult("the wrong entries are cleared")
+        }
+        return [
+            Row(group, "refresh(tags:) of 100,000, in all", refreshing, figure: 0, goals: [self.goal]),
+            Row(group, "longest hit beside it", refreshing, figure: 1, goals: [self.goal]),
+            Row(group, "clear(tags:) of 100,000, in all", clearing, figure: 0, goals: [self.goal]),
+            Row(group, "longest hit beside it", clearing, figure: 1, goals: [self.goal]),
         ]
     }
 

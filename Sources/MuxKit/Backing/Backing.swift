@@ -131,6 +131,9 @@ final class FormerSlot<Value: Sendable>: Sendable {
 
     @inlinable
     init(_ slot: Slot<Value>) { self.slot = slot }
+
+    /// This object, or an object with ``Slot/current``.
+    @inlinable var current: FormerSlot { self.slot.entry?.condition == nil ? self : FormerSlot(self.slot.current) }
 }
 
 extension SlotMemory {

@@ -60,6 +60,11 @@ extension SlotMemory {
             let isUnusable = isMigrated && stored.validator.map { selection.concerns($0) } ?? false
             guard !isUnusable, selection.includes(key, stored.validator) else { return nil }
         }
+        // A number beyond the log's would exclude the entry from later changes.
+        let number = min(stored.tagNumber ?? 0, self.repository.tagLog.lastNumber)
+        let hasTags = !stored.tags.isEmpty || self.tagsOfKey != nil
+        let condition = hasTags ? self.condition(stored.tags, of: key, since: number) : nil
+        guard condition?.removesEntry != true else { return nil }
         let decoded = await Self.decoded(stored.payload.count) { () -> Value? in
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
             return payload.flatMap { try? persistence.decode($0) }
@@ -96,10 +101,7 @@ extension SlotMemory {
             entry.stale.whileRevalidate = .zero
             entry.isDirty = isSaved
         }
-        if !stored.tags.isEmpty || self.tagsOfKey != nil {
-            entry.condition = self.condition(stored.tags, of: key, since: stored.tagNumber ?? 0)
-            guard entry.condition?.removesEntry != true else { return nil }
-        }
+        entry.condition = condition
         var loaded = LoadedEntry(
             entry: entry,
             fetchedAt: stored.fetchedAt,

@@ -1,70 +1,70 @@
 import Synchronization
 
+/// Changes of tags.
 extension SlotMemory {
+    /// Whether an entry has had tags.
+    var usesTags: Bool { self.hasTags.load(ordering: .relaxed) }
+
     /// Notifies the consumers of entries whose tags may have changed.
-    func tagsChanged(isOnDisk: Bool) {
+    func tagsChanged(mayClear: Bool) {
         let released = self.withSlots { state in
-            var released: [Slot<Value>.Entry?] = []
-            for key in Set(state.followed.keys).union(state.layers.keys) {
-                let known = state.slots.condition(of: key)
-                guard let condition = known ?? state.layers[key]?.base?.condition else {
-                    // Not in memory: its tags are unknown.
-                    if state.slots.slot(of: key)?.entry == nil { state.becameStale(key) }
-                    continue
-                }
-                guard !condition.holds else { continue }
-                if condition.removesEntry {
-                    state.dropLayers(of: key)
-                    state.ended(key, with: nil)
-                    released.append(state.withSlot(of: key) { $0.cleared(alsoOnDisk: isOnDisk) })
-                } else if known != nil {
-                    state.becameStale(key)
-                    // The slot is marked, so that the next change is not counted again.
-                    state.withSlot(of: key) { _ in }
-                }
+            // A view tells a removal from an eviction by the number of clears.
+            if mayClear { state.clears &+= 1 }
+            for key in state.layers.keys.filter({ state.layers[$0]?.base?.condition?.removesEntry ?? false }) {
+                state.dropLayers(of: key)
+                state.ended(key, with: nil)
             }
-            return released
+            // Marks the slot, so that no later change counts again.
+            for key in Array(state.followed.keys) { state.withSlot(of: key) { _ in } }
+            return state.takeDropped()
         }
         withExtendedLifetime(released) {}  // released outside the lock
         self.watchers.sendToAll(.entry)
     }
 
-    /// Releases the entries that changes of tags have removed, and schedules their removal on disk.
+    /// Releases the entries that changes of tags have removed, in several critical sections.
     ///
-    /// - Parameters:
-    ///   - isToAll: See ``SessionParticipant/applyTagChanges(toAll:)``.
-    ///   - isOnDisk: Whether entries are saved on disk.
-    func applyTagChanges(toAll isToAll: Bool, isOnDisk: Bool) {
-        self.visitKeys { keys in
-            let released = self.withSlots { state in
-                keys.map { key -> Slot<Value>.Entry? in
-                    guard let condition = state.slots.condition(of: key) else { return nil }
-                    if condition.removesEntry { return state.withSlot(of: key) { $0.cleared(alsoOnDisk: isOnDisk) } }
-                    if isToAll { state.withSlot(of: key) { $0.markCondition() } }
-                    return nil
+    /// - Parameter isToAll: See ``SessionParticipant/applyTagChanges(toAll:)``.
+    func applyTagChanges(toAll isToAll: Bool) async {
+        var place: Int?
+        repeat {
+            let next = self.withSlots { state -> Int? in
+                let (keys, next) = state.slots.keys(before: place, atMost: Self.portion)
+                for key in keys {
+                    guard let condition = state.slots.condition(of: key) else { continue }
+                    if isToAll || condition.removesEntry { state.withSlot(of: key) { $0.markCondition() } }
                 }
+                return next
             }
-            withExtendedLifetime(released) {}  // released outside the lock
-            return true
+            place = next
+            await Task.yield()
+        } while place != nil
+        guard isToAll else { return }
+        self.withSlots { state in
+            for key in Array(state.layers.keys) {
+                state.layers[key]?.base?.markCondition()
+                state.layers[key]?.shown?.markCondition()
+            }
         }
     }
 
-    /// The condition of a fetched entry with tags.
+    /// The condition of an entry with the tags of its fetch and of its key; `nil` without tags.
     @usableFromInline
     func condition(_ texts: [String], of key: Key, since number: UInt64) -> EntryCondition? {
-        let tags = (texts + (self.tagsOfKey?(key) ?? [])).map(MuxShared.Scope.tag)
+        let tags = Set((texts + (self.tagsOfKey?(key) ?? [])).map(MuxShared.Scope.tag))
         guard !tags.isEmpty else { return nil }
-        if !self.hasTags.exchange(true, ordering: .relaxed), let participant {
+        if !self.hasTags.load(ordering: .acquiring), let participant {
             self.repository.tagLog.join(participant)
+            self.hasTags.store(true, ordering: .releasing)
         }
         return EntryCondition(tags, since: number, in: self.repository.tagLog)
     }
 
-    /// Whether all these tags are tags of the key.
+    /// Whether all tags of an entry are tags of its key: the shared store does not know other tags.
     @usableFromInline
-    func areTags(_ texts: [String], of key: Key) -> Bool {
-        guard !texts.isEmpty else { return true }
+    func isShareable(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
+        guard let condition = entry.condition else { return true }
         let known = Set((self.tagsOfKey?(key) ?? []).map(MuxShared.Scope.tag))
-        return texts.allSatisfy { known.contains(.tag($0)) }
+        return condition.tags.isSubset(of: known)
     }
 }

@@ -31,6 +31,8 @@ struct FollowedKey: Sendable {
     @usableFromInline var fetches: UInt64 = 0
     /// The number of replacements, removals and failures.
     @usableFromInline var outcomes: UInt64 = 0
+    /// The condition of the entry at its eviction; `nil` without an eviction or a condition.
+    @usableFromInline var evictedCondition: EntryCondition?
     /// The value of ``refreshes`` at the last replacement, removal or failure.
     @usableFromInline var answeredRefreshes: UInt64 = 0
 }
@@ -113,6 +115,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Changes the slot of `key`, and counts evictions; a call of ``takeEvictions()`` must follow.
     @inlinable
     mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
+        if !self.followed.isEmpty { self.noteCondition(of: key) }
         var (evictions, lost) = (0, 0)
         var evicted: [(Key, Slot<Value>)] = []
         swap(&evicted, &self.evicted)
@@ -125,9 +128,31 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             body(&$0)
         }
         swap(&evicted, &self.evicted)
+        if !self.followed.isEmpty { self.noteEvictions() }
         self.statistics.evictions += evictions
         self.disk.lost(lost)
         return result
+    }
+
+    /// Keeps the conditions of evicted entries of followed keys.
+    @usableFromInline
+    mutating func noteEvictions() {
+        for (key, slot) in self.evicted where slot.hasEntry {
+            if let condition = slot.entry?.condition { self.followed[key]?.evictedCondition = condition }
+        }
+    }
+
+    /// Counts the effect of an entry's condition, if the key is followed and a change applies it.
+    @usableFromInline
+    mutating func noteCondition(of key: Key) {
+        guard let place = self.followed.index(forKey: key) else { return }
+        let evicted = self.followed.values[place].evictedCondition
+        guard let condition = self.slots.condition(of: key) ?? evicted, !condition.wasChecked else { return }
+        let (effect, number) = condition.effect()
+        guard effect != .none else { return }
+        if effect == .refreshed { self.becameStale(key) }
+        if effect == .cleared { self.ended(key, with: nil) }
+        self.followed[key]?.evictedCondition = effect == .refreshed ? evicted?.marked(at: number) : nil
     }
 
     /// Examines two entries, and removes entries beyond use; a call of ``takeEvictions()`` must follow.
@@ -177,8 +202,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///
     /// `nil` if the condition holds; the greatest number if all callers arrived before the change.
     @usableFromInline
-    func firstLate(_ condition: EntryCondition?) -> Ticket? {
+    mutating func firstLate(_ condition: EntryCondition?, of key: Key) -> Ticket? {
         guard let condition, !condition.holds else { return nil }
+        self.becameStale(key)  // consumers of the key need another fetch
         return self.arrivals.first(after: condition.number) ?? .max
     }
 
@@ -259,7 +285,10 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     mutating func ended(_ key: Key, with error: (any Error)?, isReplaced: Bool = true) {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
         if let former = self.followed.values[place].failure { self.dropped.append(former) }
-        if error == nil, isReplaced { self.followed.values[place].replacements += 1 }
+        if error == nil, isReplaced {
+            self.followed.values[place].replacements += 1
+            self.followed.values[place].evictedCondition = nil
+        }
         self.followed.values[place].outcomes += 1
         self.followed.values[place].answeredRefreshes = self.followed.values[place].refreshes
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
@@ -465,6 +494,7 @@ extension SlotState {
         var layers = layers
         layers.base = entry
         layers.shown?.sequence = entry.sequence
+        layers.shown?.condition = entry.condition
         self.setLayers(layers, of: key, isNew: true)
     }
 

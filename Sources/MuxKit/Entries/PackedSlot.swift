@@ -98,7 +98,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     /// Whether the entry is fresh, and needs no early renewal.
     ///
     /// `false` does not always mean a miss, for example before an early renewal is due: then ``Freshness``
-    /// decides.
+    /// decides. The function does not check a condition: the call would cost a hit its reference counting.
     ///
     /// - Parameters:
     ///   - now: The time.
@@ -106,11 +106,12 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     ///   - limit: The maximum age in nanoseconds, exclusive.
     /// - Returns: Whether the entry is a hit.
     @inlinable
+    @inline(__always)
     func isHit(at now: Moment, since refresh: UInt64 = 0, youngerThan limit: Int64 = .max) -> Bool {
         guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
         // The revision equals the sequence, except after a renewal.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
-        guard self.revisionAndFlags & Self.conditional == 0 || self.coldFields?.condition?.holds ?? true else {
+        guard self.revisionAndFlags & Self.conditional == 0 || self.coldFields?.condition?.wasChecked ?? true else {
             return false
         }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)

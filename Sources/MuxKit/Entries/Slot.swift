@@ -21,7 +21,7 @@ package struct Slot<Value: Sendable>: Sendable {
         /// The number of the last commit or renewal of the entry, from the same counter as ``revision``.
         ///
         /// A refresh of all entries has such a number, too: the refresh applies to all entries with a smaller
-        /// number.
+        /// number. 0 for an entry that its condition has made stale.
         @usableFromInline package var sequence: UInt64
         /// Whether the entry is unsaved.
         @usableFromInline package var isDirty: Bool
@@ -223,24 +223,25 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Returns: The entry that a clear has removed, for the caller to release outside its lock.
     @usableFromInline
     mutating func applyCondition() -> Entry? {
-        guard let condition = self.entry?.condition, !condition.holds else { return nil }
-        self.failureRecord = nil
-        if condition.effect() == .refreshed {
+        guard let condition = self.entry?.condition, !condition.wasChecked else { return nil }
+        let (effect, number) = condition.effect()
+        switch effect {
+        case .none: return nil
+        case .refreshed:
             self.isRefreshed = true
-            self.entry?.condition = condition.marked()
+            self.failureRecord = nil
+            self.entry?.condition = condition.marked(at: number)
             // As if a refresh of all entries had come later: a shared store must not get the entry again.
             self.entry?.sequence = 0
             return nil
+        case .cleared:
+            defer { (self.entry, self.failureRecord, self.isRefreshed, self.isRefreshOwed) = (nil, nil, false, false) }
+            return self.entry
         }
-        defer { (self.entry, self.isRefreshed, self.isRefreshOwed) = (nil, false, false) }
-        return self.entry
     }
 
-    /// Renews the condition, so that only later changes have an effect.
-    mutating func markCondition() {
-        let condition = self.entry?.condition?.marked()
-        self.entry?.condition = condition
-    }
+    /// Renews a condition that holds, so that only later changes have an effect.
+    mutating func markCondition() { self.entry?.markCondition() }
 
     /// The slot after ``applyCondition()``.
     @inlinable
@@ -429,5 +430,14 @@ extension Slot.Entry {
             isDirty: isDirty,
             isPersistent: true
         )
+    }
+}
+
+extension Slot.Entry {
+    /// See ``Slot/markCondition()``.
+    mutating func markCondition() {
+        guard let condition = self.condition else { return }
+        let (effect, number) = condition.effect()
+        if effect == .none { self.condition = condition.marked(at: number) }
     }
 }

@@ -117,8 +117,18 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
 
     @inlinable
     package mutating func hit(_ key: SoleKey, at now: Moment, youngerThan limit: Int64) -> Value? {
-        guard self.packed?.isHit(at: now, youngerThan: limit) ?? false else { return nil }
+        guard self.packed?.isHit(at: now, youngerThan: limit) ?? false || self.isHitAfterCheck(at: now, limit) else {
+            return nil
+        }
         return self.packed?.value
+    }
+
+    /// See ``SlotTable/isHitAfterCheck(_:at:youngerThan:)``.
+    @usableFromInline
+    @inline(never)
+    func isHitAfterCheck(at now: Moment, _ limit: Int64) -> Bool {
+        guard let packed, let condition = packed.condition, !condition.wasChecked, condition.holds else { return false }
+        return packed.isHit(at: now, youngerThan: limit)
     }
 
     @inlinable

@@ -60,9 +60,22 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         // In place: a copy of the slot or of an array would cause reference counting.
         guard let number = self.table.place(of: key).hit?.number,
             self.table.elements[number].isHit(at: now, since: self.lastRefresh, youngerThan: limit)
+                || self.isHitAfterCheck(number, at: now, youngerThan: limit)
         else { return nil }
         self.table.order.touched(number)
         return self.table.elements[number].value
+    }
+
+    /// Checks the condition of an entry.
+    ///
+    /// - Returns: Whether the entry is a hit after the check.
+    @usableFromInline
+    @inline(never)
+    func isHitAfterCheck(_ number: Int, at now: Moment, youngerThan limit: Int64) -> Bool {
+        guard let condition = self.table.elements[number].condition, !condition.wasChecked, condition.holds else {
+            return false
+        }
+        return self.table.elements[number].isHit(at: now, since: self.lastRefresh, youngerThan: limit)
     }
 
     @inlinable
@@ -136,14 +149,16 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             of: key,
             released: released
         )
-        if former?.isUnsaved ?? false != slot.isUnsaved { self.setUnsaved(slot.isUnsaved, key, released: released) }
-        if let failureRecord = self.table.element(at: place)?.failureRecord ?? former?.failureRecord,
+        let packed = self.table.element(at: place)
+        // The condition has removed the entry.
+        if let packed, former?.entry == nil { evicted(key, Slot(packed)) }
+        if packed?.isUnsaved ?? former?.isUnsaved ?? false != slot.isUnsaved {
+            self.setUnsaved(slot.isUnsaved, key, released: released)
+        }
+        if let failureRecord = packed?.failureRecord ?? former?.failureRecord,
             failureRecord !== slot.failureRecord
         {
             evicted(key, Slot(failureRecord))
-        }
-        if let packed = self.table.element(at: place), packed.condition?.removesEntry ?? false {
-            evicted(key, Slot(packed))
         }
         let failure = isAbsent ? slot.failureRecord : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }

@@ -91,7 +91,7 @@ extension MultiplexerCore {
     ) async {
         let entry = self.entry(of: fetched, key, since: beginning.tagNumber)
         // The store knows the tags of the key only, so it could not invalidate a value with other tags.
-        let isKept = fetched.isKept && self.memory.areTags(fetched.tags, of: key)
+        let isKept = fetched.isKept && self.memory.isShareable(entry, of: key)
         let outcome = await shared.share(entry, isKept: isKept, key, with: claim, since: beginning.moment)
         self.landed(fetched, entry, key, flight, beginning, outcome)
     }
@@ -100,6 +100,8 @@ extension MultiplexerCore {
     @inlinable
     @inline(never)
     func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?) -> Beginning? {
+        // Before the look at the slot: a later change applies to the fetched value, too.
+        let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
         var isCancelled = false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
@@ -122,7 +124,7 @@ extension MultiplexerCore {
             return nil
         }
         self.memory.tell(.fetchStarted, key)
-        return Beginning(self.repository.time.now, self.repository.tagLog.lastNumber, former)
+        return Beginning(self.repository.time.now, tagNumber, former?.current)
     }
 
     @inlinable
@@ -159,7 +161,7 @@ extension MultiplexerCore {
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var evictions: State.Evictions?
         self.engine.land(flight, of: key, failed: false) {
-            $0.firstLate(entry.condition)
+            $0.firstLate(entry.condition, of: key)
         } settle: { state, hasNoFence in
             let isSending = !state.layers.isEmpty && state.isSending(key)
             var mayKeep = hasNoFence && !isSending

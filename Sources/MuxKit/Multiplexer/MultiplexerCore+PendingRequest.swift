@@ -212,7 +212,7 @@ extension MultiplexerCore {
     ) -> Result<MuxEntry<Value>, any Error>? {
         guard let waiter = state.waiterOptions[ticket] else { return nil }
         let known = state.slots.slot(of: key)
-        let slot = known?.entry != nil ? known : waiter.loaded
+        let slot = known?.entry != nil ? known : waiter.loaded?.current
         return slot?.served(on: .waitLimit, at: now, waiter.limits).map { .success($0.entry) }
     }
 }

@@ -217,11 +217,9 @@ extension MultiplexerCore: SessionParticipant {
         for key in keys { self.watchers.send(.activity, to: key) }
     }
 
-    package func tagsChanged() { self.memory.tagsChanged(isOnDisk: self.isOnDisk) }
+    package func tagsChanged(mayClear: Bool) { self.memory.tagsChanged(mayClear: mayClear) }
 
-    package func applyTagChanges(toAll isToAll: Bool) {
-        self.memory.applyTagChanges(toAll: isToAll, isOnDisk: self.isOnDisk)
-    }
+    package func applyTagChanges(toAll isToAll: Bool) async { await self.memory.applyTagChanges(toAll: isToAll) }
 
     package func sharedStoreChanged(_ change: MuxShared.Change) {
         // These changes may include sign-outs of users: values of signed-out users must not replace a failed
@@ -230,7 +228,10 @@ extension MultiplexerCore: SessionParticipant {
             // ``MuxSessions`` removes its tokens after the same change.
             return self.handsOutTokens ? () : self.forgetAll()
         }
-        guard let shared = self.backing.sharedStore else { return }
+        guard let shared = self.backing.sharedStore else {
+            // A change of tags may have been missed.
+            return [.unknown, .emptied].contains(change) && self.memory.usesTags ? self.refreshAll() : ()
+        }
         switch change {
         case .invalidated(let scope):
             guard let keys = shared.keys(of: scope) else { return self.forgetAll() }

@@ -5,23 +5,23 @@ public import Synchronization
 /// An object, because few entries have tags, and because a hit stores the result of a check.
 @usableFromInline
 package final class EntryCondition: Sendable {
-    let tags: [MuxShared.Scope]
+    let tags: Set<MuxShared.Scope>
     /// The number of the last change of any tag before the fetch of the entry.
     @usableFromInline let number: UInt64
     @usableFromInline let log: TagLog
     /// The number of the last change of any tag at the last check that found no change of these tags.
     @usableFromInline let checked: Atomic<UInt64>
 
-    init(_ tags: [MuxShared.Scope], since number: UInt64, in log: TagLog) {
+    package init(_ tags: Set<MuxShared.Scope>, since number: UInt64, in log: TagLog) {
         self.tags = tags
         self.number = number
         self.log = log
         self.checked = Atomic(number)
     }
 
-    /// The effect of the changes of the tags on the entry.
+    /// The effect of changes of the tags on the entry.
     @usableFromInline
-    enum Effect: Sendable {
+    package enum Effect: Sendable {
         case none
         /// The entry is stale.
         case refreshed
@@ -29,31 +29,35 @@ package final class EntryCondition: Sendable {
         case cleared
     }
 
-    /// Whether no tag has changed since the fetch.
+    /// Whether no tag has changed since the last check, which found no change of these tags.
     @inlinable
-    var holds: Bool {
-        self.checked.load(ordering: .relaxed) == self.log.number.load(ordering: .relaxed) || self.effect() == .none
+    @inline(__always)
+    var wasChecked: Bool {
+        self.checked.load(ordering: .relaxed) == self.log.number.load(ordering: .relaxed)
     }
 
+    /// Whether no tag has changed since the fetch.
+    @inlinable var holds: Bool { self.wasChecked || self.effect().effect == .none }
+
+    /// The effect of all changes since the fetch, and the number of the last change.
     @usableFromInline
-    func effect() -> Effect {
+    package func effect() -> (effect: Effect, number: UInt64) {
         let (effect, number) = self.log.effect(on: self)
         if effect == .none { self.checked.store(number, ordering: .relaxed) }
-        return effect
+        return (effect, number)
     }
 
     /// Whether a clear has removed the entry.
-    @usableFromInline var removesEntry: Bool { !self.holds && self.effect() == .cleared }
+    @usableFromInline var removesEntry: Bool { !self.wasChecked && self.effect().effect == .cleared }
 
-    /// The condition after the entry was marked as refreshed: only later changes have an effect.
-    func marked() -> EntryCondition { EntryCondition(self.tags, since: self.log.lastNumber, in: self.log) }
+    /// The condition of the entry after the effect of all changes up to `number`.
+    func marked(at number: UInt64) -> EntryCondition { EntryCondition(self.tags, since: number, in: self.log) }
 
     /// The condition of an entry that replaces an entry, and keeps its tags.
     static func union(_ condition: EntryCondition?, _ former: EntryCondition?, since number: UInt64) -> EntryCondition?
     {
         guard let former else { return condition }
-        let tags = condition?.tags ?? []
-        return EntryCondition(tags + former.tags.filter { !tags.contains($0) }, since: number, in: former.log)
+        return EntryCondition(former.tags.union(condition?.tags ?? []), since: number, in: former.log)
     }
 
     /// The tags as strings.

@@ -384,8 +384,9 @@ extension MuxRepository {
     /// their next read of a value with tags from disk. With a ``MuxSharedStore``, all machines remove the
     /// values.
     ///
-    /// The repository keeps the changes of at least the last 32,768 tags, and of the last 2,048 tags on disk. An
-    /// older change becomes a change of all tags: values with tags from before that change are fetched again.
+    /// The repository keeps the changes of the last 32,768 tags or more, and on disk of the last 2,048 tags or
+    /// more, if each call has few tags. An older change becomes a change of all tags: values with tags from
+    /// before that change are fetched again.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags and of their

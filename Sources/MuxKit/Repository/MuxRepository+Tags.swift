@@ -6,35 +6,55 @@ extension MuxRepository {
     }
 
     private nonisolated func tagsChanged(mayClear: Bool) {
-        for member in self.tagLog.members { member.tagsChanged() }
-        guard mayClear || self.tagLog.isFull,
-            self.dueSweeps.withLock({ count in
-                count += 1
-                return count == 1
-            })
-        else { return }
-        _ = self.spawn(name: "mux.sweep", priority: .low) { [weak self] in
-            while let self, let due = self.dueSweeps.withLock({ $0 > 0 ? $0 : nil }) {
-                self.applyTagChanges()
-                self.dueSweeps.withLock { $0 = $0 == due ? 0 : $0 }
+        for member in self.tagLog.members { member.tagsChanged(mayClear: mayClear) }
+        guard mayClear || self.tagLog.isFull else { return }
+        let isFirst = self.dueSweeps.withLock { count in
+            count += 1
+            return count == 1
+        }
+        guard isFirst else { return }
+        // A caller in the lane would pass its turn to the task.
+        ReentrantAsyncMutex.outside {
+            _ = self.spawn(name: "mux.sweep", priority: .low) { [weak self] in
+                while await self?.applyTagChanges() ?? false {}
             }
         }
     }
 
     /// Releases the values that changes of tags have removed; marks all values if there are many changes.
-    private nonisolated func applyTagChanges() {
+    ///
+    /// - Returns: Whether more changes have come in the meantime.
+    private nonisolated func applyTagChanges() async -> Bool {
+        let due = self.dueSweeps.withLock { $0 }
         let (number, isFull) = (self.tagLog.lastNumber, self.tagLog.isFull)
-        for member in self.tagLog.members { member.applyTagChanges(toAll: isFull) }
-        // Values of earlier fetches count as changed by any tag.
+        for member in self.tagLog.members { await member.applyTagChanges(toAll: isFull) }
+        // From now on, values of earlier fetches count as changed by any tag.
         if isFull { self.tagLog.forget(through: number) }
+        return self.dueSweeps.withLock { count in
+            count -= due
+            return count > 0
+        }
     }
 
     /// Reads the changes of tags of other processes from disk.
     ///
+    /// - Parameter isExpected: Whether the disk has entries with tags.
     /// - Throws: The store's error.
     @usableFromInline
-    nonisolated func readTags() async throws {
-        if self.tagLog.read(try await self.load(TagLog.name)) { self.tagsChanged(mayClear: true) }
+    nonisolated func readTags(isExpected: Bool = false) async throws {
+        let start = self.tagLog.progress
+        switch self.tagLog.read(try await self.load(TagLog.name), since: start, isExpected: isExpected) {
+        case .none: break
+        case .changes: self.tagsChanged(mayClear: true)
+        case .overwritten:
+            self.tagsChanged(mayClear: true)
+            ReentrantAsyncMutex.outside {
+                _ = self.spawn(name: "mux.tags") { [weak self] in
+                    guard let self else { return }
+                    await self.inLane { try? await self.exchangeTags() }
+                }
+            }
+        }
     }
 
     /// Exchanges the changes of tags with the disk; in the lane.
@@ -44,17 +64,23 @@ extension MuxRepository {
         guard !(self.store is NoStore) else { return }
         for attempt in 1... {
             try await self.readTags()
-            guard let unwritten = self.tagLog.unwritten() else { return }
+            let epoch = try await self.settledEpoch()
+            guard let unwritten = self.tagLog.unwritten()?.forDisk else { return }
             do {
-                let entry = try self.tagLog.entry(unwritten, await self.settledEpoch())
+                let entry = try self.tagLog.entry(unwritten, epoch)
+                self.tagLog.writes(entry.payload)
                 try await self.write([entry])
-                return self.tagLog.wrote(unwritten, entry.payload)
+                self.tagLog.wrote(unwritten, entry.payload)
+                // During the write, changes may have been recorded, or read from another process.
+                if self.tagLog.isWritten || attempt >= Self.mostExchanges { return }
             } catch let error as MuxStoreError.PartialSave {
                 // Another process has written since the read.
-                guard case .newerValue? = error.failures.first?.error as? MuxStoreError, attempt < 16 else {
-                    throw error
-                }
+                guard case .newerValue? = error.failures.first?.error as? MuxStoreError, attempt < Self.mostExchanges
+                else { throw error }
             }
         }
     }
+
+    /// The maximum number of attempts; each failed attempt means a success of another process.
+    private static var mostExchanges: Int { 1_000 }
 }

@@ -78,8 +78,8 @@ public actor MuxRepository {
     nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
     /// The changes of tags.
-    @usableFromInline nonisolated let tagLog: TagLog
-    /// The number of clears of tags whose values must be released; see ``sweepTags()``.
+    @usableFromInline package nonisolated let tagLog: TagLog
+    /// The number of changes of tags whose values must be released; see ``applyTagChanges()``.
     nonisolated let dueSweeps = Locked(0)
     /// Whether ``learnSession(isPlain:)`` has read the session epoch; the lock is held during the read.
     nonisolated let sessionKnowledge = Locked(SessionKnowledge.none)
@@ -245,8 +245,10 @@ public actor MuxRepository {
             SharedStoreClient($0.store, $0.policy, time: time, random: random, spawn: spawn, observer: observer)
         }
         self.sharedStore?.listen { [weak self] change in
-            if case .invalidated(.tag(let tag)) = change { self?.changed([tag], isClear: true) }
-            for participant in self?.concernedParticipants ?? [] { participant.sharedStoreChanged(change) }
+            guard let self else { return }
+            if case .invalidated(.tag(let tag)) = change { self.changed([tag], isClear: true) }
+            let others = [.unknown, .emptied].contains(change) ? self.tagLog.members.filter(\.isPlain) : []
+            for participant in self.concernedParticipants + others { participant.sharedStoreChanged(change) }
         }
         if let observer {
             self.problems.connect { error in

@@ -81,13 +81,15 @@ package protocol SessionParticipant: AnyObject, Sendable {
     func clearMemory()
 
     /// Notifies the consumers of values whose tags may have changed.
-    func tagsChanged()
+    ///
+    /// - Parameter mayClear: Whether values may have been removed.
+    func tagsChanged(mayClear: Bool)
 
     /// Releases the values that changes of tags have removed.
     ///
     /// - Parameter isToAll: Whether the other values with tags are marked, so that the changes are not needed
     ///   any more.
-    func applyTagChanges(toAll isToAll: Bool)
+    func applyTagChanges(toAll isToAll: Bool) async
 }
 
 /// Identifies one ``MuxSessions``, and its users among the users of other objects.
@@ -129,8 +131,8 @@ extension SessionParticipant {
     package func lostOnDisk() {}
     package func sharedStoreChanged(_ change: MuxShared.Change) {}
     package func clearMemory() {}
-    package func tagsChanged() {}
-    package func applyTagChanges(toAll isToAll: Bool) {}
+    package func tagsChanged(mayClear: Bool) {}
+    package func applyTagChanges(toAll isToAll: Bool) async {}
 }
 
 /// Entries that a participant clears.

@@ -7,11 +7,13 @@ import Foundation
 /// number of entries, and has an effect on entries on disk and on running fetches, too.
 ///
 /// Numbers ascend, and are at least the wall-clock time in milliseconds. Entries of this process are thus newer
-/// than the changes of earlier processes, even before this process reads these changes. After a step of the
-/// clock into the past, some entries are refreshed needlessly.
-struct TagChanges: Sendable, Equatable {
+/// than the changes of earlier processes, even before this process reads these changes.
+///
+/// If the clock is set back while several processes run, a process that has not read the disk since its start
+/// misses the changes of the others before its first read, for its entries in memory.
+package struct TagChanges: Sendable, Equatable {
     /// The numbers of the last refresh and the last clear of a tag; 0 without a change.
-    struct Change: Sendable, Equatable {
+    package struct Change: Sendable, Equatable {
         var refresh: UInt64 = 0
         var clear: UInt64 = 0
 
@@ -31,9 +33,9 @@ struct TagChanges: Sendable, Equatable {
     }
 
     /// The number of the last change.
-    private(set) var number: UInt64
-    private(set) var changes: [MuxShared.Scope: Change] = [:]
-    /// The last of the changes that are no longer in ``changes``: these changes have an effect on all tags.
+    package private(set) var number: UInt64
+    package private(set) var changes: [MuxShared.Scope: Change] = [:]
+    /// The last changes of all tags: changes that are no longer in ``changes``, and losses.
     private(set) var forgotten = Change()
 
     /// The number of tags in memory from which the older half is forgotten, after all entries in memory have
@@ -42,9 +44,9 @@ struct TagChanges: Sendable, Equatable {
     /// The maximum number of tags in memory; then the older half is forgotten at once.
     static let maximumCount = 1_048_576
     /// The maximum number of tags on disk, because each save with a change writes all changes.
-    static let maximumOnDisk = 4_096
+    package static let maximumOnDisk = 4_096
 
-    init(number: UInt64) { self.number = number }
+    package init(number: UInt64) { self.number = number }
 
     /// Records a change of tags.
     ///
@@ -52,11 +54,17 @@ struct TagChanges: Sendable, Equatable {
     ///   - tags: The tags.
     ///   - isClear: Whether the change is a clear; otherwise a refresh.
     ///   - now: The wall-clock time in milliseconds.
-    mutating func record(_ tags: some Sequence<String>, isClear: Bool, at now: UInt64) {
+    package mutating func record(_ tags: some Sequence<String>, isClear: Bool, at now: UInt64) {
         self.number = max(self.number + 1, now)
         let change = isClear ? Change(clear: self.number) : Change(refresh: self.number)
         for tag in tags { self.changes[.tag(tag), default: Change()].formUnion(change) }
         self.forget()
+    }
+
+    /// Records a change of all tags.
+    mutating func recordAll(isClear: Bool) {
+        self.number += 1
+        if isClear { self.forgotten.clear = self.number } else { self.forgotten.refresh = self.number }
     }
 
     /// The effect of the changes on an entry.
@@ -68,7 +76,7 @@ struct TagChanges: Sendable, Equatable {
     }
 
     /// The progress of the exchange of changes with other processes over the disk.
-    struct Exchange: Sendable {
+    package struct Exchange: Sendable {
         /// The number of the last change of this process that is on disk.
         var written: UInt64
         /// The number of the last change that was on disk at the last read.
@@ -78,7 +86,12 @@ struct TagChanges: Sendable, Equatable {
 
         /// - Parameter start: The number at the start of the process: earlier changes of other processes have
         ///   no effect on the entries of this process.
-        init(start: UInt64) { (self.written, self.read) = (start, start) }
+        package init(start: UInt64) { (self.written, self.read) = (start, start) }
+
+        /// The changes were written.
+        package mutating func wrote(_ changes: TagChanges) {
+            (self.written, self.read) = (max(self.written, changes.number), max(self.read, changes.number))
+        }
     }
 
     /// Adopts the changes of other processes.
@@ -90,7 +103,7 @@ struct TagChanges: Sendable, Equatable {
     ///   - other: The changes on disk.
     ///   - exchange: The progress; receives the read.
     /// - Returns: Whether other processes have changed tags since the last exchange.
-    mutating func merge(_ other: TagChanges, _ exchange: inout Exchange) -> Bool {
+    package mutating func merge(_ other: TagChanges, _ exchange: inout Exchange) -> Bool {
         let least = exchange.hasRead ? 0 : exchange.read
         var changed: Set<MuxShared.Scope> = []
         var isUnordered = self.number > exchange.written && other.number > exchange.read
@@ -112,23 +125,25 @@ struct TagChanges: Sendable, Equatable {
                 let least = changed.contains(tag) ? least : exchange.written
                 self.changes[tag]?.renumber(after: least, as: self.number)
             }
+            self.forgotten.renumber(after: hasForgotten ? least : exchange.written, as: self.number)
         }
         (exchange.read, exchange.hasRead) = (max(exchange.read, other.number), true)
         self.forget()
         return hasForgotten || !changed.isEmpty
     }
 
-    /// Forgets the changes up to `number`, or as many as necessary.
+    /// Forgets about the older half of the changes, but no change after `number`.
     mutating func forget(through number: UInt64) {
         guard self.changes.count > Self.usualCount else { return }
-        for (tag, change) in self.changes where change.last <= number {
+        let middle = self.changes.values.map(\.last).sorted()[self.changes.count / 2]
+        for (tag, change) in self.changes where change.last <= min(number, middle) {
             self.forgotten.formUnion(change)
             self.changes[tag] = nil
         }
     }
 
     /// The changes for the disk.
-    var forDisk: TagChanges {
+    package var forDisk: TagChanges {
         var changes = self
         changes.forget(beyond: Self.maximumOnDisk)
         return changes
@@ -162,7 +177,7 @@ extension TagChanges: Codable {
 
     private enum CodingKeys: CodingKey { case number, tags, forgotten }
 
-    init(from decoder: any Decoder) throws {
+    package init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
         self.number = try container.decode(UInt64.self, forKey: .number)
         // Lines instead of an object: the keys of a dictionary would ignore Unicode normalization.
@@ -174,7 +189,7 @@ extension TagChanges: Codable {
         }
     }
 
-    func encode(to encoder: any Encoder) throws {
+    package func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: CodingKeys.self)
         try container.encode(self.number, forKey: .number)
         try container.encode(self.changes.map { Line($0.key, $0.value) }, forKey: .tags)

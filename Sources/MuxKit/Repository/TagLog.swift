@@ -3,7 +3,7 @@ public import Synchronization
 
 /// The changes of tags of a repository, for all its multiplexers, and their exchange with the disk.
 @usableFromInline
-final class TagLog: Sendable {
+package final class TagLog: Sendable {
     /// A multiplexer with tags.
     private struct Member: Sendable {
         weak var participant: (any SessionParticipant)?
@@ -12,8 +12,16 @@ final class TagLog: Sendable {
     private struct State: Sendable {
         var changes: TagChanges
         var exchange: TagChanges.Exchange
-        /// The last changes that were read or written, and their entry's payload.
+        /// The last changes that were read or written, and their entry's payload; `nil` without an entry.
         var onDisk: (changes: TagChanges, payload: Data)?
+        /// The payload of a running write, or of an unreadable entry.
+        var ignored: Data?
+        /// Whether the disk had no changes, although it had entries with tags.
+        var hasLost = false
+        /// The number of ended sessions.
+        var session: UInt64 = 0
+        /// The number of completed writes.
+        var writes: UInt64 = 0
         var members: [Member] = []
         /// The number of members at which members without a multiplexer are removed.
         var purgeCount = 64
@@ -33,13 +41,20 @@ final class TagLog: Sendable {
         self.state = Locked(State(changes: TagChanges(number: start), exchange: .init(start: start)))
     }
 
+    /// A log with these changes, for tests.
+    package init(_ changes: TagChanges) {
+        self.wallTime = { Date(timeIntervalSince1970: 0) }
+        self.number = Atomic(changes.number)
+        self.state = Locked(State(changes: changes, exchange: .init(start: changes.number)))
+    }
+
     private static func milliseconds(_ date: Date) -> UInt64 {
         let milliseconds = date.timeIntervalSince1970 * 1_000
         return milliseconds > 0 ? UInt64(min(milliseconds, Double(1 << 53))) : 0
     }
 
     /// The number of the last change.
-    @usableFromInline var lastNumber: UInt64 { self.number.load(ordering: .relaxed) }
+    @usableFromInline package var lastNumber: UInt64 { self.number.load(ordering: .relaxed) }
 
     /// The effect of the changes on an entry, and the number of the last change.
     func effect(on condition: EntryCondition) -> (EntryCondition.Effect, number: UInt64) {
@@ -48,12 +63,13 @@ final class TagLog: Sendable {
 
     /// Records a change of tags by this process.
     func record(_ tags: [String], isClear: Bool) {
-        self.change { $0.changes.record(tags, isClear: isClear, at: Self.milliseconds(self.wallTime())) }
+        let now = Self.milliseconds(self.wallTime())  // outside the lock, because the clock is code of the app
+        self.change { $0.changes.record(tags, isClear: isClear, at: now) }
     }
 
     /// Whether the log has so many tags that the entries in memory should be marked; see
     /// ``forget(through:)``.
-    var isFull: Bool { self.state.withLock { $0.changes.changes.count > TagChanges.usualCount } }
+    package var isFull: Bool { self.state.withLock { $0.changes.changes.count > TagChanges.usualCount } }
 
     /// Forgets changes of a full log that have been applied to all entries in memory.
     func forget(through number: UInt64) { self.state.withLock { $0.changes.forget(through: number) } }
@@ -94,41 +110,79 @@ final class TagLog: Sendable {
     /// Whether a save must exchange the changes with the disk.
     var isInUse: Bool { self.state.withLock { !$0.members.isEmpty || $0.changes.number > $0.exchange.written } }
 
+    /// The progress of the sessions and of the writes, at the start of a read.
+    package struct Progress: Sendable {
+        let session: UInt64
+        let writes: UInt64
+    }
+
+    package var progress: Progress { self.state.withLock { Progress(session: $0.session, writes: $0.writes) } }
+
+    /// The result of a read.
+    package enum News: Sendable {
+        case none
+        case changes
+        /// Other processes have changed tags, and this process has written during the read: the disk may lack
+        /// the changes of the others.
+        case overwritten
+    }
+
     /// Adopts the changes on disk.
     ///
-    /// - Parameter entry: The entry on disk; `nil` without an entry.
+    /// - Parameters:
+    ///   - entry: The entry on disk; `nil` without an entry.
+    ///   - start: The progress at the start of the read.
+    ///   - isExpected: Whether the disk has entries with tags: then their changes are lost without an entry.
     /// - Returns: Whether other processes have changed tags.
     /// - Complexity: O(*n*) in the number of changes if the entry differs from the last entry.
-    func read(_ entry: MuxStoredEntry?) -> Bool {
-        let last = self.state.withLock { $0.onDisk }
-        guard let entry, entry.payload != last?.payload, let other = Self.changes(entry) else {
-            if entry == nil { self.state.withLock { $0.onDisk = nil } }
-            return false
-        }
+    package func read(_ entry: MuxStoredEntry?, since start: Progress, isExpected: Bool = false) -> News {
+        let (last, ignored) = self.state.withLock { ($0.onDisk, $0.ignored) }
+        let isNew = entry.map { $0.payload != last?.payload && $0.payload != ignored } ?? true
+        let other = isNew ? entry.flatMap(Self.changes) : nil
         return self.change { state in
-            state.onDisk = (other, entry.payload)
-            return state.changes.merge(other, &state.exchange)
+            guard isNew, state.session == start.session else { return .none }
+            if let entry, let other {
+                (state.onDisk, state.hasLost) = ((other, entry.payload), false)
+                guard state.changes.merge(other, &state.exchange) else { return .none }
+                return state.writes == start.writes ? .changes : .overwritten
+            }
+            (state.onDisk, state.exchange.hasRead) = (nil, true)
+            if let entry {
+                // Unreadable: any value may be cleared.
+                state.ignored = entry.payload
+                state.changes.recordAll(isClear: true)
+                return .changes
+            }
+            guard isExpected, !state.hasLost else { return .none }
+            state.hasLost = true
+            state.changes.recordAll(isClear: false)
+            return .changes
         }
     }
 
     /// The changes to write after a read; `nil` if the disk has all changes.
     func unwritten() -> TagChanges? {
+        // The number on disk is at least the number of each entry on disk: the next change of any process has
+        // a greater number.
         self.state.withLock { state in
-            let forDisk = state.changes.forDisk
-            // The number on disk is at least the number of each entry on disk: the next change of any process
-            // has a greater number.
-            guard state.onDisk?.changes == forDisk else { return forDisk }
-            state.exchange.written = forDisk.number
-            return nil
+            let number = state.changes.number
+            return number > state.exchange.written || state.onDisk?.changes.number ?? 0 < number ? state.changes : nil
         }
     }
+
+    /// Whether changes since the last write are unwritten.
+    var isWritten: Bool { self.state.withLock { $0.changes.number <= $0.exchange.written } }
+
+    /// A write of `payload` begins: a read of this payload is no news.
+    func writes(_ payload: Data) { self.state.withLock { $0.ignored = payload } }
 
     /// The changes were written.
     func wrote(_ changes: TagChanges, _ payload: Data) {
         self.state.withLock { state in
-            state.exchange.written = max(state.exchange.written, changes.number)
-            state.exchange.read = max(state.exchange.read, changes.number)
+            state.exchange.wrote(changes)
             state.onDisk = (changes, payload)
+            (state.ignored, state.hasLost) = (nil, false)
+            state.writes += 1
         }
     }
 
@@ -137,15 +191,18 @@ final class TagLog: Sendable {
         let former = self.change { state in
             let former = state.changes
             state.changes = TagChanges(number: former.number)
-            state.exchange = TagChanges.Exchange(start: former.number)
-            state.onDisk = nil
+            // For a value of the ended session that was overlooked.
+            state.changes.recordAll(isClear: true)
+            state.exchange = TagChanges.Exchange(start: state.changes.number)
+            (state.onDisk, state.hasLost) = (nil, false)
+            state.session += 1
             return former
         }
         withExtendedLifetime(former) {}
     }
 
-    /// The name of the changes on disk; a multiplexer with this `cacheKey` could not save its values.
-    static let name = MuxStoreKey(domain: "MuxKit.tags")
+    /// The name of the changes on disk; a map with this `cacheKey` could not save the value of this key.
+    package static let name = MuxStoreKey(domain: "MuxKit.tags", key: "changes")
 
     /// The entry of `changes` for the disk.
     func entry(_ changes: TagChanges, _ sessionEpoch: UInt64) throws -> MuxStoredEntry {
@@ -153,8 +210,6 @@ final class TagLog: Sendable {
             name: Self.name,
             schemaVersion: MuxStoredEntry.tagChangesVersion,
             sessionEpoch: sessionEpoch,
-            // The time of the last change, so that a store with a limit evicts the entries that the changes
-            // affect first.
             fetchedAt: Date(timeIntervalSince1970: Double(changes.number) / 1_000),
             timeToLive: .zero,
             payload: try JSONEncoder().encode(changes)

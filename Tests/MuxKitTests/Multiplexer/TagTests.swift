@@ -168,6 +168,45 @@ struct TagTests {
         #expect(map.cachedEntry(key: 0)?.isStale == false)
     }
 
+    @Test func `SC-07 a value that was cleared before the fetch is not restored by the server's confirmation`()
+        async throws
+    {
+        let (gate, isFirst) = (Gate<Void>(), Locked(true))
+        let map = Map(repository: self.world.repository) { key, before in
+            if isFirst.withLock({ $0 }) { return Fetched(1, tags: ["a"]) }
+            try await gate.pass()
+            return before?.notModified() ?? Fetched(2, tags: ["a"])
+        }
+        _ = try await map.request(key: 0)
+        isFirst.withLock { $0 = false }
+        map.refresh(key: 0)
+        let request = Task { try await map.requestEntry(key: 0) }
+        await gate.waitForCall(1)
+        await self.world.repository.clear(tags: ["a"])
+        gate.openForGood(returning: ())
+        #expect(try await request.value.staleReason == .fenced)
+        #expect(map.cachedValue(key: 0) == nil)
+        #expect(try await map.request(key: 0) == 2)
+    }
+
+    @Test func `SC-07 an outdated fetch asks a view for another fetch`() async throws {
+        let (gate, tags) = (Gate<Int>(), Locked(["b"]))
+        let map = Map(repository: self.world.repository) { key, _ in
+            Fetched(try await gate.pass(), tags: tags.withLock { $0 })
+        }
+        let states = map.states(key: 0)
+        var iterator = states.makeAsyncIterator()
+        _ = await iterator.next()
+        let request = Task { try await map.request(key: 0) }
+        await gate.waitForCall(1)
+        tags.withLock { $0 = ["a"] }
+        let before = states.current.counts.refreshes
+        self.world.repository.refresh(tags: ["a"])
+        gate.open(1, returning: 1)
+        #expect(try await request.value == 1)
+        #expect(states.current.counts.refreshes > before)
+    }
+
     // MARK: - Consumers
 
     @Test func `SC-07 consumers of values and states see changes of tags`() async throws {
@@ -204,7 +243,85 @@ struct TagTests {
         #expect(map.cachedValue(key: 2) == 102)
     }
 
+    @Test func `SC-07 a value from the app during a change keeps its tags`() async throws {
+        let map = Map(repository: self.world.repository) { key, _ in Fetched(key, tags: ["a"]) }
+        _ = try await map.request(key: 1)
+        let change = map.change(key: 1) { $0 += 100 }
+        map.store(5, key: 1)
+        #expect(map.cachedValue(key: 1) == 105)
+        self.world.repository.refresh(tags: ["a"])
+        #expect(map.cachedEntry(key: 1)?.isStale == true)
+        change.undo()
+    }
+
+    @Test func `SC-07 a change of other tags does not refresh a followed key without an entry`() async throws {
+        let map = Map(policy: .init(maximumCount: 1), repository: self.world.repository) { key, _ in
+            Fetched(key, tags: Self.tags(key))
+        }
+        _ = try await map.request(key: 1)
+        let (states, empty) = (map.states(key: 1), map.states(key: 9))
+        let iterators = (states.makeAsyncIterator(), empty.makeAsyncIterator())
+        for key in 2..<6 { _ = try await map.request(key: key) }
+        #expect(map.cachedEntry(key: 1) == nil, "evicted")
+        self.world.repository.refresh(tags: ["key:3"])
+        #expect(states.current.counts.refreshes == 0 && empty.current.counts.refreshes == 0)
+        self.world.repository.refresh(tags: ["key:1"])
+        #expect(states.current.counts.refreshes == 1 && empty.current.counts.refreshes == 0)
+        withExtendedLifetime(iterators) {}
+    }
+
     // MARK: - Disk
+
+    @Test func `SC-07 the tags of a value do not multiply`() async throws {
+        let name = Map.CacheKey("Map", tags: Self.tags)
+        let map = Map(cacheKey: name, repository: self.world.repository) { key, before in
+            before?.notModified() ?? Fetched(key, tags: ["a", "a", "odd"])
+        }
+        for _ in 0..<5 {
+            _ = try await map.request(key: 1)
+            map.refresh(key: 1)
+        }
+        _ = try await map.request(key: 1)
+        await self.world.repository.saveAll()
+        let entry = try await self.world.store.load(MuxStoreKey(domain: "Map", key: "1"))
+        #expect(entry?.tags.sorted() == ["a", "key:1", "odd"])
+    }
+
+    @Test func `SC-07 a value with too many tags fails alone to be saved`() async throws {
+        let folder = Scratch()
+        let world = World(store: folder.store())
+        let map = Map(cacheKey: "Map", repository: world.repository) { key, _ in
+            Fetched(key, tags: key == 1 ? (0..<100_000).map { "tag \($0)" } : ["a"])
+        }
+        for key in 0..<3 { _ = try await map.request(key: key) }
+        let report = await world.repository.saveAll()
+        #expect(report.saved == 2)
+        #expect(report.failed.map(\.name.key) == ["1"])
+        guard case .entryTooLarge? = report.failed.first?.error as? MuxStoreError else {
+            Issue.record("\(report.failed)")
+            return
+        }
+    }
+
+    @Test func `SC-07 if the disk has lost the changes of tags, its values with tags are stale`() async throws {
+        let map = self.map(.fetched, in: self.world, 1)
+        let plain = Map(cacheKey: "Plain", repository: self.world.repository) { key in key }
+        for key in 0..<2 {
+            _ = try await map.request(key: key)
+            _ = try await plain.request(key: key)
+        }
+        await self.world.repository.saveAll()
+        try await self.world.store.remove([MuxStoreKey(domain: "MuxKit.tags", key: "changes")], durability: .full)
+
+        let next = self.world.relaunched(after: .seconds(1))
+        let again = self.map(.fetched, in: next, 2)
+        let plainAgain = Map(cacheKey: "Plain", repository: next.repository) { key in key }
+        #expect(await again.loadCachedEntry(key: 0)?.isStale == true)
+        #expect(await plainAgain.loadCachedEntry(key: 0)?.isStale == false)
+        #expect(try await again.request(key: 0) == 2)
+        #expect(await again.loadCachedEntry(key: 1)?.isStale == true)
+        #expect(again.cachedEntry(key: 0)?.isStale == false, "the loss counts once")
+    }
 
     @Test func `SC-07 changes of tags apply to values on disk, exactly, and after a relaunch`() async throws {
         for kind in Kind.allCases {
@@ -237,18 +354,6 @@ struct TagTests {
             }
             #expect(try await last.request(key: 4) == 3)
         }
-    }
-
-    @Test func `SC-07 a cleared value in memory is removed from disk by the next save`() async throws {
-        let map = self.map(.fetched, in: self.world, 1)
-        for key in 0..<4 { _ = try await map.request(key: key) }
-        await self.world.repository.saveAll()
-        await self.world.repository.clear(tags: ["odd"])
-        #expect(await settled({ await self.world.repository.gauges().entries }, when: { $0 == 2 }) == 2)
-        #expect(await self.world.repository.saveAll().isComplete)
-        let names = (0..<4).map { MuxStoreKey(domain: "Map", key: "\($0)") }
-        let found = try await self.world.store.load(names)
-        #expect(found.map { $0 != nil } == [true, false, true, false])
     }
 
     @Test func `SC-07 a change of tags whose write fails is written by the next save`() async throws {
@@ -322,5 +427,68 @@ struct TagTests {
         await one.repository.clear(tags: ["odd"])
         #expect(await map.loadCachedValue(key: 1) == nil)
         #expect(await map.loadCachedValue(key: 2) == 1)
+    }
+
+    // MARK: - Several machines
+
+    @Test func `SC-07 changes of tags reach values on all machines, with tags of keys and of fetches`() async throws {
+        try await SeededExecutor.explore(20) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let fetches = Locked(0)
+            let machines = (0..<2).map { _ in
+                let repository = MuxRepository.machine(schedule, sharing: store.connection())
+                let shared = Map(cacheKey: .init("Shared", tags: Self.tags), repository: repository) { _ in
+                    fetches.next()
+                }
+                let own = Map(cacheKey: "Own", repository: repository) { key, _ in
+                    Fetched(fetches.next(), tags: Self.tags(key))
+                }
+                return (repository: repository, maps: [shared, own])
+            }
+            func request() async throws -> [[Int]] {
+                var found: [[Int]] = []
+                for machine in machines {
+                    for map in machine.maps {
+                        found.append([try await map.request(key: 1), try await map.request(key: 2)])
+                    }
+                }
+                return found
+            }
+            let first = try await request()
+            try expect(first[0] == first[2], "shared by the machines: \(first)")
+            try expect(first[1] != first[3], "a value with other tags stays on its machine: \(first)")
+            try expect(try await request() == first, "cached")
+            for isClear in [false, true] {
+                let before = try await request()
+                if isClear {
+                    let report = await machines[0].repository.clear(tags: ["odd"])
+                    try expect(report.isComplete, "\(report)")
+                } else {
+                    machines[0].repository.refresh(tags: ["odd"])
+                }
+                try await schedule.clock.sleep(for: .seconds(1))
+                let after = try await request()
+                for (former, latter) in zip(before, after) {
+                    try expect(latter[0] > former[0] && latter[1] == former[1], "\(former), then \(latter)")
+                }
+                try expect(after[0] == after[2], "\(after)")
+            }
+        }
+    }
+
+    @Test func `SC-07 values with tags are stale after a gap in the reports of the shared store`() async throws {
+        try await SeededExecutor.explore(5) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let connection = store.connection()
+            let repository = MuxRepository.machine(schedule, sharing: connection)
+            let map = Map(repository: repository) { key, _ in Fetched(key, tags: ["a"]) }
+            let plain = Map(repository: repository) { key in key }
+            for map in [map, plain] { _ = try await map.request(key: 0) }
+            connection.isCut = true
+            connection.isCut = false
+            try await schedule.clock.sleep(for: .seconds(1))
+            try expect(map.cachedEntry(key: 0)?.isStale == true, "a change may have been missed")
+            try expect(plain.cachedEntry(key: 0)?.isStale == false)
+        }
     }
 }

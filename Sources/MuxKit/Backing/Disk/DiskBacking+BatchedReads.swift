@@ -39,7 +39,8 @@ extension DiskBacking {
                 (try? await self.readRefresh(for: stored)) != nil
             else { return nil }
             guard stored.contains(where: self.hasTags) else { return stored }
-            guard (try? await self.memory.repository.readTags()) != nil else { return nil }
+            let isExpected = stored.contains { $0?.tagNumber != nil }
+            guard (try? await self.memory.repository.readTags(isExpected: isExpected)) != nil else { return nil }
             return stored
         }
         guard let stored else { return nil }

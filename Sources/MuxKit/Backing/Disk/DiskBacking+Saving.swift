@@ -101,7 +101,7 @@ extension DiskBacking {
             isCurrent: {
                 // A change of the app keeps the sequence, and a save does not include the change.
                 let now = memory.engine.withState { $0.slots.slot(of: key)?.entry }
-                return now?.revision == entry.revision || now?.sequence == entry.sequence
+                return now?.revision == entry.revision || entry.sequence > 0 && now?.sequence == entry.sequence
             },
             markSaved: {
                 memory.withSlots { state in

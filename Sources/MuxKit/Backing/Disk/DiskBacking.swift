@@ -84,7 +84,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         do {
             guard let found = try await repository.load(self.persistence.name(of: key)) else { return nil }
             try await self.readRefresh(for: [found])
-            if self.hasTags(found) { try await repository.readTags() }
+            if self.hasTags(found) { try await repository.readTags(isExpected: found.tagNumber != nil) }
             return await self.memory.loaded(found, key, self.persistence, isSaved: true, since: start)
         } catch {
             self.memory.tell(.loadFailed, key, repository.time.now.duration(since: start), because: error)

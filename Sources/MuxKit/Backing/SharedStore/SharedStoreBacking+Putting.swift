@@ -68,10 +68,10 @@ extension SharedStoreBacking {
         _ name: MuxShared.Name,
         within limit: Duration
     ) async -> SharedOutcome<Value> {
-        let asked = self.memory.repository.time.now
+        let asked = self.asked()
         let found = await self.client.load([name], within: limit)?.first ?? nil
         guard let found, self.memory.policy.canRead(found.schemaVersion), found.isFresh(nil),
-            found.age < asked.duration(since: began),
+            found.age < asked.moment.duration(since: began),
             let newer = await self.loaded(found, at: asked, key)
         else { return .notShared }
         return .superseded(by: newer.entry, digest: found.digest)
@@ -105,7 +105,8 @@ extension SharedStoreBacking {
             guard let slot = state.slots.slot(of: key), let entry = state.serverEntry(key),
                 entry.revision == known.entry?.revision,
                 state.shared.isUnverified(slot, key), state.shared.mayBeOffered(entry),
-                now.duration(since: entry.fetchedAt) < min(known.maximumAge ?? entry.timeToLive, entry.timeToLive)
+                now.duration(since: entry.fetchedAt) < min(known.maximumAge ?? entry.timeToLive, entry.timeToLive),
+                self.memory.isShareable(entry, of: key)
             else { return nil }
             return entry
         }
@@ -133,7 +134,9 @@ extension SharedStoreBacking {
                 let entry = self?.memory.engine.withState { state in
                     state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : state.serverEntry(key) }
                 }
-                guard let self, let entry, entry.timeToLive > .zero else { return client.giveUp(ticket) }
+                guard let self, let entry, entry.timeToLive > .zero, self.memory.isShareable(entry, of: key) else {
+                    return client.giveUp(ticket)
+                }
                 let outcome = await self.put(entry, key, ticket, since: entry.fetchedAt, within: budget)
                 guard case .stored(let digest) = outcome else { return }
                 self.memory.engine.withState { $0.shared.keeps(key, digest: digest, revision: entry.revision) }

@@ -22,6 +22,17 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         MuxShared.Name(self.persistence.name(of: key), tags: self.persistence.tags?(key) ?? [])
     }
 
+    /// The time before a call of the store, and the number of the last change of any tag.
+    struct Asked: Sendable {
+        let moment: Moment
+        let tagNumber: UInt64
+    }
+
+    func asked() -> Asked {
+        let tagNumber = self.memory.repository.tagLog.lastNumber
+        return Asked(moment: self.memory.repository.time.now, tagNumber: tagNumber)
+    }
+
     // MARK: - Flights
 
     /// Reads the shared store, or waits for another machine's fetch; see ``Backing/lookUp(_:_:)``.
@@ -57,11 +68,11 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             guard let known else { return LookUp(loaded: loaded) }  // a cancelled flight ends at the start of the fetch
             // The fence may have removed the entry that was found before the fence.
             if known.wasFenced { (loaded, wantsNewer, waits) = (nil, false, nil) }
-            let asked = time.now
+            let asked = self.asked()
             var maximumAge = wantsNewer ? .zero : known.maximumAge
             // An entry that another machine fetched during the wait is as new as an entry that this flight
             // would fetch.
-            if let waits, let age = maximumAge { maximumAge = max(age, asked.duration(since: waits.since)) }
+            if let waits, let age = maximumAge { maximumAge = max(age, asked.moment.duration(since: waits.since)) }
             wait.begins()
             let limit = waits == nil ? budget : client.policy.budget
             let claim = await client.claim(
@@ -71,7 +82,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 for: duration,
                 within: limit
             ) { self.tellNotShared(key, $0) }
-            if waits == nil { budget -= time.now.duration(since: asked) }
+            if waits == nil { budget -= time.now.duration(since: asked.moment) }
             switch claim {
             case nil:
                 guard known.isUnverified else { return LookUp(loaded: loaded) }
@@ -125,7 +136,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                     if left <= .zero { engine.withState { $0.shared.waitedInVain(key, until: end) } }
                     return LookUp(loaded: loaded)
                 }
-                waits = waits ?? (asked, engine.nextID())
+                waits = waits ?? (asked.moment, engine.nextID())
                 // The store's report of a change may be lost: each wait is limited, and the claim is
                 // repeated.
                 let limit = min(max(rest, .milliseconds(1)), min(client.policy.budget, left))
@@ -193,7 +204,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     ///   slot, which is `nil` after a fence.
     private func adopt(
         _ entry: MuxShared.Entry,
-        at asked: Moment,
+        at asked: Asked,
         _ key: Key,
         _ flight: FlightID,
         _ known: Known,
@@ -206,9 +217,9 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         // The store's entry has the payload of the entry in memory.
         guard let own = known.entry, known.digest == entry.digest else { return nil }
         let timeToLive = max(entry.timeToLive, .zero)
-        let renewed = Slot<Value>.Entry(
+        var renewed = Slot<Value>.Entry(
             value: own.value,
-            fetchedAt: asked.advanced(by: .zero - max(entry.age, .zero)),
+            fetchedAt: asked.moment.advanced(by: .zero - max(entry.age, .zero)),
             timeToLive: timeToLive,
             renewalAge: self.memory.renewalAge(timeToLive, entry.validator),
             stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
@@ -216,24 +227,25 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             validator: self.memory.policy.migrates(entry.schemaVersion) ? nil : entry.validator,
             revision: own.revision
         )
+        renewed.condition = self.memory.condition([], of: key, since: asked.tagNumber)
         return self.answer(key, flight, keeping: renewed, entry.digest, upTo: last)
     }
 
     /// Stores an entry that is too old, for callers that accept stale entries and for a failed fetch.
     private func fallback(
         _ entry: MuxShared.Entry?,
-        at asked: Moment,
+        at asked: Asked,
         _ key: Key,
         _ flight: FlightID,
         _ known: Known
     ) async -> FormerSlot<Value>? {
         guard let entry, self.memory.policy.canRead(entry.schemaVersion) else { return nil }
-        if let own = known.entry, asked.duration(since: own.fetchedAt) <= entry.age { return nil }
+        if let own = known.entry, asked.moment.duration(since: own.fetchedAt) <= entry.age { return nil }
         return await self.adopt(entry, at: asked, key, flight, known)?.loaded
     }
 
     /// Decodes an entry of the shared store; `nil` if the entry cannot be used.
-    func loaded(_ entry: MuxShared.Entry, at asked: Moment, _ key: Key) async -> LoadedEntry<Value>? {
+    func loaded(_ entry: MuxShared.Entry, at asked: Asked, _ key: Key) async -> LoadedEntry<Value>? {
         guard let payload = entry.payload else { return nil }
         let stored = MuxStoredEntry(
             name: self.persistence.name(of: key),
@@ -244,7 +256,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             validator: entry.validator,
             staleWhileRevalidate: entry.staleWhileRevalidate,
             staleIfError: entry.staleIfError,
-            tagNumber: self.memory.repository.tagLog.lastNumber,
+            tagNumber: asked.tagNumber,
             payload: payload
         )
         return await self.memory.loaded(
@@ -252,7 +264,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             key,
             self.persistence,
             isSaved: false,
-            since: asked,
+            since: asked.moment,
             age: max(entry.age, .zero)
         )
     }
@@ -303,7 +315,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// Reads the entry from the shared store without a store in memory; see ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
-        let asked = self.memory.repository.time.now
+        let asked = self.asked()
         let before = self.memory.engine.withState { ($0.session, $0.clears) }
         guard let entry = await self.client.load([self.name(of: key)])?.first ?? nil,
             self.memory.policy.canRead(entry.schemaVersion),

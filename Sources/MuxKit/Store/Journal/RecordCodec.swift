@@ -88,7 +88,8 @@ package struct RecordCodec: Sendable {
     /// Rejects entries that could not be read back.
     package static func check(_ entry: MuxStoredEntry) throws(MuxStoreError) {
         guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }
-        let length = self.length(of: entry.name, entry.validator)
+        let tags = entry.tags.isEmpty ? 0 : TagText.text(entry.tags).utf8.count
+        let length = self.length(of: entry.name, entry.validator) + tags
         guard self.isHeaderLength(length) else { throw .entryTooLarge(bytes: length) }
         guard !self.hasLineBreak(entry.payload) else { throw .lineBreakInPayload }
         guard entry.fetchedAt.timeIntervalSinceReferenceDate.isFinite,
@@ -104,7 +105,7 @@ package struct RecordCodec: Sendable {
         name.domain.utf8.count + (name.key?.utf8.count ?? 0) + (validator?.utf8.count ?? 0)
     }
 
-    /// Whether `length` bytes of names and validator fit into a header.
+    /// Whether `length` bytes of names, validator and tags fit into a header.
     ///
     /// An escaped byte takes at most six bytes, as in "\u0000"; the other fields of a header take a few
     /// hundred bytes.
