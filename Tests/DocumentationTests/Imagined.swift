@@ -9,6 +9,7 @@ struct User: Codable, Sendable { var name = "" }
 struct Photo: Codable, Sendable { var data = Data() }
 struct Place: Codable, Sendable { var name = "" }
 struct Menu: Codable, Sendable { var dishes: [String] = [] }
+struct Post: Codable, Sendable { var author = "" }
 struct Forecast: Codable, Sendable { var degrees = 0.0 }
 struct Settings: Codable, Sendable { var size = 0 }
 
@@ -36,6 +37,7 @@ struct API: Sendable {
     func refresh(_ refresh: String) async throws -> OAuthRenewal<String, String> { .init(access: "") }
     func place(_ id: String) async throws -> Place { Place() }
     func menu(_ id: String) async throws -> Menu { Menu() }
+    func post(_ id: String) async throws -> Post { Post() }
 }
 
 struct UserInterface: Sendable {

@@ -15,6 +15,16 @@ func namesFromText(_ name: String) {
     _ = settings
 }
 
+func tags(_ repository: MuxRepository) {
+    let posts = MultiplexerMap<String, Post>(cacheKey: "Posts") { id, _ in
+        let post = try await api.post(id)
+        return Fetched(post, tags: ["user:\(post.author)"])
+    }
+
+    repository.refresh(tags: ["user:7"])
+    _ = posts
+}
+
 func batches() async throws {
     let prices = MultiplexerMap<String, Int>(onFetchMany: { ids in try await Backend.prices(of: ids) })
     let some = try await prices.request(keys: ["a", "b", "c"])

@@ -13,7 +13,7 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     ///
     /// An entry with an earlier fetch is stale.
     package var changedAt: (@Sendable (Key) -> Moment?)?
-    /// The tags of an entry in the shared store of several machines.
+    /// The tags of a key's entry, which do not depend on the value.
     var tags: (@Sendable (Key) -> [String])?
     /// Whether the entries may be shared with other machines.
     package var isShared = false

@@ -184,7 +184,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// Unpacks a slot, before ``Slot/applyCondition()``; an entry or failure with a ``Slot/Entry/sequence`` below `refresh` is outdated.
+    /// Unpacks a slot, before ``Slot/applyCondition()``; an entry or failure with a ``Slot/Entry/sequence``
+    /// below `refresh` is outdated.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

@@ -15,7 +15,10 @@ extension MultiplexerMap {
             self.persistence.isShared = true
         }
 
-        /// Makes a name for values with tags, which ``MuxRepository/clear(tags:)`` uses.
+        /// Makes a name for values with tags, for ``MuxRepository/refresh(tags:)`` and
+        /// ``MuxRepository/clear(tags:)``.
+        ///
+        /// ``Fetched/tags`` can add tags that depend on the value.
         ///
         /// A ``Multiplexer`` has no keys, and its value has no tags: the compiler warns that the closure is
         /// never called.

@@ -374,23 +374,28 @@ extension MuxRepository {
     /// Makes all values with one of the tags stale: the next request of each value fetches.
     ///
     /// ```swift
-    /// Backend.repository.refresh(tags: ["user:7"])
+    /// repository.refresh(tags: ["user:7"])
     /// ```
     ///
-    /// ``Fetched/tags`` and ``MultiplexerMap/CacheKey/init(_:tags:)`` define the tags of a value. The call
-    /// has an effect on values in memory, on values on disk after the next save, and on the values of
-    /// running fetches: requests before the call get such a value, which is not kept, and later requests wait
-    /// for another fetch. Other processes that share the folder adopt the change at their next save, and at
-    /// their next read of a value with tags from disk. With a ``MuxSharedStore``, all machines remove the
-    /// values.
+    /// ``Fetched/tags`` and ``MultiplexerMap/CacheKey/init(_:tags:)`` define the tags of a value.
     ///
-    /// The repository keeps the changes of the last 32,768 tags or more, and on disk of the last 2,048 tags or
-    /// more, if each call has few tags. An older change becomes a change of all tags: values with tags from
-    /// before that change are fetched again.
+    /// **Running fetches.** A fetch that began before the call, and returns a value with one of the tags, is
+    /// outdated: its value is not kept. The callers from before the call get the value, and later callers
+    /// wait for another fetch.
+    ///
+    /// **On disk.** The change is saved with the next save of any value, and also applies to values that are
+    /// only on disk. Other processes that share the folder adopt the change at their next save, and at their
+    /// next read of a value with tags from disk.
+    ///
+    /// **Several machines.** With a ``MuxSharedStore``, all other machines remove the values.
+    ///
+    /// **Many tags.** Memory keeps the changes of the last 32,768 tags or more. The disk keeps the changes of
+    /// the last 2,048 tags or more, if each call has few tags. A dropped change counts as a change of all
+    /// tags: values with tags, and from before that change, are fetched again.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
-    /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags and of their
-    ///   values that a view or a sequence follows.
+    /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags, and of the
+    ///   keys that a view or a sequence of these multiplexers follows.
     public nonisolated func refresh(tags: [String]) {
         guard !tags.isEmpty else { return }
         self.sharedStore?.owe(tags.map { .tag($0) })
@@ -400,15 +405,16 @@ extension MuxRepository {
 
     /// Removes all values with one of the tags, on this machine and on all machines that share the store.
     ///
-    /// As ``refresh(tags:)``, but the values are gone, also as substitutes for a failed fetch. Requests before
-    /// the call get the value of their fetch, which is not kept. The change is saved at once. Memory releases
-    /// the values after the call; on disk, values that are not in memory become unreadable, and their bytes
-    /// stay until the next value, clear or sign-out.
+    /// As ``refresh(tags:)``, but no request gets the values any more, not even in place of a failed fetch.
+    /// The change is saved at once.
+    ///
+    /// Memory releases the values soon after the call. On disk, the bytes of the values stay, unreadable for
+    /// this library, until the next value of the key, a clear of the key or map, or a sign-out.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
-    /// - Returns: The failure. This process always removes the values; the next save, or with a
-    ///   ``MuxSharedStore`` the repository, repeats the call to the store until the call succeeds.
-    /// - Complexity: O(1) in the number of values, and one write; see ``refresh(tags:)``.
+    /// - Returns: The failure. This process always removes the values. The next save writes the change again;
+    ///   with a ``MuxSharedStore``, the repository repeats the call to the store until the call succeeds.
+    /// - Complexity: As ``refresh(tags:)``, and one write.
     @discardableResult
     public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
         guard !tags.isEmpty else { return MuxRepository.ClearReport() }

@@ -6,8 +6,8 @@ import Foundation
 /// an effect on the entries of the tag with a smaller number. A change therefore has the same cost for any
 /// number of entries, and has an effect on entries on disk and on running fetches, too.
 ///
-/// Numbers ascend, and are at least the wall-clock time in milliseconds. Entries of this process are thus newer
-/// than the changes of earlier processes, even before this process reads these changes.
+/// Numbers ascend, and are at least the wall-clock time in milliseconds. Entries of this process are thus
+/// newer than the changes of earlier processes, even before this process reads these changes.
 ///
 /// If the clock is set back while several processes run, a process that has not read the disk since its start
 /// misses the changes of the others before its first read, for its entries in memory.
@@ -96,8 +96,8 @@ package struct TagChanges: Sendable, Equatable {
 
     /// Adopts the changes of other processes.
     ///
-    /// Unwritten changes of this process, and changes of others, may have an effect on entries with any number
-    /// so far: they all get the same new number.
+    /// Unwritten changes of this process, and changes of others, may have an effect on entries with any
+    /// number so far: they all get the same new number.
     ///
     /// - Parameters:
     ///   - other: The changes on disk.

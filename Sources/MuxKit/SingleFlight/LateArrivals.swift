@@ -1,8 +1,8 @@
 /// The callers that joined running flights after changes of tags, of one multiplexer.
 ///
-/// A fetched value that is outdated by its tags must not answer the callers that arrived after the change. The
-/// tags of a value may be known only at the end of its fetch, so the arrivals are recorded: the first ticket
-/// after each change of any tag.
+/// A fetched value that is outdated by its tags must not answer the callers that arrived after the change.
+/// The tags of a value may be known only at the end of its fetch, so the arrivals are recorded: the first
+/// ticket after each change of any tag.
 @usableFromInline
 struct LateArrivals: Sendable {
     private var firsts: [(number: UInt64, ticket: Ticket)] = []
@@ -17,7 +17,8 @@ struct LateArrivals: Sendable {
     /// Records a caller that joined a running flight; `number` is the number of the last change of any tag.
     @inlinable
     mutating func joined(_ ticket: Ticket, at number: UInt64) {
-        // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier arrival.
+        // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier
+        // arrival.
         if number != self.last.number || ticket < self.last.ticket { self.record(ticket, at: number) }
     }
 
