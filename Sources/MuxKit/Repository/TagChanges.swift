@@ -133,7 +133,7 @@ package struct TagChanges: Sendable, Equatable {
     }
 
     /// Forgets about the older half of the changes, but no change after `number`.
-    mutating func forget(through number: UInt64) {
+    package mutating func forget(through number: UInt64) {
         guard self.changes.count > Self.usualCount else { return }
         let middle = self.changes.values.map(\.last).sorted()[self.changes.count / 2]
         for (tag, change) in self.changes where change.last <= min(number, middle) {

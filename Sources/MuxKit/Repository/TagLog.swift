@@ -187,7 +187,7 @@ package final class TagLog: Sendable {
     }
 
     /// A sign-out has removed all entries, also from disk.
-    func sessionEnded() {
+    package func sessionEnded() {
         let former = self.change { state in
             let former = state.changes
             state.changes = TagChanges(number: former.number)

@@ -238,8 +238,10 @@ struct TagTests {
         await self.world.repository.clear(tags: ["odd"])
         #expect(map.cachedValue(key: 1) == nil)
         #expect(map.cachedValue(key: 2) == 102)
+        #expect(try await map.request(key: 1) == 1)
+        #expect(map.cachedValue(key: 1) == 1, "a response is kept, because the change has ended")
         for change in changes { change.commit() }
-        #expect(map.cachedValue(key: 1) == nil)
+        #expect(map.cachedValue(key: 1) == 1)
         #expect(map.cachedValue(key: 2) == 102)
     }
 
@@ -400,6 +402,8 @@ struct TagTests {
         for world in [one, two] { await world.repository.saveAll() }
         for world in [one, two] { world.clock.advance(by: .seconds(1)) }
 
+        let states = maps[0].states(key: 1)
+        let iterator = states.makeAsyncIterator()
         one.repository.refresh(tags: ["key:0"])
         two.repository.refresh(tags: ["key:1"])
         await one.repository.clear(tags: ["key:2"])
@@ -409,6 +413,8 @@ struct TagTests {
         for map in maps {
             #expect((0..<6).map { map.cachedEntry(key: $0)?.isStale } == [true, true, nil, nil, false, false])
         }
+        #expect(states.current.counts.refreshes == 1, "the view of the first process is told")
+        withExtendedLifetime(iterator) {}
         let next = self.map(.journal, in: two.relaunched(after: .seconds(1)), 3)
         var found: [Bool?] = []
         for key in 0..<6 { found.append(await next.loadCachedEntry(key: key)?.isStale) }
@@ -489,6 +495,24 @@ struct TagTests {
             try await schedule.clock.sleep(for: .seconds(1))
             try expect(map.cachedEntry(key: 0)?.isStale == true, "a change may have been missed")
             try expect(plain.cachedEntry(key: 0)?.isStale == false)
+        }
+    }
+
+    @Test func `SC-07 a value that the shared store has confirmed keeps the tags of its key`() async throws {
+        try await SeededExecutor.explore(5) { schedule in
+            let connection = MemorySharedStore(clock: schedule.clock).connection()
+            let repository = MuxRepository.machine(schedule, sharing: connection)
+            let fetches = Locked(0)
+            let map = Map(cacheKey: .init("Map", tags: Self.tags), repository: repository) { _ in fetches.next() }
+            try expect(try await map.request(key: 1) == 1)
+            connection.isCut = true
+            connection.isCut = false
+            try await schedule.clock.sleep(for: .seconds(1))
+            try expect(try await map.request(key: 1) == 1, "confirmed after a gap in the reports")
+            try expect(map.cachedEntry(key: 1)?.isStale == false)
+            repository.refresh(tags: ["odd"])
+            try expect(map.cachedEntry(key: 1)?.isStale == true)
+            try expect(try await map.request(key: 1) == 2)
         }
     }
 }

@@ -7,6 +7,15 @@ import Testing
 struct FlightStateMachineTests {
     private typealias Machine = FlightStateMachine
 
+    @Test func `SC-07 a reload from after a change of tags finishes without its caller, after an outdated flight`() {
+        var machine = FlightStateMachine()
+        #expect(machine.requested(by: 1) == .start(1))
+        #expect(machine.requested(by: 2, mustFinish: true) == .join(1))
+        #expect(machine.ended(1, failed: false, next: 3, late: 2) == .answerAndRestart([1], 3))
+        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
+        #expect(machine.currentFlight == 3)
+    }
+
     @Test func `Q-01 callers join one flight, and its end resumes the callers in order`() {
         var machine = Machine()
         #expect(machine.requested(by: 1) == .start(1))
