@@ -390,8 +390,9 @@ extension MuxRepository {
     /// **Several machines.** With a ``MuxSharedStore``, all other machines remove the values.
     ///
     /// **Many tags.** Memory keeps the changes of the last 32,768 tags or more. The disk keeps the changes of
-    /// the last 2,048 tags or more, if each call has few tags. A dropped change counts as a change of all
-    /// tags: values with tags, and from before that change, are fetched again.
+    /// the last 2,048 tags or more, if each call has few tags, and tags of at most 1 MiB in total. A dropped
+    /// change counts as a change of all tags: values with tags, and from before that change, are fetched
+    /// again.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags, and of the

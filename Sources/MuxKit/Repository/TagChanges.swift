@@ -45,6 +45,8 @@ package struct TagChanges: Sendable, Equatable {
     static let maximumCount = 1_048_576
     /// The maximum number of tags on disk, because each save with a change writes all changes.
     package static let maximumOnDisk = 4_096
+    /// The maximum total size of the tags on disk, in bytes.
+    static let maximumBytes = 1 << 20
 
     package init(number: UInt64) { self.number = number }
 
@@ -146,7 +148,12 @@ package struct TagChanges: Sendable, Equatable {
     package var forDisk: TagChanges {
         var changes = self
         changes.forget(beyond: Self.maximumOnDisk)
+        while changes.byteCount > Self.maximumBytes { changes.forget(beyond: changes.changes.count - 1) }
         return changes
+    }
+
+    private var byteCount: Int {
+        self.changes.keys.reduce(0) { if case .tag(let text) = $1 { $0 + text.utf8.count } else { $0 } }
     }
 
     /// Forgets the older half of the changes, if there are too many.
