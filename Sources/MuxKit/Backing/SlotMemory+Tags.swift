@@ -14,7 +14,7 @@ extension SlotMemory {
                 state.dropLayers(of: key)
                 state.ended(key, with: nil)
             }
-            // Marks the slot, so that no later change counts again.
+            // Marks each slot: a later change of other tags then counts no second time.
             for key in Array(state.followed.keys) { state.withSlot(of: key) { _ in } }
             return state.takeDropped()
         }
@@ -22,7 +22,7 @@ extension SlotMemory {
         self.watchers.sendToAll(.entry)
     }
 
-    /// Releases the entries that changes of tags have removed, in several critical sections.
+    /// Releases the entries removed by changes of tags, in several critical sections.
     ///
     /// - Parameter isToAll: See ``SessionParticipant/applyTagChanges(toAll:)``.
     func applyTagChanges(toAll isToAll: Bool) async {

@@ -35,7 +35,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// The multiplexer's name, for events; `nil` without an observer.
     private let name: String?
     private let keyText: @Sendable (Key) -> String?
-    /// The tags that depend on the key only; `nil` without such tags.
+    /// The tags of a key, independent of its value; `nil` without such tags.
     @usableFromInline let tagsOfKey: (@Sendable (Key) -> [String])?
     /// Whether the multiplexer is a member of the repository's ``TagLog``.
     let hasTags = Atomic(false)

@@ -21,7 +21,7 @@ package struct Slot<Value: Sendable>: Sendable {
         /// The number of the last commit or renewal of the entry, from the same counter as ``revision``.
         ///
         /// A refresh of all entries has such a number, too: the refresh applies to all entries with a smaller
-        /// number. 0 for an entry that its condition has made stale.
+        /// number. 0 for an entry made stale by its condition.
         @usableFromInline package var sequence: UInt64
         /// Whether the entry is unsaved.
         @usableFromInline package var isDirty: Bool
@@ -220,7 +220,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// The disk has the changes, so the entry has no unsaved change.
     ///
-    /// - Returns: The entry that a clear has removed, for the caller to release outside its lock.
+    /// - Returns: The entry removed by a clear, for the caller to release outside its lock.
     @usableFromInline
     mutating func applyCondition() -> Entry? {
         guard let condition = self.entry?.condition, !condition.wasChecked else { return nil }
@@ -240,7 +240,7 @@ package struct Slot<Value: Sendable>: Sendable {
         }
     }
 
-    /// Renews a condition that holds, so that only later changes have an effect.
+    /// Renews a valid condition: then only later changes have an effect.
     mutating func markCondition() { self.entry?.markCondition() }
 
     /// The slot after ``applyCondition()``.
@@ -252,7 +252,7 @@ package struct Slot<Value: Sendable>: Sendable {
         return slot
     }
 
-    /// Whether the slot has an entry that its condition does not remove.
+    /// Whether the slot has an entry, and its condition does not remove the entry.
     @inlinable var hasEntry: Bool { self.entry.map { $0.condition?.removesEntry != true } ?? false }
 
     /// A fetch failed, and its previous entry was evicted during the fetch: the entry is restored.

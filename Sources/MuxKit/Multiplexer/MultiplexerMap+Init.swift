@@ -18,7 +18,7 @@ extension MultiplexerMap {
         /// Makes a name for values with tags, for ``MuxRepository/refresh(tags:)`` and
         /// ``MuxRepository/clear(tags:)``.
         ///
-        /// ``Fetched/tags`` can add tags that depend on the value.
+        /// ``Fetched/tags`` can add tags for the value.
         ///
         /// A ``Multiplexer`` has no keys, and its value has no tags: the compiler warns that the closure is
         /// never called.

@@ -9,7 +9,7 @@ package final class EntryCondition: Sendable {
     /// The number of the last change of any tag before the fetch of the entry.
     @usableFromInline let number: UInt64
     @usableFromInline let log: TagLog
-    /// The number of the last change of any tag at the last check that found no change of these tags.
+    /// The number of the last change of any tag at the last successful check.
     @usableFromInline let checked: Atomic<UInt64>
 
     package init(_ tags: Set<MuxShared.Scope>, since number: UInt64, in log: TagLog) {
@@ -29,7 +29,7 @@ package final class EntryCondition: Sendable {
         case cleared
     }
 
-    /// Whether no tag has changed since the last check, which found no change of these tags.
+    /// Whether no tag of any entry has changed since the last successful check.
     @inlinable
     @inline(__always)
     var wasChecked: Bool {
@@ -53,7 +53,7 @@ package final class EntryCondition: Sendable {
     /// The condition of the entry after the effect of all changes up to `number`.
     func marked(at number: UInt64) -> EntryCondition { EntryCondition(self.tags, since: number, in: self.log) }
 
-    /// The condition of an entry that replaces an entry, and keeps its tags.
+    /// The condition of a replaced entry's successor, with the tags of both entries.
     static func union(_ condition: EntryCondition?, _ former: EntryCondition?, since number: UInt64) -> EntryCondition?
     {
         guard let former else { return condition }

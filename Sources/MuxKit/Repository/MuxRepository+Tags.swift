@@ -21,7 +21,7 @@ extension MuxRepository {
         }
     }
 
-    /// Releases the values that changes of tags have removed; marks all values if there are many changes.
+    /// Releases the values removed by changes of tags; marks all values if there are many changes.
     ///
     /// - Returns: Whether more changes have come in the meantime.
     private nonisolated func applyTagChanges() async -> Bool {

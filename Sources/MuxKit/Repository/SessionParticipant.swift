@@ -85,10 +85,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// - Parameter mayClear: Whether values may have been removed.
     func tagsChanged(mayClear: Bool)
 
-    /// Releases the values that changes of tags have removed.
+    /// Releases the values removed by changes of tags.
     ///
-    /// - Parameter isToAll: Whether the other values with tags are marked, so that the changes are not needed
-    ///   any more.
+    /// - Parameter isToAll: Whether the other values with tags are marked, and the changes no longer needed.
     func applyTagChanges(toAll isToAll: Bool) async
 }
 

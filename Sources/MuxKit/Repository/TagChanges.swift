@@ -9,8 +9,8 @@ import Foundation
 /// Numbers ascend, and are at least the wall-clock time in milliseconds. Entries of this process are thus
 /// newer than the changes of earlier processes, even before this process reads these changes.
 ///
-/// If the clock is set back while several processes run, a process that has not read the disk since its start
-/// misses the changes of the others before its first read, for its entries in memory.
+/// If the clock is set back while several processes run, a process misses the changes of the other
+/// processes before its first read of the disk, for its entries in memory.
 package struct TagChanges: Sendable, Equatable {
     /// The numbers of the last refresh and the last clear of a tag; 0 without a change.
     package struct Change: Sendable, Equatable {
@@ -35,7 +35,7 @@ package struct TagChanges: Sendable, Equatable {
     /// The number of the last change.
     package private(set) var number: UInt64
     package private(set) var changes: [MuxShared.Scope: Change] = [:]
-    /// The last changes of all tags: changes that are no longer in ``changes``, and losses.
+    /// The last changes of all tags: forgotten changes of single tags, and losses.
     private(set) var forgotten = Change()
 
     /// The number of tags in memory from which the older half is forgotten, after all entries in memory have
@@ -79,9 +79,9 @@ package struct TagChanges: Sendable, Equatable {
 
     /// The progress of the exchange of changes with other processes over the disk.
     package struct Exchange: Sendable {
-        /// The number of the last change of this process that is on disk.
+        /// The number of this process's last written change.
         var written: UInt64
-        /// The number of the last change that was on disk at the last read.
+        /// The number of the last change on disk at the last read.
         var read: UInt64
         /// Whether the disk was read.
         var hasRead = false
@@ -203,6 +203,6 @@ extension TagChanges: Codable {
         try container.encode(Line(.everything, self.forgotten), forKey: .forgotten)
     }
 
-    /// A limit for numbers from disk, so that no addition overflows.
+    /// The limit of numbers from disk: an addition must not overflow.
     private static let greatestNumber = UInt64.max / 2
 }

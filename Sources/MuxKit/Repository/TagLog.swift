@@ -12,7 +12,7 @@ package final class TagLog: Sendable {
     private struct State: Sendable {
         var changes: TagChanges
         var exchange: TagChanges.Exchange
-        /// The last changes that were read or written, and their entry's payload; `nil` without an entry.
+        /// The last changes read or written, and the payload of their entry; `nil` without an entry.
         var onDisk: (changes: TagChanges, payload: Data)?
         /// The payload of a running write, or of an unreadable entry.
         var ignored: Data?
@@ -29,7 +29,7 @@ package final class TagLog: Sendable {
 
     /// The number of the last change.
     ///
-    /// Set after a change is recorded: a reader that finds this number also finds the change.
+    /// Set after the record of a change: a reader of the number also finds the change.
     @usableFromInline let number: Atomic<UInt64>
     private let state: Locked<State>
     private let wallTime: @Sendable () -> Date
@@ -41,7 +41,7 @@ package final class TagLog: Sendable {
         self.state = Locked(State(changes: TagChanges(number: start), exchange: .init(start: start)))
     }
 
-    /// A log with these changes, for tests.
+    /// Makes a log with changes, for tests.
     package init(_ changes: TagChanges) {
         self.wallTime = { Date(timeIntervalSince1970: 0) }
         self.number = Atomic(changes.number)
@@ -71,7 +71,7 @@ package final class TagLog: Sendable {
     /// ``forget(through:)``.
     package var isFull: Bool { self.state.withLock { $0.changes.changes.count > TagChanges.usualCount } }
 
-    /// Forgets changes of a full log that have been applied to all entries in memory.
+    /// Forgets changes of a full log, after their effect on all entries in memory.
     func forget(through number: UInt64) { self.state.withLock { $0.changes.forget(through: number) } }
 
     private func change<R>(_ body: (inout State) -> R) -> R {
@@ -191,7 +191,7 @@ package final class TagLog: Sendable {
         let former = self.change { state in
             let former = state.changes
             state.changes = TagChanges(number: former.number)
-            // For a value of the ended session that was overlooked.
+            // Also removes a late value of the ended session.
             state.changes.recordAll(isClear: true)
             state.exchange = TagChanges.Exchange(start: state.changes.number)
             (state.onDisk, state.hasLost) = (nil, false)

@@ -1,6 +1,6 @@
 /// The callers that joined running flights after changes of tags, of one multiplexer.
 ///
-/// A fetched value that is outdated by its tags must not answer the callers that arrived after the change.
+/// An outdated value must not answer callers from after the change of its tags.
 /// The tags of a value may be known only at the end of its fetch, so the arrivals are recorded: the first
 /// ticket after each change of any tag.
 @usableFromInline
@@ -14,7 +14,7 @@ struct LateArrivals: Sendable {
 
     init() {}
 
-    /// Records a caller that joined a running flight; `number` is the number of the last change of any tag.
+    /// Records the arrival of a caller at a running flight; `number`: of the last change of any tag.
     @inlinable
     mutating func joined(_ ticket: Ticket, at number: UInt64) {
         // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier
@@ -32,7 +32,7 @@ struct LateArrivals: Sendable {
         self.firsts.removeFirst()
     }
 
-    /// The first ticket of a caller that may have arrived after a change of any tag since `number`; `nil`
+    /// The first ticket of a caller with a possible arrival after a change of any tag since `number`; `nil`
     /// without such a caller.
     @usableFromInline
     func first(after number: UInt64) -> Ticket? { self.firsts.lazy.filter { $0.number > number }.map(\.ticket).min() }

@@ -1,0 +1,197 @@
+/// The server's value of a key, and the changes of the value that the server may not have.
+@usableFromInline
+struct Layers<Value: Sendable>: Sendable {
+    struct Change: Sendable {
+        let id: Ticket
+        let transform: @Sendable (inout Value) throws -> Void
+        var isCommitted = false
+    }
+
+    /// The server's entry; `nil` if memory did not have the value.
+    var base: Slot<Value>.Entry?
+    /// ``base`` with the changes.
+    var shown: Slot<Value>.Entry?
+    /// The changes, in the order of their beginnings.
+    var changes: [Change] = []
+    /// Identifies this state of the changes.
+    var version: UInt64 = 0
+
+    /// Whether at least one change is not committed.
+    var isSending: Bool { self.changes.contains { !$0.isCommitted } }
+
+    /// Applies the changes again; a change that throws does not apply to the server's value.
+    mutating func show() {
+        self.shown = self.base
+        for change in self.changes {
+            guard var value = self.shown?.value, (try? change.transform(&value)) != nil else { continue }
+            self.shown?.value = value
+        }
+    }
+
+    /// The uncommitted changes of a new value; `nil` without uncommitted changes.
+    func replaced(by entry: Slot<Value>.Entry) -> Layers? {
+        guard self.isSending else { return nil }
+        var layers = Layers(base: entry)
+        layers.changes = self.changes.filter { !$0.isCommitted }
+        layers.show()
+        return layers
+    }
+}
+
+extension Slot.Entry {
+    /// This entry with the unsaved state of another entry.
+    fileprivate func withFlags(of other: Self) -> Self {
+        var entry = self
+        (entry.isDirty, entry.isPersistent) = (other.isDirty, other.isPersistent)
+        entry.isExpendable = other.isExpendable
+        return entry
+    }
+}
+
+extension SlotState {
+    /// The entry that requests get, also after its eviction; `nil` without an entry.
+    func shownEntry(_ key: Key) -> Slot<Value>.Entry? { self.slots.slot(of: key)?.entry ?? self.layers[key]?.shown }
+
+    /// The entry without changes; `nil` without an entry.
+    @usableFromInline
+    func serverEntry(_ key: Key) -> Slot<Value>.Entry? {
+        if let layers = self.layers[key] { layers.base } else { self.slots.slot(of: key)?.entry }
+    }
+
+    /// The slot with the entry without changes, for a fetch.
+    @usableFromInline
+    func serverSlot(of key: Key) -> Slot<Value> {
+        var slot = self.slots.slot(of: key) ?? Slot()
+        if let entry = self.serverEntry(key) { slot.amended(entry) }
+        return slot
+    }
+
+    /// The entry with changes, for the callers of a fetch whose response is not kept; `nil` without changes.
+    ///
+    /// A call of ``takeEvictions()`` must follow.
+    @usableFromInline
+    mutating func shown(_ key: Key, at now: Moment) -> MuxEntry<Value>? {
+        guard self.layers[key] != nil else { return nil }
+        self.showLayers(of: key)
+        return self.slots.slot(of: key)?.snapshot(at: now, source: .memory)?.served(because: .fenced)
+    }
+
+    /// Whether a response of the server must not be kept.
+    @usableFromInline
+    func isSending(_ key: Key) -> Bool { self.layers[key]?.isSending ?? false }
+
+    /// Stores a new entry without changes; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Returns: The previous entry, for the caller to release outside its lock.
+    @inlinable
+    mutating func commit(_ entry: Slot<Value>.Entry, of key: Key) -> Slot<Value>.Entry? {
+        if !self.layers.isEmpty { self.dropLayers(of: key) }
+        return self.withSlot(of: key) { $0.committed(entry) }
+    }
+
+    /// Removes the changes of a key, to be released outside the lock.
+    @usableFromInline
+    mutating func dropLayers(of key: Key) {
+        guard let place = self.layers.index(forKey: key) else { return }
+        // With the table's own key, whose `deinit` may call this multiplexer.
+        let former = self.layers.remove(at: place)
+        self.dropped.append((former.key, former.value))
+    }
+
+    /// The server's entry was removed elsewhere: only uncommitted changes stay.
+    mutating func loseBase(of key: Key) {
+        guard var layers = self.layers[key] else { return }
+        self.dropLayers(of: key)
+        layers.changes.removeAll(where: \.isCommitted)
+        guard !layers.changes.isEmpty else { return }
+        (layers.base, layers.shown, layers.version) = (nil, nil, self.nextRevision())
+        self.layers[key] = layers
+    }
+
+    /// Drops committed changes of an evicted key without a value, or beyond ``maximumLayers`` keys.
+    @usableFromInline
+    mutating func evictedLayers(of key: Key) {
+        guard let layers = self.layers[key], !layers.isSending, self.slots.slot(of: key)?.entry == nil else { return }
+        // A refreshed slot without an entry: the disk may have a value.
+        let isAbsent = layers.shown == nil && !(self.slots.slot(of: key)?.isRefreshed ?? false)
+        guard isAbsent || self.layers.count > Self.maximumLayers else { return }
+        self.dropLayers(of: key)
+        if layers.base?.isPersistent ?? false { self.withSlot(of: key) { $0.refreshed() } }
+    }
+
+    /// The number of ``layers`` above which evictions end committed changes.
+    private static var maximumLayers: Int { 1_000 }
+
+    /// Shows the changes of a key after an eviction, as stale; a call of ``takeEvictions()`` must follow.
+    @usableFromInline
+    mutating func showLayers(of key: Key) {
+        guard let shown = self.layers[key]?.shown, self.slots.slot(of: key)?.entry == nil else { return }
+        self.put(shown, of: key)
+    }
+
+    /// Stores an entry with or without changes, with the unsaved state of the slot's entry.
+    ///
+    /// After an eviction, the entry is stale.
+    private mutating func put(_ entry: Slot<Value>.Entry, of key: Key) {
+        let former = self.slots.slot(of: key)?.entry
+        var entry = former.map { entry.withFlags(of: $0) } ?? entry
+        if former == nil { entry.isDirty = false }
+        if self.disk.newer.contains(key) { (entry.isDirty, entry.isPersistent) = (false, false) }
+        self.withSlot(of: key) { slot in
+            slot.amended(entry)
+            if former == nil { slot.refreshed() }
+        }
+    }
+
+    /// Replaces the changes of a key; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - layers: The changes; `nil` for the server's entry.
+    ///   - key: The key.
+    ///   - isNew: Whether the shown value differs.
+    mutating func setLayers(_ layers: Layers<Value>?, of key: Key, isNew: Bool) {
+        let base = self.layers[key]?.base
+        self.dropLayers(of: key)
+        guard var layers else {
+            if let base { self.put(base, of: key) }
+            return
+        }
+        layers.version = self.nextRevision()
+        if isNew { layers.shown?.revision = layers.version }
+        self.layers[key] = layers
+        if isNew, let shown = layers.shown { self.put(shown, of: key) }
+    }
+
+    /// Stores a new entry below uncommitted changes; a call of ``takeEvictions()`` must follow.
+    mutating func put(_ layers: Layers<Value>, on entry: Slot<Value>.Entry, of key: Key) {
+        var layers = layers
+        layers.base = entry
+        layers.shown?.sequence = entry.sequence
+        layers.shown?.condition = entry.condition
+        self.setLayers(layers, of: key, isNew: true)
+    }
+
+    /// Stores an entry from disk below the changes of its key; a call of ``takeEvictions()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - entry: The entry.
+    ///   - fromBeforeRefresh: See ``Slot/loaded(_:fromBeforeRefresh:)``.
+    ///   - layers: The changes, applied to `entry`.
+    ///   - key: The key.
+    /// - Returns: The slot; `nil`, without a change, if `layers` are outdated.
+    @usableFromInline
+    mutating func loaded(
+        _ entry: Slot<Value>.Entry,
+        fromBeforeRefresh: Bool,
+        _ layers: Layers<Value>?,
+        of key: Key
+    ) -> Slot<Value>? {
+        if let current = self.layers[key], current.base == nil {
+            guard let layers, layers.version == current.version else { return nil }
+            self.withSlot(of: key) { $0.loaded(entry, fromBeforeRefresh: fromBeforeRefresh) }
+            self.put(layers, on: entry, of: key)
+        }
+        self.showLayers(of: key)
+        return self.slots.slot(of: key)
+    }
+}
