@@ -116,9 +116,12 @@ final class Fleet: Sendable {
         if let cluster {
             self.engines = cluster.engines
         } else {
-            let first = try Engine(program, layout == .disk ? ["--appendonly", "yes", "--appendfsync", "always"] : [])
+            let first = try await Engine(
+                program,
+                layout == .disk ? ["--appendonly", "yes", "--appendfsync", "always"] : []
+            )
             let options = ["--replicaof", "127.0.0.1", "\(first.port)", "--repl-diskless-sync-delay", "0"]
-            self.engines = layout == .replicas ? [first, try Engine(program, options)] : [first]
+            self.engines = layout == .replicas ? [first, try await Engine(program, options)] : [first]
         }
         var proxies: [[FaultyProxy]] = []
         for engine in layout == .cluster ? [] : self.engines {
@@ -177,7 +180,7 @@ final class Fleet: Sendable {
     }
 
     func startEngine(_ number: Int) async throws {
-        try self.engines[number].start()
+        try await self.engines[number].start()
         try await self.awaitEngine(number)
         self.history.note("engine \(number) is started")
     }
@@ -185,7 +188,6 @@ final class Fleet: Sendable {
     /// Waits until an engine replies.
     private func awaitEngine(_ number: Int) async throws {
         let engine = self.engines[number]
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
         let text = try await engine.ask("INFO", "server").text ?? ""
         let line = text.split(whereSeparator: \.isNewline).first { $0.hasPrefix("process_id:") }
         guard let id = line.flatMap({ Int32($0.dropFirst("process_id:".count)) }) else { return }

@@ -10,10 +10,10 @@ package final class Cluster: Sendable {
     /// - Throws: The reason of a failed start; `CancellationError`.
     package init(_ program: Engine.Program) async throws {
         let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
-        let engines = try (0..<3).map { _ in try Engine(program, options) }
+        var engines: [Engine] = []
+        for _ in 0..<3 { engines.append(try await Engine(program, options)) }
         var ids: [String] = []
         for (number, engine) in engines.enumerated() {
-            try await engine.wait(for: "PING") { $0.text == "PONG" }
             ids.append(try await engine.ask("CLUSTER", "MYID").text ?? "")
             let slots = (0..<16_384).filter { $0 * 3 / 16_384 == number }.map { "\($0)" }
             try await engine.ask(["CLUSTER", "ADDSLOTS"] + slots)

@@ -56,22 +56,34 @@ package final class Engine: Sendable {
     private let arguments: [String]
     private let process: Mutex<Process?>
 
-    /// Starts an engine.
+    /// Starts an engine, and waits until it accepts connections.
     ///
     /// - Parameters:
     ///   - program: The program of the engine.
     ///   - arguments: The options besides port and folder.
     ///   - certificates: The certificates of an engine that accepts encrypted connections only.
-    /// - Throws: The reason of a failed start.
-    package init(_ program: Program, _ arguments: [String] = [], certificates: Certificates? = nil) throws {
-        self.program = program
-        self.port = try Self.freePort()
-        let ports = certificates == nil ? ["--port", "\(self.port)"] : ["--port", "0", "--tls-port", "\(self.port)"]
-        self.arguments = ports + (certificates?.arguments ?? []) + arguments
-        self.folder = FileManager.default.temporaryDirectory.appending(path: "mux-engine-\(UUID().uuidString)")
-        self.process = Mutex(nil)
-        try FileManager.default.createDirectory(at: self.folder, withIntermediateDirectories: true)
-        try self.start()
+    /// - Throws: ``Ended`` after the last attempt; `CancellationError`; the reason of a failed start.
+    package init(_ program: Program, _ arguments: [String] = [], certificates: Certificates? = nil) async throws {
+        let folder = FileManager.default.temporaryDirectory.appending(path: "mux-engine-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        var attempt = 1
+        while true {
+            let port = Self.nextPort()
+            let ports = certificates == nil ? ["--port", "\(port)"] : ["--port", "0", "--tls-port", "\(port)"]
+            let all = ports + (certificates?.arguments ?? []) + arguments
+            do {
+                self.process = Mutex(try await Self.launch(program, in: folder, all))
+                (self.program, self.port, self.folder, self.arguments) = (program, port, folder, all)
+                return
+            } catch let error as Ended where attempt < 5 {
+                // Another process may have the port.
+                print("\(error)")
+                attempt += 1
+            } catch {
+                try? FileManager.default.removeItem(at: folder)
+                throw error
+            }
+        }
     }
 
     deinit {
@@ -79,17 +91,42 @@ package final class Engine: Sendable {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    /// Starts the engine again, after ``kill()``.
+    /// Starts the engine again, after ``kill()``, and waits until it accepts connections.
     ///
-    /// - Throws: The reason of a failed start.
-    package func start() throws {
-        let process = Process()
-        process.executableURL = URL(filePath: self.program.path)
-        process.arguments = ["--bind", "127.0.0.1", "--dir", self.folder.path, "--save", ""] + self.arguments
-        process.standardOutput = FileHandle.nullDevice
-        process.standardError = FileHandle.nullDevice
-        try process.run()
+    /// - Throws: ``Ended``; `CancellationError`; the reason of a failed start.
+    package func start() async throws {
+        let process = try await Self.launch(self.program, in: self.folder, self.arguments)
         self.process.withLock { $0 = process }
+    }
+
+    /// Starts a process, and waits for its message that it accepts connections.
+    private static func launch(_ program: Program, in folder: URL, _ arguments: [String]) async throws -> Process {
+        let process = Process()
+        process.executableURL = URL(filePath: program.path)
+        process.arguments = ["--bind", "127.0.0.1", "--dir", folder.path, "--save", ""] + arguments
+        let pipe = Pipe()
+        process.standardOutput = pipe
+        process.standardError = FileHandle.nullDevice
+        let (output, continuation) = AsyncStream.makeStream(of: Data.self)
+        // Also reads the later messages: the engine waits for the reader of a full pipe.
+        pipe.fileHandleForReading.readabilityHandler = { handle in
+            let data = handle.availableData
+            continuation.yield(data)
+            guard data.isEmpty else { return }
+            handle.readabilityHandler = nil
+            continuation.finish()
+        }
+        // A process that started at the same time may have inherited the pipe, and keeps it open.
+        process.terminationHandler = { _ in continuation.finish() }
+        try process.run()
+        var messages = Data()
+        for await part in output {
+            messages += part
+            if messages.range(of: Data("Ready to accept connections".utf8)) != nil { return process }
+        }
+        Self.end(process)
+        try Task.checkCancellation()
+        throw Ended(program: program.name, messages: String(decoding: messages.suffix(1_000), as: UTF8.self))
     }
 
     /// Ends the engine at once, like a power failure.
@@ -98,7 +135,11 @@ package final class Engine: Sendable {
             defer { process = nil }
             return process
         }
-        guard let process, process.isRunning else { return }
+        if let process { Self.end(process) }
+    }
+
+    private static func end(_ process: Process) {
+        guard process.isRunning else { return }
         Self.send(SIGKILL, process.processIdentifier)
         process.waitUntilExit()
     }
@@ -123,20 +164,12 @@ package final class Engine: Sendable {
     /// usually do.
     private static let ports = Atomic(Int.random(in: 0..<10_000))
 
-    /// A free port, with a free port 10,000 above it: engines of a cluster communicate on the second port.
+    /// The next port to try.
     ///
-    /// Both ports are below the range for outgoing connections (from 32,768 on Linux): such a connection
+    /// Engines of a cluster also use the port 10,000 above it. Both ports are below the range for outgoing connections (from 32,768 on Linux): such a connection
     /// could occupy a port during the restart of an engine.
-    private static func freePort() throws -> Int {
-        while true {
-            let port = 10_240 + Self.ports.wrappingAdd(1, ordering: .relaxed).oldValue % 10_000
-            let channels = [port, port + 10_000].map { port in
-                try? ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-                    .bind(host: "127.0.0.1", port: port).wait()
-            }
-            for channel in channels { try? channel?.close().wait() }
-            if channels.allSatisfy({ $0 != nil }) { return port }
-        }
+    private static func nextPort() -> Int {
+        10_240 + Self.ports.wrappingAdd(1, ordering: .relaxed).oldValue % 10_000
     }
 
     /// The address of the engine.
@@ -164,27 +197,23 @@ package final class Engine: Sendable {
         return try await connection.send(words.map { ByteBuffer(string: $0) }).get()
     }
 
-    /// The engine has ended without a command to do so, or its process cannot listen on its port.
+    /// The process of an engine has ended without a command to do so, perhaps because its port is in use.
     package struct Ended: Error {
-        package let name: String
-        package let port: Int
-        /// The exit status, or the number of the signal.
-        package let status: Int32?
+        package let program: String
+        /// The last messages of the process.
+        package let messages: String
     }
 
     /// Repeats a command until the reply is the expected reply.
     ///
-    /// An engine does not report that it has started, or that it knows another engine.
+    /// An engine does not report that it knows another engine.
     ///
-    /// - Throws: ``Ended`` if no process runs; `CancellationError`.
+    /// - Throws: ``Ended``; `CancellationError`.
     package func wait(for words: String..., until isReached: (Reply) -> Bool) async throws {
         while true {
             if let reply = try? await self.ask(words), isReached(reply) { return }
-            let (isRunning, status) = self.process.withLock { process in
-                let isRunning = process?.isRunning ?? false
-                return (isRunning, isRunning ? nil : process?.terminationStatus)
-            }
-            guard isRunning else { throw Ended(name: self.program.name, port: self.port, status: status) }
+            let isRunning = self.process.withLock { $0?.isRunning ?? false }
+            guard isRunning else { throw Ended(program: self.program.name, messages: "") }
             try await Task.sleep(for: .milliseconds(20))
         }
     }

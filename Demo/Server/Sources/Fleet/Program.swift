@@ -16,8 +16,7 @@ struct Program: AsyncParsableCommand {
 
     func run() async throws {
         guard let program = Engine.programs.last else { throw ValidationError(Engine.missing) }
-        let engine = try Engine(program)
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let engine = try await Engine(program)
         let stage = FleetStage(
             FleetEngine(
                 name: program.name,
@@ -28,7 +27,7 @@ struct Program: AsyncParsableCommand {
                     let store = MuxValkey(configuration)
                     return .init(store: store) { store.close() }
                 },
-                start: { try engine.start() },
+                start: { try await engine.start() },
                 stop: { engine.kill() },
                 patience: .seconds(5)
             )

@@ -63,8 +63,8 @@ struct ClusterTests {
 
     @Test(arguments: Engine.programs)
     func `FL-11 an invalidated entry does not come back with its engine`(program: Engine.Program) async throws {
-        let first = try Engine(program)
-        let second = try Engine(
+        let first = try await Engine(program)
+        let second = try await Engine(
             program,
             ["--replicaof", "127.0.0.1", "\(first.port)", "--repl-diskless-sync-delay", "0"]
         )
@@ -116,7 +116,7 @@ struct ClusterTests {
         program: Engine.Program
     ) async throws {
         let certificates = try Certificates()
-        let engine = try Engine(program, certificates: certificates)
+        let engine = try await Engine(program, certificates: certificates)
         let trusting = {
             var configuration = TLSConfiguration.makeClientConfiguration()
             configuration.trustRoots = .file(certificates.authority)

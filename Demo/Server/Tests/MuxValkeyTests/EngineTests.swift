@@ -14,7 +14,7 @@ struct EngineTests {
     @Test(arguments: Engine.programs) func `FL-09 the store passes the conformance tests`(program: Engine.Program)
         async throws
     {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         try await checkConformance { prefix in
             (await engine.store(prefix), await engine.store(prefix))
         }
@@ -23,9 +23,7 @@ struct EngineTests {
     @Test(arguments: Engine.programs)
     func `FL-09 the sample over the official client passes the conformance tests`(program: Engine.Program) async throws
     {
-        let engine = try Engine(program)
-        // Waits until the engine listens.
-        _ = await engine.store("first")
+        let engine = try await Engine(program)
         let client = ValkeyClient(engine.configuration("client"))
         try await checkConformance { prefix in
             (
@@ -37,7 +35,7 @@ struct EngineTests {
 
     @Test(arguments: Engine.programs)
     func `FL-10 a miss is one round trip, and no command scans keys`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let store = await engine.store("trips")
         let repository = MuxRepository(sharedStore: store, policy: .init(budget: .seconds(30)))
         let places = MultiplexerMap<String, String>(
@@ -77,7 +75,7 @@ struct EngineTests {
 
     @Test(arguments: Engine.programs)
     func `FL-09 machines fetch each value once, and receive each other's clears`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let fetches = Mutex([String: Int]())
         var machines: [(MuxValkey, MuxRepository, MultiplexerMap<String, String>)] = []
         for _ in 0..<4 {
@@ -120,7 +118,7 @@ struct EngineTests {
         program: Engine.Program,
         hasDisk: Bool
     ) async throws {
-        let engine = try Engine(program, hasDisk ? ["--appendonly", "yes", "--appendfsync", "always"] : [])
+        let engine = try await Engine(program, hasDisk ? ["--appendonly", "yes", "--appendfsync", "always"] : [])
         let (alice, bob) = (await engine.store("restart"), await engine.store("restart"))
         let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
         guard
@@ -132,7 +130,7 @@ struct EngineTests {
 
         let changes = [alice.changes(), bob.changes()]
         engine.kill()
-        try engine.start()
+        try await engine.start()
         for stream in changes {
             // The message of the put may arrive first.
             #expect(await stream.first { $0 == .unknown } != nil)
@@ -145,7 +143,7 @@ struct EngineTests {
     func `FL-09 foreign keys under the prefix are misses, and forgotten scripts are sent again`(
         program: Engine.Program
     ) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let store = await engine.store("foreign")
         let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"), tags: ["Rome"])
         let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(600))
@@ -187,7 +185,7 @@ struct EngineTests {
     @Test(arguments: Engine.programs)
     func `FL-11 an engine that has become a replica returns no entry and no claim`(program: Engine.Program) async throws
     {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let store = await engine.store("demoted")
         let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
         guard
@@ -207,7 +205,7 @@ struct EngineTests {
 
     @Test(arguments: Engine.programs)
     func `FL-11 epochs live longer than their entries`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let store = await engine.store("epochs")
         let names = (0..<2).map { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\($0)"), tags: ["Rome"]) }
         func epochs() async throws -> [String] {
@@ -239,7 +237,7 @@ struct EngineTests {
     func `FL-09 many entries are invalidated at once, and a value above the limit is not put`(program: Engine.Program)
         async throws
     {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let (store, other) = (await engine.store("many") { $0.maximumPayloadBytes = 1_000 }, await engine.store("many"))
         let names = (0..<1_200).map { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\($0)")) }
         let changes = other.changes()
@@ -265,7 +263,7 @@ struct EngineTests {
 
     @Test(arguments: Engine.programs)
     func `FL-09 a put without its epochs wakes waiting machines`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let (store, other) = (await engine.store("gone"), await engine.store("gone"))
         let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
         guard
@@ -284,7 +282,7 @@ struct EngineTests {
 
     @Test(arguments: Engine.programs)
     func `FL-09 a password is sent, and a wrong password is a clear error`(program: Engine.Program) async throws {
-        let engine = try Engine(program, ["--requirepass", "open sesame"])
+        let engine = try await Engine(program, ["--requirepass", "open sesame"])
         let store = await engine.store("secret") { $0.password = "open sesame" }
         #expect(try await store.load([MuxShared.Name(MuxStoreKey(domain: "Places"))]) == [nil])
         for password in [nil, "sesame"] {
@@ -303,7 +301,7 @@ struct EngineTests {
 
     @Test(arguments: Engine.programs)
     func `FL-09 a silent engine is abandoned, and calls end`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let store = await engine.store("silent") { $0.heartbeat = .seconds(3) }
         let name = MuxShared.Name(MuxStoreKey(domain: "Places"))
         #expect(try await store.load([name]) == [nil])

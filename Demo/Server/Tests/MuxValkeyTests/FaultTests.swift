@@ -48,7 +48,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-01 10,001 tags and 12,000 sign-outs clear nothing else`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let machines = [Machine(await engine.store("many")), Machine(await engine.store("many"))]
         let sessions = machines.map { machine in
             MuxSessions<Int, Int>(repository: machine.repository) { _, _ in .updatedDependency(1) }
@@ -77,8 +77,7 @@ struct FaultTests {
     func `FT-02 a value above the limit or a key without permission affects no other key`(program: Engine.Program)
         async throws
     {
-        let engine = try Engine(program)
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let engine = try await Engine(program)
         let prefix = "{mux:refused}:"
         let keys = ["tenure", "probe", "c:*", "e:*", "v:*=good*", "v:*=large*"].map { "~\(prefix)\($0)" }
         let set = ["ACL", "SETUSER", "app", "on", ">secret word", "+@all", "&*", "resetkeys"] + keys
@@ -109,7 +108,7 @@ struct FaultTests {
     func `FT-03 a full engine refuses claims and puts, and accepts calls that need no memory`(program: Engine.Program)
         async throws
     {
-        let engine = try Engine(program, ["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"])
+        let engine = try await Engine(program, ["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"])
         let (store, other) = (await engine.store("full"), await engine.store("full"))
         func name(_ key: Int) -> MuxShared.Name { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\(key)")) }
         func isFull(_ error: any Error) -> Bool {
@@ -152,8 +151,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-03 a full engine refuses the sample over the official client, too`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let engine = try await Engine(program)
         let store = ValkeyClientStore(ValkeyClient(engine.configuration("client")), prefix: "full")
         let names = ["a", "b"].map { MuxShared.Name(MuxStoreKey(domain: "Places", key: $0), tags: ["Rome"]) }
         let claim = try await store.claim(names[0], maximumAge: nil, digest: nil, for: .seconds(60))
@@ -172,7 +170,7 @@ struct FaultTests {
     func `FT-03 machines continue without a full engine, and share again with memory`(program: Engine.Program)
         async throws
     {
-        let engine = try Engine(program, ["--maxmemory-policy", "noeviction"])
+        let engine = try await Engine(program, ["--maxmemory-policy", "noeviction"])
         let machine = Machine(await engine.store("full"))
         _ = try await machine.values.request(key: "before")
         try await engine.ask("CONFIG", "SET", "maxmemory", "1")
@@ -190,7 +188,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-06 a claim ends with the connection of its machine`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         // A waiting machine claims again after its budget.
         let budget = Duration.seconds(2)
         let machines = [
@@ -216,7 +214,7 @@ struct FaultTests {
     func `FT-06 a reconnected machine keeps its claim unless another machine takes the key`(
         program: Engine.Program
     ) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let (store, other) = (await engine.store("again"), await engine.store("again"))
         let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "one", timeToLive: .seconds(60))
         for isTaken in [false, true] {
@@ -232,7 +230,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-08 the key of a tag lives as long as its entries`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let store = await engine.store("tags") { $0.retention = .seconds(600) }
         let tag = Names(prefix: "tags").prefix + "e:tRome"
         for seconds in [60, 86_400] {
@@ -249,7 +247,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-02 an entry above the limit of a machine is a miss on this machine`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
+        let engine = try await Engine(program)
         let large = Machine(await engine.store("limits"))
         let small = Machine(await engine.store("limits") { $0.maximumPayloadBytes = 1_000 })
         _ = try await large.values.request(key: "large")
@@ -267,7 +265,7 @@ struct FaultTests {
     func `FT-05 constant evictions by an engine cause no additional fetch`(program: Engine.Program, policy: String)
         async throws
     {
-        let engine = try Engine(program, ["--maxmemory", "3mb", "--maxmemory-policy", policy])
+        let engine = try await Engine(program, ["--maxmemory", "3mb", "--maxmemory-policy", policy])
         var machines: [Machine] = []
         for _ in 0..<4 { machines.append(Machine(await engine.store("evicting"), bytes: 20_000)) }
         for _ in 0..<3 {
@@ -287,8 +285,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-04 an engine that refuses the store is reported with its reason`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let engine = try await Engine(program)
         try await engine.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-evalsha")
         try await engine.ask("ACL", "SETUSER", "default", "on", "resetpass", ">secret")
         for (user, password, reason) in [
@@ -308,14 +305,13 @@ struct FaultTests {
     }
 
     @Test func `FT-04 a missing listener is reported, and so is an engine that starts later`() async throws {
-        let engine = try Engine(try #require(Engine.programs.first))
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let engine = try await Engine(try #require(Engine.programs.first))
         engine.kill()
         let machine = Machine(MuxValkey(engine.configuration("missing")))
         await machine.events.wait(for: .sharedStoreUnavailable)
         #expect(machine.reasons(.sharedStoreUnavailable).first == .other("connection refused"))
         #expect(await machine.repository.gauges().sharedStoreOutage != nil)
-        try engine.start()
+        try await engine.start()
         await machine.events.wait(for: .sharedStoreAvailable)
         #expect(await machine.repository.gauges().sharedStoreOutage == nil)
         machine.store.close()
@@ -323,8 +319,7 @@ struct FaultTests {
 
     @Test(arguments: Engine.programs)
     func `FT-04 the permissions of the article suffice for a store`(program: Engine.Program) async throws {
-        let engine = try Engine(program)
-        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let engine = try await Engine(program)
         let article = URL(filePath: #filePath).deletingLastPathComponent()
             .appending(path: "../../../../Sources/MuxKit/MuxKit.docc/SeveralMachines.md").standardized
         let lines = try String(contentsOf: article, encoding: .utf8).split(separator: "\n")
