@@ -8,6 +8,7 @@ struct App: Sendable {
         var user: String
     }
 
+    private let api: API
     let repository: MuxRepository
     let oauth: OAuthDependentRunner<String, String>
     let profile: Multiplexer<Profile>
@@ -37,6 +38,7 @@ struct App: Sendable {
             refreshAccess: { refresh in try await api.refresh(refresh) },
             signIn: { try await api.signIn(user()) }
         )
+        self.api = api
         self.repository = repository
         self.oauth = oauth
         self.profile = Multiplexer(cacheKey: "Me", dependency: oauth, policy: policy, repository: repository) { token in
@@ -53,6 +55,11 @@ struct App: Sendable {
             let places = try await oauth.run { .output(try await api.fetchPlaces(ids, $0)) }
             return Dictionary(places.map { ($0.id, $0) }) { $1 }
         }
+    }
+
+    /// Sends a new name of a place to the server.
+    func rename(_ id: Int, to name: String) async throws {
+        try await self.oauth.run { .output(try await self.api.renamePlace(id, name, $0)) }
     }
 
     var statistics: MuxRepository.Statistics { self.profile.statistics + self.places.statistics }

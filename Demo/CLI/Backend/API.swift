@@ -25,6 +25,11 @@ struct API: Sendable {
         )
     }
 
+    func renamePlace(_ id: Int, _ name: String, _ token: String) async throws {
+        let request = PutName(endpoint: self.base.appending("/places/\(id)"), name: name)
+        _ = try await self.client.response(to: request, token: token)
+    }
+
     func signIn(_ user: (name: String, password: String)) async throws -> OAuthSignIn<String, String> {
         let fields: HTTPQuery = ["user": user.name, "password": user.password]
         let request = PostForTokens(endpoint: self.base.appending("/sign-in"), fields: fields)
@@ -72,6 +77,14 @@ struct GetUserInfo: HTTPRequest {
 struct GetPlaces<Output: Decodable & Sendable>: HTTPRequest {
     var endpoint: HTTPEndpoint
     var method: HTTPMethod { .get }
+}
+
+/// A new name of a place.
+struct PutName: HTTPRequest {
+    var endpoint: HTTPEndpoint
+    var name: String
+    var method: HTTPMethod { .put }
+    var body: HTTPBody? { .text(self.name) }
 }
 
 /// Tokens, or a ``Problem``.

@@ -31,12 +31,13 @@ final class LiveStage: PageStage {
     let media: AsyncMedia
     let film: Film
     let worker: Worker
+    let screen: PlaceScreen
     let places: [Place]
     let journal: ActJournal
     private let folder: URL
     private let session = Locked(Session())
     private let isServing = Locked(true)
-    private let follower = Locked<Task<Void, Never>?>(nil)
+    private let followers = Locked<[Task<Void, Never>]>([])
 
     init() throws {
         let changes = self.changes
@@ -46,14 +47,15 @@ final class LiveStage: PageStage {
         var configuration = FakeOAuthServer.Configuration()
         configuration.latency = .milliseconds(500)
         let oauth = FakeOAuthServer(users: Stage.passwords, configuration: configuration)
+        let renamed = RenamedPlaces(places, oauth: oauth)
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
             changes.add()
             if request.path == film.path { return film.response(to: request) }
             // A slow network with varying latency.
-            if request.method == "GET" {
+            if ["GET", "PUT"].contains(request.method) {
                 try? await Task.sleep(for: .milliseconds(250 + request.target.utf8.reduce(0) { $0 + Int($1) } % 450))
             }
-            return nil
+            return renamed.response(to: request)
         }
         let url = try self.backend.goOnline()
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-page-\(UUID().uuidString)")
@@ -80,6 +82,7 @@ final class LiveStage: PageStage {
         self.media = AsyncMedia(directory: folder.appending(component: "media"), budget: nil, repository: repository)
         self.film = film
         self.worker = Worker(folder: folder.appending(component: "worker"), changes: changes)
+        self.screen = PlaceScreen(of: places[0], in: self.app, changes: changes)
         self.places = Array(places.prefix(24))
         self.journal = ActJournal(changes: changes)
         self.folder = folder
@@ -98,7 +101,7 @@ final class LiveStage: PageStage {
         return try String(contentsOf: file, encoding: .utf8)
     }
 
-    /// Starts the worker and observes the tokens.
+    /// Starts the worker and the screen, and observes the tokens.
     func open() async throws {
         let events = self.app.oauth.events
         let follower = Task { [app, session, changes] in
@@ -115,13 +118,13 @@ final class LiveStage: PageStage {
                 changes.add()
             }
         }
-        self.follower.withLock { $0 = follower }
+        self.followers.withLock { $0 = [follower, Task { [screen] in await screen.follow() }] }
         try await self.worker.start()
     }
 
     /// Ends all processes and removes all files.
     func close() async {
-        self.follower.withLock { $0 }?.cancel()
+        for follower in self.followers.withLock({ $0 }) { follower.cancel() }
         await self.worker.stop()
         await self.backend.goOffline()
         try? FileManager.default.removeItem(at: self.folder)

@@ -4,7 +4,7 @@ import MuxTesting
 
 /// The buttons of the page.
 enum PageAct: String, CaseIterable, Codable, Sendable {
-    case storm, refresh, forget, expire, offline, online, download, cut, worker
+    case storm, refresh, forget, rename, expire, offline, online, download, cut, worker
     case signOut = "sign-out"
 
     /// The text and the kind of an outcome.
@@ -17,7 +17,7 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
 
     fileprivate var affectsRequests: Bool {
         switch self {
-        case .storm, .refresh, .forget, .expire, .offline, .online: true
+        case .storm, .refresh, .forget, .rename, .expire, .offline, .online: true
         case .download, .cut, .worker, .signOut: false
         }
     }
@@ -44,6 +44,7 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
             guard marked > 0 else { return ("No value was cached. " + storm.text, .noEffect) }
             return ("\(marked.counted("value")) marked as stale. " + storm.text, storm.result)
         case .forget: return await Self.forget(stage)
+        case .rename: return await Self.rename(stage)
         case .expire: return await Self.expire(stage)
         case .offline:
             guard stage.isOnline else { return ("The server is offline already.", .noEffect) }
@@ -96,6 +97,21 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
         let unsaved = kept == 0 ? "" : " \(kept.counted("unsaved value")) stayed in memory."
         let storm = await Storm(stage, callers: 20)
         return ("\((before - kept).counted("value")) removed from memory.\(unsaved) \(storm.text)", storm.result)
+    }
+
+    private static func rename(_ stage: LiveStage) async -> Report {
+        switch await stage.screen.rename() {
+        case .noValue: ("No value is cached, so no place was renamed.", .noEffect)
+        case .accepted(let name, let time):
+            ("The screen showed \(name) \(time.milliseconds) before the server had the name.", .held)
+        case .undone(let name, let time):
+            (
+                "The server did not accept \(name). The screen showed the name for \(time.milliseconds), until the undo.",
+                stage.isOnline ? .failed : .held
+            )
+        case .signedOut: ("The sign-out ended the change.", .held)
+        case .wrong: ("The screen showed a wrong name.", .failed)
+        }
     }
 
     private static func expire(_ stage: LiveStage) async -> Report {
@@ -200,6 +216,12 @@ extension Int {
     /// The number and a noun.
     fileprivate func counted(_ noun: String, _ plural: String? = nil) -> String {
         "\(self.text) \(self == 1 ? noun : plural ?? noun + "s")"
+    }
+}
+
+extension Duration {
+    fileprivate var milliseconds: String {
+        self.formatted(.units(allowed: [.milliseconds], width: .abbreviated).locale(Locale(identifier: "en_US")))
     }
 }
 

@@ -43,6 +43,7 @@ struct Snapshot: Encodable, Sendable {
     var disk: Disk
     var film: Film.State
     var worker: Worker.State
+    var screen: PlaceScreen.State
     var running: [PageAct]
     /// The acts that cannot begin now.
     var blocked: [PageAct]
@@ -101,6 +102,7 @@ struct Snapshot: Encodable, Sendable {
         self.film.isComplete = stage.hasFilm
         self.worker = stage.worker.state
         self.worker.rounds = self.worker.rounds.suffix(4)
+        self.screen = stage.screen.state
         self.running = stage.journal.running
         self.blocked = stage.journal.blocked
         self.outcomes = stage.journal.latest

@@ -8,18 +8,20 @@ import time
 
 LAYOUT = (pathlib.Path(__file__).parent / "layout.js").read_text()
 WIDTHS = [(1280, 1000), (360, 800)]
-ALL = ["storm", "refresh", "forget", "expire", "network", "download", "cut", "worker", "sign-out"]
+ALL = ["storm", "refresh", "forget", "rename", "expire", "network", "download", "cut", "worker", "sign-out"]
 # The acts that request values exclude each other.
-REQUESTS = ["storm", "refresh", "forget", "expire", "network"]
+REQUESTS = ["storm", "refresh", "forget", "rename", "expire", "network"]
 
 NO_VALUE = " No value is cached."
 WORKER = "The worker reported * saved values before SIGKILL. The next process found *."
+NOTHING_TO_RENAME = "Rename: No value is cached, so no place was renamed."
 NOTHING_TO_CUT = "No film data is arriving, so no connection was cut."
 
 # State, button, kind and text of the outcome. `*` is a number, or a part that differs between runs. A button leads
 # to the state of the next line.
 TABLE = [
     ("fresh", "forget", "noEffect", "Clear memory: The memory was empty, so no value was removed."),
+    ("fresh", "rename", "noEffect", NOTHING_TO_RENAME),
     ("fresh", "expire", "noEffect", "Expire tokens: No user is signed in, so no token expired."),
     ("fresh", "sign-out", "noEffect", "Sign out: No user is signed in."),
     ("fresh", "cut", "noEffect", "Cut connection: " + NOTHING_TO_CUT),
@@ -28,6 +30,7 @@ TABLE = [
     ("offline, empty", "storm", "noEffect", "Storm: 5,000 requests by 200 callers: * fetches (all failed), 5,000 failed requests." + NO_VALUE),
     ("offline, empty", "refresh", "noEffect", "Refresh: No value was cached. 500 requests by 20 callers: * fetches (all failed), 500 failed requests."),
     ("offline, empty", "forget", "noEffect", "Clear memory: The memory was empty, so no value was removed."),
+    ("offline, empty", "rename", "noEffect", NOTHING_TO_RENAME),
     ("offline, empty", "expire", "noEffect", "Expire tokens: No user is signed in, so no token expired."),
     ("offline, empty", "download", "noEffect", "Download film: The server is offline, so no download was started."),
     ("offline, empty", "cut", "noEffect", "Cut connection: " + NOTHING_TO_CUT),
@@ -37,6 +40,7 @@ TABLE = [
     ("fresh", "download", "held", "Download film: 20 callers received the same file over 1 connection, no byte sent twice."),
     ("fresh", "refresh", "noEffect", "Refresh: No value was cached. 500 requests by 20 callers: 25 fetches, 1 sign-in."),
     ("saved", "forget", "held", "Clear memory: 25 values removed from memory. 500 requests by 20 callers: 25 values from disk, 0 fetches."),
+    ("saved", "rename", "held", "Rename: The screen showed * ms before the server had the name."),
     ("saved", "storm", "held", "Storm: 5,000 requests by 200 callers: 0 fetches."),
     ("saved", "refresh", "held", "Refresh: 25 values marked as stale. 500 requests by 20 callers: 25 fetches."),
     ("saved", "expire", "held", "Expire tokens: All access tokens expired. 2,500 requests by 100 callers: 25 fetches. The server refused * with status 401: 1 token refresh."),
@@ -45,6 +49,7 @@ TABLE = [
     ("saved", "network", "held", "Go offline: The server is offline. 25 values marked as stale. 500 requests by 20 callers: 25 fetches (all failed), 500 stale values."),
     ("offline", "storm", "held", "Storm: 5,000 requests by 200 callers: * fetches (all failed), 5,000 stale values."),
     ("offline", "refresh", "held", "Refresh: 25 values marked as stale. 500 requests by 20 callers: * fetches (all failed), 500 stale values."),
+    ("offline", "rename", "held", "Rename: The server did not accept *. The screen showed the name for * ms, until the undo."),
     ("offline", "expire", "held", "Expire tokens: All access tokens expired. 2,500 requests by 100 callers: * fetches (all failed), 2,500 stale values. The server refused no request: 0 token refreshes."),
     ("offline", "forget", "held", "Clear memory: * removed from memory.* 500 requests by 20 callers: * fetches (all failed), 500 stale values."),
     ("offline", "download", "noEffect", "Download film: The server is offline, so no download was started."),
@@ -55,6 +60,7 @@ TABLE = [
     ("saved", "sign-out", "held", "Sign out: Alice is signed out. Memory and disk have no value, token or film of Alice. Bob is the next user."),
     ("signed out", "sign-out", "noEffect", "Sign out: No user is signed in."),
     ("signed out", "forget", "noEffect", "Clear memory: The memory was empty, so no value was removed."),
+    ("signed out", "rename", "noEffect", NOTHING_TO_RENAME),
     ("signed out", "expire", "noEffect", "Expire tokens: No user is signed in, so no token expired."),
     ("signed out", "cut", "noEffect", "Cut connection: " + NOTHING_TO_CUT),
     ("signed out", "worker", "held", "Kill worker: " + WORKER),
@@ -300,6 +306,8 @@ class Table:
               if (isFlying) key.flight = "network";
             }
             for (const token of big.tokens) [token.epoch, token.user] = [scale, name];
+            big.screen.name = name;
+            big.screen.states = big.screen.states.map(() => name + ", not on the server yet, stale, loading");
             big.worker.pid = scale;
             for (const round of big.worker.rounds) [round.reported, round.found.entries, round.found.tornBytes] = [scale, scale, scale];
             for (const outcome of big.outcomes) outcome.text = name;
