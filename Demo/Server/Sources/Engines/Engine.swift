@@ -77,7 +77,7 @@ package final class Engine: Sendable {
                 return
             } catch let error as Ended where attempt < 5 {
                 // Another process may have the port.
-                print("\(error)")
+                FileHandle.standardError.write(Data("\(error)\n".utf8))
                 attempt += 1
             } catch {
                 try? FileManager.default.removeItem(at: folder)
