@@ -334,6 +334,18 @@ struct ObservedValueTests {
         for task in tasks { await task.value }
     }
 
+    @Test func `SC-02 screens show the latest value in every order of jobs of the main actor and of others`()
+        async throws
+    {
+        var checks = 0
+        let count = try await SeededExecutor.exploreWithMainActor(400) { schedule in
+            let scenario = ScreenScenario(schedule)
+            try await scenario.play()
+            checks += scenario.checkCount
+        }
+        print("SC-02: \(count) schedules, \(checks) checks of screens")
+    }
+
     @Test func `SC-02 a reload without a follower shows its outcome`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed()), .value(2), .failure(MuxError.sessionEnded)])
         let number = Multiplexer<Int>(repository: self.repository) { try await fetch() }

@@ -28,16 +28,18 @@ extension SeededExecutor {
         in environment: [String: String],
         _ body: @escaping @Sendable @concurrent (SeededExecutor) async throws -> Void
     ) async throws -> Int {
-        let factor: Int = try self.number("MUX_SCHEDULES", in: environment) ?? 1
-        if let seed: UInt64 = try self.number("MUX_SEED", in: environment) {
-            try await self.explore(seed: seed, body)
-            return 1
-        }
-        let (total, overflow) = max(0, count).multipliedReportingOverflow(by: max(1, factor))
-        let last = overflow ? Int.max : total
+        let seeds = try self.seeds(count, in: environment)
         var grace = Grace.none
-        for seed in 0..<last { try await self.explore(seed: UInt64(seed), &grace, body) }
-        return last
+        for number in 0..<seeds.count { try await self.explore(seed: seeds.first &+ UInt64(number), &grace, body) }
+        return seeds.count
+    }
+
+    /// The first seed and the number of the orders, after the environment.
+    static func seeds(_ count: Int, in environment: [String: String]) throws -> (first: UInt64, count: Int) {
+        let factor: Int = try self.number("MUX_SCHEDULES", in: environment) ?? 1
+        if let seed: UInt64 = try self.number("MUX_SEED", in: environment) { return (seed, 1) }
+        let (total, overflow) = max(0, count).multipliedReportingOverflow(by: max(1, factor))
+        return (0, overflow ? Int.max : total)
     }
 
     private static func number<Number: FixedWidthInteger>(

@@ -79,19 +79,19 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// Created without an inspector: sleeping timers may outlive the schedule.
     public let clock = Inspection.$inspector.withValue(nil) { VirtualClock() }
 
-    private enum Item: Sendable {
+    enum Item: Sendable {
         case job(UnownedJob)
         case action(@Sendable () -> Void)
     }
 
-    private enum Step: Sendable {
+    enum Step: Sendable {
         case run(Item)
         case passTime
         case await(isKnown: Bool)
         case end
     }
 
-    private enum Phase: Sendable {
+    enum Phase: Sendable {
         /// Jobs wait for a run.
         case new
         case running
@@ -101,7 +101,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         case draining
     }
 
-    private struct State: Sendable {
+    struct State: Sendable {
         var random: SplitMix64
         var phase = Phase.new
         /// The ready jobs.
@@ -112,7 +112,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         var awaited = 0
         /// Whether the driver waits for an arrival.
         var isIdle = false
-        /// The thread that runs the steps.
+        /// The place that runs the steps; see ``SeededExecutor/place``.
         var driver: ObjectIdentifier?
         /// The value of `visits.jumps` at the last run of each task on this executor, by the task's address.
         var lastRun: [UInt: Int] = [:]
@@ -145,7 +145,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    private let state: Locked<State>
+    let state: Locked<State>
     private let grace: Grace
     private let arrivals = DispatchSemaphore(value: 0)
     /// Runs all steps; the queue is blocked during waits for work on the cooperative pool.
@@ -229,20 +229,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     package func outcome<Success: Sendable>(
         of operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async -> Result<Success, any Error> {
-        let outcome = Locked<Result<Success, any Error>?>(nil)
-        // The first job must wait for the run, too.
-        self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
-        let root = TaskLauncher.$schedule.withValue(self) {
-            TaskLauncher(executor: self)(name: "mux.seeded") {
-                let result: Result<Success, any Error>
-                do {
-                    result = .success(try await operation())
-                } catch {
-                    result = .failure(error)
-                }
-                outcome.withLock { $0 = result }
-            }
-        }
+        let (root, outcome) = self.start(operation)
         let isStuck = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 self.queue.async {
@@ -261,17 +248,42 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return result
     }
 
-    /// Runs steps until the operation has ended and no job is ready.
-    ///
-    /// - Returns: `false` if no job arrived for too long.
-    private func drive(_ root: Task<Void, Never>, isOver: () -> Bool) -> Bool {
-        let driver = ObjectIdentifier(Thread.current)
+    /// Enqueues the first job of an operation for the next run.
+    func start<Success: Sendable>(
+        _ operation: @escaping @Sendable @concurrent () async throws -> Success
+    ) -> (root: Task<Void, Never>, outcome: Locked<Result<Success, any Error>?>) {
+        let outcome = Locked<Result<Success, any Error>?>(nil)
+        // The first job must wait for the run, too.
+        self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
+        let root = TaskLauncher.$schedule.withValue(self) {
+            TaskLauncher(executor: self)(name: "mux.seeded") {
+                let result: Result<Success, any Error>
+                do {
+                    result = .success(try await operation())
+                } catch {
+                    result = .failure(error)
+                }
+                outcome.withLock { $0 = result }
+            }
+        }
+        return (root, outcome)
+    }
+
+    func begin() {
+        let driver = Self.place
         self.state.withLock { state in
             state.phase = .running
             state.driver = driver
             state.visits = Visits()
             state.lastRun = [:]
         }
+    }
+
+    /// Runs steps until the operation has ended and no job is ready.
+    ///
+    /// - Returns: `false` if no job arrived for too long.
+    private func drive(_ root: Task<Void, Never>, isOver: () -> Bool) -> Bool {
+        self.begin()
         var isGivenUp = false
         var budget = self.grace.budget
         var turns = Self.turnLimit
@@ -297,7 +309,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    private func run(_ item: Item) {
+    func run(_ item: Item) {
         switch item {
         case .job(let job): job.runSynchronously(on: self.asUnownedTaskExecutor())
         case .action(let action): action()
@@ -387,7 +399,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     // MARK: - After a run
 
     /// Ends a run: later jobs run at their arrival.
-    private func rest() {
+    func rest() {
         let hasMore = self.state.withLock { state -> Bool in
             state.driver = nil
             let hasMore = !state.items.isEmpty || !state.arrived.isEmpty
@@ -398,7 +410,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     }
 
     private func drain() {
-        let driver = ObjectIdentifier(Thread.current)
+        let driver = Self.place
         while true {
             let item = self.state.withLock { state -> Item? in
                 state.driver = driver
@@ -412,15 +424,30 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
+    /// The main queue or, outside the main queue, the thread.
+    ///
+    /// On Linux, the main queue can run on any thread.
+    private static var place: ObjectIdentifier {
+        let mark = self.mainQueueMark
+        guard DispatchQueue.getSpecific(key: mark) == nil else { return ObjectIdentifier(mark) }
+        return ObjectIdentifier(Thread.current)
+    }
+
+    private static let mainQueueMark: DispatchSpecificKey<Void> = {
+        let mark = DispatchSpecificKey<Void>()
+        DispatchQueue.main.setSpecific(key: mark, value: ())
+        return mark
+    }()
+
     // MARK: - TaskExecutor
 
     /// Enqueues a job of the schedule.
     public func enqueue(_ job: consuming ExecutorJob) { self.take(.job(UnownedJob(job))) }
 
     private func take(_ item: Item) {
-        let thread = ObjectIdentifier(Thread.current)
+        let place = Self.place
         let (wasIdle, needsDrain) = self.state.withLock { state -> (Bool, Bool) in
-            if state.driver == thread {
+            if state.driver == place {
                 state.awaited = max(0, state.awaited - 1)
                 state.items.append(item)
             } else {
@@ -450,10 +477,10 @@ extension SeededExecutor: JobSchedule {
     package func later(_ action: @escaping @Sendable () -> Void) { self.take(.action(action)) }
 
     package func beginsAtOnce() -> Bool {
-        let thread = ObjectIdentifier(Thread.current)
+        let place = Self.place
         // On another thread, the result is `false`, because the seed does not determine the time of this
         // call.
-        return self.state.withLock { $0.driver == thread && Bool.random(using: &$0.random) }
+        return self.state.withLock { $0.driver == place && Bool.random(using: &$0.random) }
     }
 
     package func awaitArrival() { self.state.withLock { $0.awaited += 1 } }
