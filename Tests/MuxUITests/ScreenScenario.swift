@@ -37,6 +37,8 @@ final class ScreenScenario {
     private struct State: Sendable {
         var keys = [Key(), Key()]
         var version = 0
+        /// The number of running ends of the session.
+        var sessionEnds = 0
         var isAtRest = false
         var checks = 0
     }
@@ -77,16 +79,28 @@ final class ScreenScenario {
     }
 
     func play() async throws {
-        let (screens, operators) = (self.schedule.draw(1..<4), self.schedule.draw(1..<3))
+        let permanent = [self.screen(0), self.screen(1)]
         try await withThrowingTaskGroup { group in
-            for _ in 0..<screens { group.addTask { try await self.showScreens() } }
-            for _ in 0..<operators { group.addTask { try await self.operate() } }
+            for screen in permanent { group.addTask { await screen.follow() } }
+            try await self.showAndOperate()
+            self.state.withLock { $0.isAtRest = true }
+            // Failed fetches are repeated.
+            self.activity.reconnected()
+            try await self.schedule.clock.sleep(for: .seconds(60))
+            for (key, screen) in permanent.enumerated() { try await self.checkAtRest(screen, key) }
+            group.cancelAll()
             try await group.waitForAll()
         }
-        self.state.withLock { $0.isAtRest = true }
-        for key in 0..<2 { try await self.playAtRest(key) }
         try await self.schedule.clock.sleep(for: .seconds(5))
         guard self.map.watcherCount == 0 else { throw Violation(description: "a watcher is left") }
+    }
+
+    private func showAndOperate() async throws {
+        try await withThrowingTaskGroup { group in
+            for _ in 0..<self.schedule.draw(1..<4) { group.addTask { try await self.showScreens() } }
+            for _ in 0..<self.schedule.draw(1..<3) { group.addTask { try await self.operate() } }
+            try await group.waitForAll()
+        }
     }
 
     // MARK: - Screens
@@ -166,25 +180,20 @@ final class ScreenScenario {
         return value.version
     }
 
-    /// A screen of values that do not change any more shows the server's value.
-    private func playAtRest(_ key: Int) async throws {
-        let screen = self.screen(key)
-        try await withThrowingTaskGroup { group in
-            group.addTask { await screen.follow() }
-            try await self.schedule.clock.sleep(for: .seconds(60))
-            try self.check(screen, key)
-            let (accepted, abandoned) = self.state.withLock { ($0.keys[key].accepted, $0.keys[key].abandoned) }
-            guard let value = screen.value, screen.problem == nil, value.changes.isSubset(of: accepted),
-                accepted.subtracting(abandoned).isSubset(of: value.changes)
-            else { throw Violation(description: "at rest: \(screen.phase), the server has \(accepted)") }
-            if self.lifetime > .seconds(60) {
-                let isCurrent = value.version == self.map.cachedValue(key: key)?.version
-                guard isCurrent, !screen.isStale, !screen.isLoading else {
-                    throw Violation(description: "at rest: stale \(screen.isStale), loading \(screen.isLoading)")
-                }
-            }
-            group.cancelAll()
-            try await group.waitForAll()
+    /// A screen of a value that does not change any more shows the server's value.
+    private func checkAtRest(_ screen: ObservedValue<Value>, _ key: Int) async throws {
+        // After a clear, a screen sends no request.
+        if screen.value == nil, self.state.withLock({ $0.keys[key].clears > 0 }) { await screen.reload() }
+        try self.check(screen, key)
+        let (accepted, abandoned) = self.state.withLock { ($0.keys[key].accepted, $0.keys[key].abandoned) }
+        guard let value = screen.value, screen.problem == nil, value.changes.isSubset(of: accepted),
+            accepted.subtracting(abandoned).isSubset(of: value.changes)
+        else { throw Violation(description: "at rest: \(screen.phase), the server has \(accepted)") }
+        guard self.lifetime > .seconds(60) else { return }
+        // A screen keeps the value after `clearMemory`.
+        let isCurrent = value.version == self.map.cachedValue(key: key)?.version ?? value.version
+        guard isCurrent, !screen.isStale, !screen.isLoading else {
+            throw Violation(description: "at rest: stale \(screen.isStale), loading \(screen.isLoading)")
         }
     }
 
@@ -204,9 +213,11 @@ final class ScreenScenario {
             case 1: await self.clear([key]) { await self.map.clear(key: key) }
             case 2:
                 self.state.withLock { state in
+                    state.sessionEnds += 1
                     for key in 0..<2 { state.keys[key].abandoned.formUnion(state.keys[key].running) }
                 }
                 await self.clear([0, 1]) { await self.repository.clearAll() }
+                self.state.withLock { $0.sessionEnds -= 1 }
             case 3: self.map.clearMemory()
             case 4: _ = await self.repository.saveAll()
             case 5: _ = try? await self.map.request(key: key)
@@ -239,10 +250,12 @@ final class ScreenScenario {
     private func change(_ key: Int) async throws {
         let id = self.state.withLock { state in
             state.keys[key].lastChange += 1
-            state.keys[key].running.insert(state.keys[key].lastChange)
+            let id = state.keys[key].lastChange
+            state.keys[key].running.insert(id)
+            if state.sessionEnds > 0 { state.keys[key].abandoned.insert(id) }
             state.keys[key].fences += 1
             state.keys[key].runningFences += 1
-            return state.keys[key].lastChange
+            return id
         }
         let change = self.map.change(key: key) { $0.changes.insert(id) }
         try await self.pause()
