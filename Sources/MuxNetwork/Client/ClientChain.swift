@@ -73,7 +73,7 @@ struct ClientChain: Sendable {
 
     /// Sends a call, and sends the call again after a transient failure if the configuration permits.
     private func repeated(_ call: ValidatedCall) async throws -> HTTPReply {
-        guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
+        guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.call.isRepeatable else {
             return try await self.attempt(call)
         }
         // A stored response is no evidence about the host, so the retry budget must not count the response.

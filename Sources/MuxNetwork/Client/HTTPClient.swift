@@ -300,9 +300,13 @@ extension HTTPClient.Configuration {
     /// The header fields of a request, without the content type of its body and without the fields of a
     /// token.
     func fields(of request: some HTTPRequest) -> HTTPHeaders {
-        guard !request.usesPrivateHeaders else { return request.headers }
-        let own: HTTPHeaders = [.accept: self.contentType.rawValue]
-        return own.merging(self.headers).merging(request.headers)
+        var fields = request.headers
+        if !request.usesPrivateHeaders {
+            let own: HTTPHeaders = [.accept: self.contentType.rawValue]
+            fields = own.merging(self.headers).merging(fields)
+        }
+        if let key = request.idempotencyKey, !key.isEmpty { fields[.idempotencyKey] = key }
+        return fields
     }
 }
 
@@ -345,8 +349,8 @@ extension HTTPClient {
 
         /// The retries after a transient failure; `nil`, the default, for no retry.
         ///
-        /// Applies to idempotent methods (``HTTPMethod/isIdempotent``), unless the policy also permits
-        /// others. A wait is at least the server's `Retry-After`. The caller gets the outcome of the last
+        /// Applies to idempotent methods (``HTTPMethod/isIdempotent``) and to requests with an
+        /// ``HTTPRequest/idempotencyKey``, unless the policy also permits others. A wait is at least the server's `Retry-After`. The caller gets the outcome of the last
         /// attempt.
         public var retry: RetryPolicy?
 

@@ -63,6 +63,12 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         self.deadline = deadline
     }
 
+    /// Whether a server applies the request once, even if the request arrives several times: the method is
+    /// idempotent (RFC 9110, section 9.2.2), or the request has an `Idempotency-Key`.
+    package var isRepeatable: Bool {
+        HTTPMethod(rawValue: self.method)?.isIdempotent ?? false || !(self.headers[.idempotencyKey] ?? "").isEmpty
+    }
+
     /// The method, the host and the template of the path, without values, for error texts.
     var summary: String { self.name ?? "a request" }
 

@@ -168,13 +168,14 @@ extension HTTPError.TransportFailure: RetryableError {
 }
 
 extension HTTPError.StatusFailure: RetryableError {
-    /// The advice from the status, the method's idempotence (RFC 9110, section 9.2.2) and `Retry-After`.
+    /// The advice from the status, the idempotence of the request (RFC 9110, section 9.2.2, and
+    /// ``HTTPRequest/idempotencyKey``) and `Retry-After`.
     ///
     /// 408, 429 and 5xx are transient.
     public var retryAdvice: RetryAdvice {
         RetryAdvice(
             isTransient: [408, 429].contains(self.status.code) || (500...599).contains(self.status.code),
-            isRepeatable: HTTPMethod(rawValue: self.response.request.method)?.isIdempotent ?? false,
+            isRepeatable: self.response.request.isRepeatable,
             status: self.status.code,
             retryAfter: self.response.retryAfter
         )

@@ -40,11 +40,23 @@ public protocol HTTPRequest<Output>: Sendable {
     /// The header fields; empty by default.
     ///
     /// Precedence, from low to high: the client's ``HTTPClient/Configuration/headers``, the content type of
-    /// ``body``, this property, the token.
+    /// ``body``, this property, ``idempotencyKey``, the token.
     var headers: HTTPHeaders { get }
 
     /// Whether the client adds neither its configured fields nor a token to ``headers``; `false` by default.
     var usesPrivateHeaders: Bool { get }
+
+    /// The key of a change on the server, sent in the header field `Idempotency-Key`; `nil`, the default, or
+    /// an empty text for no key.
+    ///
+    /// A server that supports the field applies requests with the same key once. So a request with a key is
+    /// repeated as if its method were idempotent: by ``HTTPClient/Configuration/retry``, and after a lost
+    /// connection. Use a new random key for each change, such as a UUID, and the same key for each repetition
+    /// of the change.
+    ///
+    /// The key is sent unchanged. The draft of the field (draft-ietf-httpapi-idempotency-key-header) requires
+    /// a string in quotation marks; widely used servers expect a key without the marks.
+    var idempotencyKey: String? { get }
 
     /// The body; `nil` by default.
     var body: HTTPBody? { get }
@@ -72,6 +84,9 @@ extension HTTPRequest {
 
     /// `false`.
     public var usesPrivateHeaders: Bool { false }
+
+    /// `nil`.
+    public var idempotencyKey: String? { nil }
 
     /// `nil`.
     public var body: HTTPBody? { nil }

@@ -39,7 +39,7 @@ public struct HTTPRedirects: Sendable {
     /// Returns the next request after a response.
     ///
     /// 301 and 302 change a `POST` to `GET`; 303 changes any method except `HEAD` to `GET`. A change to `GET`
-    /// drops the body and the fields that describe the body.
+    /// drops the body, the fields that describe the body, and the `Idempotency-Key`.
     ///
     /// - Parameter reply: The response to the previous request.
     /// - Returns: The next request; `nil` if the response is final. A redirection is final, too, if
@@ -80,7 +80,7 @@ public struct HTTPRedirects: Sendable {
 
     private static let contentHeaders: [HTTPHeaders.Name] = [
         .contentType, .contentEncoding, .contentLanguage, .contentLocation, .lastModified, "Digest", "Content-Digest",
-        "Repr-Digest",
+        "Repr-Digest", .idempotencyKey,
     ]
 
     /// Adds the fragment of the previous URL to a location without a fragment (RFC 9110, section 10.2.2).

@@ -9,6 +9,7 @@ struct Ask<Output: Sendable, ServerError: Decodable & Sendable>: HTTPRequest {
     var queryItems: HTTPQuery = []
     var headers: HTTPHeaders = [:]
     var usesPrivateHeaders = false
+    var idempotencyKey: String?
     var body: HTTPBody?
     var timeout: Duration?
     var successStatuses: ClosedRange<HTTPStatus> = 200...299

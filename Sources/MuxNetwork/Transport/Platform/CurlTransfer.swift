@@ -351,7 +351,7 @@ final class CurlTransfer {
     /// Decides whether libcurl may send the request on a connection, just before the sending.
     ///
     /// libcurl repeats a request if a kept connection ends without a response. The server may have processed
-    /// the first request, so only an idempotent request is sent twice (RFC 9110, section 9.2.2).
+    /// the first request, so only a repeatable request is sent twice (``HTTPCall/isRepeatable``).
     ///
     /// libcurl before 8 sends a request on a kept connection that the server has closed with TLS
     /// `close_notify` (curl#10690). Any libcurl may read bytes that arrived between two requests as the
@@ -361,7 +361,7 @@ final class CurlTransfer {
     ///
     /// - Returns: Whether libcurl may send the request.
     private func mayBeSent(between addresses: mux_addresses) -> Bool {
-        guard self.sendings == 0 || self.order.call.method.isIdempotent || self.isRefused else {
+        guard self.sendings == 0 || self.order.call.call.isRepeatable || self.isRefused else {
             self.failure = .closed(CurlError(52, self.library))
             return false
         }
@@ -373,7 +373,7 @@ final class CurlTransfer {
         }
         self.isOnNewConnection = state == 2
         self.streams.pointee.is_refused = 0
-        if !self.order.call.method.isIdempotent, self.order.call.origin.isSecure {
+        if !self.order.call.call.isRepeatable, self.order.call.origin.isSecure {
             _ = mux_easy_note_streams(self.library.table, self.easy, self.streams)
         }
         self.sendings += 1

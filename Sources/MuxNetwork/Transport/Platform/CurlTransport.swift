@@ -47,7 +47,7 @@ package final class CurlTransport: ValidatedTransport {
     }
 
     private func start(_ call: ValidatedCall, _ exchange: HTTPExchange) -> any HTTPProducer {
-        let upload = call.call.body.map { CurlUpload($0, isRepeatable: call.method.isIdempotent) }
+        let upload = call.call.body.map { CurlUpload($0, isRepeatable: call.call.isRepeatable) }
         let (id, isFirst) = self.mailbox.newID()
         let order = CurlOrder(id: id, call: call, options: self.options, exchange: exchange, upload: upload)
         if isFirst {

@@ -65,7 +65,7 @@ final class CurlUpload: Sendable {
 
     /// Returns to the start of the body, because libcurl sends the request again on another connection.
     ///
-    /// A request that is not idempotent is sent again only if the server refused the first request, because
+    /// A request that is not repeatable is sent again only if the server refused the first request, because
     /// otherwise the server may have processed the first request. A streamed body cannot be sent twice.
     ///
     /// - Parameter isRefused: Whether the server has certainly not processed the request.
