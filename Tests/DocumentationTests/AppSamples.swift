@@ -32,8 +32,13 @@ final class NotesModel {
 
 nonisolated enum NotesAPI {
     static func notes(_ token: String) async throws -> [Note] { [] }
-    static func rename(_ id: Int, _ text: String) async throws {}
-    static func like(_ id: Int) async throws {}
+    static func user(_ id: String, _ token: String) async throws -> User { throw CancellationError() }
+    static func rename(_ id: Int, _ text: String, _ token: String) async throws {}
+    static func like(_ id: Int, _ token: String) async throws {}
+    static func signIn(_ name: String, _ password: String) async throws -> (access: String, refresh: String) {
+        ("", "")
+    }
+    static func refresh(_ token: String) async throws -> (access: String, refresh: String) { ("", "") }
     static func page(after cursor: Int?, _ token: String) async throws -> (notes: [Note], next: Int?) { ([], nil) }
 }
 
@@ -45,7 +50,7 @@ func feedOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note) asy
     func like(_ note: Note) async throws {
         let change = feed.window.change { window in window[note.id]?.text += " ♥" }
         do {
-            try await NotesAPI.like(note.id)
+            try await session.run { .output(try await NotesAPI.like(note.id, $0)) }
             change.commit()
         } catch {
             change.undo()
@@ -68,7 +73,7 @@ func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note, St
             for index in list.indices where list[index].id == note.id { list[index].text = text }
         }
         do {
-            try await NotesAPI.rename(note.id, text)
+            try await session.run { .output(try await NotesAPI.rename(note.id, text, $0)) }
             change.commit()
         } catch {
             change.undo()
@@ -76,6 +81,29 @@ func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note, St
         }
     }
     return rename
+}
+
+@MainActor
+func sessionOfTheApp(_ note: Note, _ text: String) async throws {
+    let prompt = SignInPrompt()
+    let session = OAuthDependentRunner<String, String>(
+        store: .standard(named: "session"),
+        refreshAccess: { refresh in
+            // Throws `BadDependency` if the server refuses the refresh token; `signIn` is then called.
+            let tokens = try await NotesAPI.refresh(refresh)
+            return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+        },
+        signIn: {
+            let user = try await prompt.ask()
+            let tokens = try await NotesAPI.signIn(user.name, user.password)
+            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+        }
+    )
+    let users = MultiplexerMap<String, User>(cacheKey: "Users", dependency: session) { id, token in
+        try await NotesAPI.user(id, token)
+    }
+    _ = users
+    try await session.run { token in .output(try await NotesAPI.rename(note.id, text, token)) }
 }
 
 func setUpApp() throws {
