@@ -350,8 +350,8 @@ extension HTTPClient {
         /// The retries after a transient failure; `nil`, the default, for no retry.
         ///
         /// Applies to idempotent methods (``HTTPMethod/isIdempotent``) and to requests with an
-        /// ``HTTPRequest/idempotencyKey``, unless the policy also permits others. A wait is at least the server's `Retry-After`. The caller gets the outcome of the last
-        /// attempt.
+        /// ``HTTPRequest/idempotencyKey``, unless the policy also permits others. A wait is at least the
+        /// server's `Retry-After`. The caller gets the outcome of the last attempt.
         public var retry: RetryPolicy?
 
         /// Bounds the retries of all requests to a host.

@@ -166,8 +166,9 @@ package final class Engine: Sendable {
 
     /// The next port to try.
     ///
-    /// Engines of a cluster also use the port 10,000 above it. Both ports are below the range for outgoing connections (from 32,768 on Linux): such a connection
-    /// could occupy a port during the restart of an engine.
+    /// Engines of a cluster also use the port 10,000 above it. Both ports are below the range for outgoing
+    /// connections (from 32,768 on Linux): such a connection could occupy a port during the restart of an
+    /// engine.
     private static func nextPort() -> Int {
         10_240 + Self.ports.wrappingAdd(1, ordering: .relaxed).oldValue % 10_000
     }
