@@ -256,12 +256,14 @@ struct CacheExchange: Sendable {
     var describes: Bool { self.forward.described != nil }
 
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
-        await self.cache.spool(for: reply)
+        let names = StoredResponse.storedNames(reply.headers) ?? []
+        let isTransient = StoredResponse.areCredentials(names, of: self.request)
+        return await self.cache.spool(for: reply, usesFiles: !isTransient)
     }
 
     /// Obeys `Clear-Site-Data`.
     ///
-    /// - Returns: Whether the stored responses of the origin are removed.
+    /// - Returns: Whether the response has a `Clear-Site-Data` field that requests the removal.
     nonisolated(nonsending) func clearOrigin(_ reply: HTTPReply) async -> Bool {
         guard ClearedOrigins.isAsked(by: reply.headers) else { return false }
         let resource = reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.request.name

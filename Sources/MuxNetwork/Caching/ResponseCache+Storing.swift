@@ -19,8 +19,8 @@ extension ResponseCache {
 
     /// A spool that collects the body of a response; `nil` if the body is too long, or its file cannot be
     /// created.
-    nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
-        var folder = self.folder
+    nonisolated(nonsending) func spool(for reply: HTTPReply, usesFiles: Bool) async -> BodySpool? {
+        var folder = usesFiles ? self.folder : nil
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
         var spool = BodySpool(in: folder, memoryLimit: self.settings.memoryBodyLimit, limit: self.settings.bodyLimit)
         let announced = reply.headers[.contentLength].flatMap { HTTPGrammar.number($0) } ?? 0
@@ -173,7 +173,8 @@ extension ResponseCache {
 
     /// Makes the stored responses of a URL stale, even within their lifetime: RFC 9111, section 4.4.
     ///
-    /// Running exchanges of the URL cannot store their responses.
+    /// Stored responses that are not in memory are removed. Running exchanges of the URL cannot store their
+    /// responses.
     ///
     /// - Parameters:
     ///   - resource: The URL.

@@ -70,6 +70,23 @@ struct CachingTransportEdgeTests {
         #expect(entry.map { String(decoding: $0.payload, as: UTF8.self).contains("secret") } != true)
     }
 
+    @Test func `HC-04 a long body that varies on credentials is not written to disk`() async throws {
+        let folder = try CacheFolder()
+        let (cache, server) = self.world.cache(self.persistent(folder)) { call in
+            let vary = call.url.path() == "/own" ? "Authorization" : "Accept"
+            return Self.reply("a private body", ["Cache-Control": "max-age=10", "Vary": vary])
+        }
+        for (path, count) in [("/shared", 1), ("/own", 2)] {
+            var call = self.world.call("GET", ["Authorization": "Bearer secret"])
+            call.url = CacheFolder.url(path)
+            for _ in 0..<2 { #expect(try await cache.send(call).body == Data("a private body".utf8)) }
+            #expect(server.calls.count { $0.url.path() == path } == count)
+            let isOnDisk = try folder.files().contains { try Data(contentsOf: $0).count == 14 }
+            #expect(isOnDisk == (path == "/shared"))
+            await cache.clear()
+        }
+    }
+
     @Test func `HC-04 a late validation does not bring an older version back`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, _) = self.world.cache { call in
