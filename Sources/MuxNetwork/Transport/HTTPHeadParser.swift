@@ -26,6 +26,8 @@ package struct HTTPHeadParser: Sendable {
     private var state = State.statusLine
     private var size = 0
     private var fields = HTTPHeaders()
+    /// Whether the previous line belongs to a valid field.
+    private var isFieldValid = false
 
     /// Whether any line has arrived.
     package var hasBegun: Bool { self.size > 0 }
@@ -55,13 +57,13 @@ package struct HTTPHeadParser: Sendable {
             return .goOn
         case .fields(let status) where line.isEmpty: return self.complete(status)
         case .fields:
-            Self.append(line, to: &self.fields)
+            self.append(line, to: \.fields)
             return .goOn
         case .body:
             guard !line.starts(with: "HTTP/".utf8) else { return .invalid }
             // libcurl before 8 delivers all trailers of a paused transfer in one piece.
             for line in line.split(separator: 10) where line != [13] {
-                Self.append(Self.withoutEnd(line), to: &self.trailers)
+                self.append(Self.withoutEnd(line), to: \.trailers)
             }
             return .goOn
         }
@@ -69,7 +71,7 @@ package struct HTTPHeadParser: Sendable {
 
     private mutating func complete(_ status: Int) -> Step {
         let fields = self.fields
-        self.fields = [:]
+        (self.fields, self.isFieldValid) = ([:], false)
         switch status {
         case 101: return .invalid
         case 100...199:
@@ -101,21 +103,23 @@ package struct HTTPHeadParser: Sendable {
 
     /// Appends a field.
     ///
-    /// A line that begins with a space or a tab continues the previous field (RFC 9112, section 5.2); an
-    /// invalid field is skipped.
-    private static func append(_ line: [UInt8], to headers: inout HTTPHeaders) {
+    /// A line that begins with a space or a tab continues the previous field (RFC 9112, section 5.2). An
+    /// invalid field is skipped, with its continuation lines.
+    private mutating func append(_ line: [UInt8], to headers: WritableKeyPath<Self, HTTPHeaders>) {
+        let isText = !line.contains { $0 == 0 || $0 == 10 || $0 == 13 }
         if let first = line.first, first == 32 || first == 9 {
-            guard !line.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
-            headers.continueLast(with: self.text(line[...]))
+            guard isText, self.isFieldValid else { return }
+            self[keyPath: headers].continueLast(with: Self.text(line[...]))
             return
         }
-        guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
+        self.isFieldValid = false
+        guard isText, let colon = line.firstIndex(of: UInt8(ascii: ":")),
             let name = HTTPHeaders.Name(rawValue: String(decoding: line[..<colon], as: UTF8.self))
         else { return }
+        self.isFieldValid = true
         let value = line[(colon + 1)...]
-        guard !value.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
         let isReference = name == .location || name == .contentLocation
-        headers.append(isReference ? self.reference(value) : self.text(value), for: name)
+        self[keyPath: headers].append(isReference ? Self.reference(value) : Self.text(value), for: name)
     }
 
     /// Decodes bytes as UTF-8 if they are valid UTF-8, otherwise as ISO 8859-1 (RFC 9110, section 5.5).

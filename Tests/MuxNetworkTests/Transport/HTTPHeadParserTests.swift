@@ -35,6 +35,18 @@ struct HTTPHeadParserTests {
         #expect(self.fields(step) == [["Set-Cookie", "a=1"], ["X", ""], ["Set-Cookie", "b=2"]])
     }
 
+    @Test func `TR-04 a folded line of an invalid field does not continue another field`() throws {
+        for invalid in ["bad name: x", "no colon", "X-Nul: a\u{0}"] {
+            var parser = try self.parser()
+            let text =
+                "HTTP/1.1 103 Early Hints\r\nX-A: 1\r\n\r\nHTTP/1.1 200 OK\r\n folded\r\nX-B: 2\r\n\(invalid)\r\n folded\r\nX-C: 3\r\n 4\r\n\r\n"
+            let step = self.read(&parser, text)
+            #expect(self.fields(step) == [["X-B", "2"], ["X-C", "3 4"]], "\(invalid)")
+            #expect(self.read(&parser, "X-D: 5\r\n\(invalid)\r\n folded\r\n") == .goOn)
+            #expect(parser.trailers.fields.map(\.value) == ["5"])
+        }
+    }
+
     @Test(arguments: [
         ("HTTP/1.1 304 -", true), ("HTTP/2 304", true), ("HTTP/9.9 304 -", true), ("HTTP/q.1 304 -", false),
         ("HTTP/ 304 -", false), ("HTTP/1. 304 -", false), ("HTTP/11.1 304 -", false), ("HTTP/1.1.1 304 -", false),
