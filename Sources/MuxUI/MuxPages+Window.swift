@@ -38,8 +38,9 @@ extension MuxPages {
         /// let change = Backend.feed.window.change { $0[post.id]?.isLiked = true }
         /// ```
         ///
-        /// `nil` removes the item. An item that the window does not have, or with another ID, has no effect;
-        /// but a change also applies to the pages that arrive until its end.
+        /// `nil` removes the item. An assignment has no effect if the window has no item with `id`, or if the
+        /// new item has another ID. Until the end of the change, the closure of the change also applies to
+        /// pages that are loaded later.
         ///
         /// - Complexity: O(*n*) for *n* items.
         public subscript(id: Item.ID) -> Item? {

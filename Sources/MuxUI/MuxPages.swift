@@ -199,13 +199,13 @@ where Item.ID: Sendable {
     /// The numbers of waiting callers, running tasks and pages with a flight: zero at rest.
     package var pageOccupancy: (waiters: Int, tasks: Int, keys: Int) { self.loader.occupancy }
 
-    /// Records that an item has appeared in an object of views.
+    /// Records that an item has appeared; `object` identifies the ``ObservedPages``.
     package func appeared(_ id: Item.ID, in object: ObjectIdentifier) { self.loader.appeared(id, in: object) }
 
-    /// Forgets an object of views at its end.
+    /// Removes the recorded items of an ``ObservedPages`` at its deallocation.
     package func forget(_ object: ObjectIdentifier) { self.loader.forget(object) }
 
-    /// The items that appeared last in an object of views.
+    /// The IDs of the items that appeared last in an ``ObservedPages``.
     func visible(in object: ObjectIdentifier) -> Set<Item.ID> { self.loader.visible(in: object) }
 
     /// Loads the page before the window, and the visible pages.
@@ -241,14 +241,14 @@ where Item.ID: Sendable {
 extension MuxPages where Cursor == Int {
     /// Makes a list of a server that returns `limit` items from an offset on.
     ///
-    /// Each page but the first overlaps the page before by one item. If the response does not contain this
-    /// item, because of a removal on the server, the visible pages are loaded again. A page with fewer than
-    /// `pageSize` items is the last page.
+    /// Each response but the first overlaps the page before by one item. If the response does not contain
+    /// this item, for example because of a removal on the server, the visible pages are loaded again. A
+    /// response with fewer than `limit` items ends the list.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
-    ///   - pageSize: The number of items of a page, from 2 to the server's maximum; a smaller number counts
-    ///     as 2.
+    ///   - pageSize: The `limit` of each request, from 2 to the server's maximum; a smaller number counts as
+    ///     2.
     ///   - maximumPages: The number of pages above which pages are removed; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list, for common saves and sign-outs.
@@ -271,8 +271,8 @@ extension MuxPages where Cursor == Int {
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
-    ///   - pageSize: The number of items of a page, from 2 to the server's maximum; a smaller number counts
-    ///     as 2.
+    ///   - pageSize: The `limit` of each request, from 2 to the server's maximum; a smaller number counts as
+    ///     2.
     ///   - maximumPages: The number of pages above which pages are removed; a number below 3 counts as 3.
     ///   - policy: The lifetime of the pages, and the rules for fetches and failures.
     ///   - repository: The repository of the list; `nil`, the default, for the repository of `dependency`.

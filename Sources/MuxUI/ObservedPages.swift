@@ -26,7 +26,7 @@ public import Observation
 @Observable
 public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable & Sendable> where Item.ID: Sendable {
     @ObservationIgnored private nonisolated let pages: MuxPages<Item, Cursor>
-    /// The loaded pages, for `PhaseView` and for the members that the list does not have itself.
+    /// The loaded pages, for `PhaseView` and for members of ``ObservedValue`` that this class does not have.
     @ObservationIgnored public let window: ObservedValue<MuxPages<Item, Cursor>.Window>
     /// The load of the next page or of the page before, with the number of clears at its start.
     @ObservationIgnored private var load: (task: Task<Void, Never>, clears: UInt64)?
@@ -97,9 +97,10 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
 
     /// Reports that the view of an item has appeared.
     ///
-    /// One of the last five items loads the next page. One of the first five loads the page before, if this
-    /// page was removed (``MuxPages``). In the second after a failure, an item loads nothing: show a button
-    /// that calls ``loadMore()`` at the end of the list.
+    /// The appearance of one of the last five items loads the next page. The appearance of one of the first
+    /// five items loads the page before the window, if this page was removed (``MuxPages``). During one
+    /// second after a failed load, the appearance of an item does not repeat the load: at the end of the
+    /// list, show a button that calls ``loadMore()``.
     ///
     /// - Parameter item: An item of ``items``.
     public func appeared(_ item: Item) {
@@ -168,8 +169,8 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
                 self.loadProblem = problem.map { ($0, window.clearCount, window.serverEntry?.revision) }
             }
         }
-        // A failure, or a page that has no new items, or that the limit has removed: a further item loads
-        // again.
+        // After a failure, a page without new items, or a page that the limit has removed, the appearance of
+        // an item loads the page again, but not within one second.
         let time = self.pages.window.repository.time.now.advanced(by: .seconds(1))
         if isNext, problem != nil || self.current?.parts == former.parts { self.mayLoadNextAt = time }
         if !isNext, self.current?.parts.first == former.parts.first {

@@ -26,8 +26,8 @@ public import Observation
 /// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem.
 ///
 /// **After a clear or a sign-out** the value is `nil`, also without ``follow()``. A running ``follow()``
-/// sends no request, because the next user may not have signed in: call ``reload()``, or give the view a new
-/// identity.
+/// sends no request until a refresh or a new value, because the next user may not have signed in: call
+/// ``reload()``, or give the view a new identity.
 ///
 /// **Lifetime.** The object retains the multiplexer. Nothing retains the object beyond ``follow()`` and
 /// ``reload()``. Replaced values are released outside the main actor.
@@ -36,9 +36,9 @@ public import Observation
 public final class ObservedValue<Value: Sendable> {
     /// The part of the state that a view shows.
     public enum Phase: Sendable {
-        /// No value, and no visible fetch.
+        /// No value and no ``ObservedValue/problem``; ``ObservedValue/isLoading`` is `false`.
         case empty
-        /// No value yet; a fetch is running.
+        /// No value and no ``ObservedValue/problem``; ``ObservedValue/isLoading`` is `true`.
         case loading
         /// A value, fresh or stale.
         case value(Value)
@@ -62,13 +62,17 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var users = 0
     /// Whether a call of ``follow()`` has not requested the value yet.
     @ObservationIgnored private var mustRequest = false
-    /// The counts at the last request; a replacement since then permits a renewal for age.
+    /// The counts at the last request.
+    ///
+    /// The end of a lifetime leads to a renewal only if `replacements` differs from the current number;
+    /// `.max` always differs.
     @ObservationIgnored private var requested: StateCounts?
     /// Whether the request must be repeated, because it has failed.
     @ObservationIgnored private var mustRepeat = false
     /// Whether the running request must be repeated if it fails.
     @ObservationIgnored private var repeatsFailure = false
-    /// The number of fetches at the event that requires one more; `nil` if no fetch is pending.
+    /// The number of fetches at the activation, reconnection or interval that requires another fetch; `nil`
+    /// if no fetch is required.
     @ObservationIgnored private var mustFetchAfter: UInt64?
     /// Whether the value was removed, and neither requested since nor refreshed.
     @ObservationIgnored private var isCleared = false
@@ -242,7 +246,7 @@ public final class ObservedValue<Value: Sendable> {
         return entry.isStale && (isOld && self.source.states.refetch.whenStale || self.isRefreshed)
     }
 
-    /// Whether a fetch is pending, and no fetch from before the event is running.
+    /// Whether an event or an interval requires a fetch, no fetch has begun since, and no fetch is running.
     private var owesFetch: Bool { self.mustFetchAfter == self.state.counts.fetches && !self.state.isLoading }
 
     /// Whether a refresh is newer than the last request, and than the last outcome or removal.
@@ -253,7 +257,8 @@ public final class ObservedValue<Value: Sendable> {
 
     /// Requests the value if necessary.
     ///
-    /// A refresh replaces a running request, which waits for a value from before the refresh.
+    /// After a refresh, a new request replaces a running request, because the running request waits for a
+    /// value from before the refresh.
     ///
     /// - Parameter hasPlace: Whether the activity permits a fetch for an event or an interval.
     private func requestIfNeeded(hasPlace: Bool = false) {
@@ -288,7 +293,8 @@ public final class ObservedValue<Value: Sendable> {
                 self.requested?.replacements = .max
                 self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
             case .alreadyAnswered where always && self.state.counts.clears == before.counts.clears:
-                // The other outcome may be a value of `store`.
+                // The other outcome may come from `store`, so the event or the interval still requires a
+                // fetch.
                 self.mustFetchAfter = self.mustFetchAfter ?? before.counts.fetches
             case .value, .alreadyAnswered, .failure: break
             }
@@ -351,8 +357,8 @@ public final class ObservedValue<Value: Sendable> {
         let state = self.source.current()
         let (former, counts) = (self.state.counts, state.counts)
         if counts.outcomes != former.outcomes { self.outcomeTime = self.source.time.now }
-        // Without an entry and without a removal, the entry was evicted. With users, the state counts the
-        // removals of its key; clears also concern other keys.
+        // An entry that is absent without a removal was evicted, and stays visible. `clears` also counts the
+        // clears of other keys. While this object has users, `replacements` counts the removals of this key.
         let isRemoved =
             counts.clears != former.clears && (self.users == 0 || counts.replacements != former.replacements)
         self.isCleared = state.entry == nil && (self.isCleared || isRemoved)

@@ -32,8 +32,8 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     private struct State: Sendable {
         /// The number of loads.
         var loads: UInt64 = 0
-        /// The cursor of a window whose page before is wanted, with the number of clears; `nil` if no such
-        /// page is wanted.
+        /// The cursor of the first page in the window, if the next load must also load the page before the
+        /// window, and the number of clears at this request; otherwise `nil`.
         var wantsBefore: (cursor: Cursor?, clears: UInt64)?
         var appeared: [ObjectIdentifier: Appeared] = [:]
         /// The window in memory and the number of clears.
@@ -150,7 +150,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
                     window.limit(to: self.maximumPages, keeping: self.visible().union(first))
                     return window
                 }
-                (start, earlier) = (nil, [])  // the server has no items from the start on
+                (start, earlier) = (nil, [])  // the server has no items from the cursor `start` on
             } catch let error as MuxPagesError where error == .repeatedCursor && !earlier.isEmpty {
                 (start, earlier) = (nil, [])  // an item before the window has moved into the window
             } catch let error where error.isOutdatedCursor && attempt < Self.maximumAttempts {

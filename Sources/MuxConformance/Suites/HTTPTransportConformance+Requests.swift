@@ -170,7 +170,7 @@ extension HTTPTransportConformance {
             let call = HTTPCall(method: "POST", url: url, body: .stream(.init(length: size) { pieces }))
             async let reply = transport.send(call)
             await made.reached(1)
-            // No event signals that the transport has stopped to request pieces: wait instead.
+            // No event signals that the transport no longer requests pieces, so the check waits for a time.
             for _ in 0..<10 { try await self.settle() }
             let held = made.value * piece
             try self.expect(held < 8 << 20, "\(held) bytes were made before the server read the first byte")

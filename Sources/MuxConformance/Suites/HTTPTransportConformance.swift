@@ -199,10 +199,12 @@ extension HTTPTransportConformance {
         /// The content is not decoded, and the field `Content-Encoding` stays.
         case unknownCodings = "Content with an unknown coding arrives unchanged, with the field Content-Encoding"
 
-        /// Checked only if the transport sends `Accept-Encoding: gzip`.
+        /// Decoding is checked only if the transport sends `Accept-Encoding: gzip`. Every transport must send
+        /// the caller's `Accept-Encoding` unchanged.
         case knownCodings = "Content with the coding gzip arrives decoded"
 
-        /// Truncated gzip content, with a correct `Content-Length`, with a last chunk, and without a length.
+        /// Truncated gzip content, with a correct `Content-Length`, with a last chunk, and without a length;
+        /// checked only if the transport sends `Accept-Encoding: gzip`.
         case cutContent = "Incomplete gzip content is truncated, even if all announced bytes arrived"
 
         /// Gzip content with a wrong checksum.
@@ -285,7 +287,7 @@ extension HTTPTransportConformance {
         /// The failure is `truncated`, with the announced and the received number of bytes.
         case halfBodies = "A body that is shorter than the announced length is truncated"
 
-        /// The failure is `truncated`.
+        /// The failure is `truncated`; for malformed chunks, any transport failure.
         case halfChunks = "A chunked body that ends before the last chunk is truncated"
 
         /// The failure is `truncated`.

@@ -17,7 +17,7 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     ///
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
-    ///   - advance: Moves the lease's time forward, by up to a few minutes.
+    ///   - advance: Moves the lease's time forward; a rule advances the time by at most 80 seconds in total.
     ///   - makeLease: Makes a lease without a previous holder, and returns two connections to the lease, as
     ///     from two processes.
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error

@@ -24,7 +24,9 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let repository: MuxRepository
     @usableFromInline let selection: EntrySelection<Key>?
-    /// Notifies watchers of changes without the entry: a watcher then reads the newest entry.
+    /// Notifies watchers of changes.
+    ///
+    /// A notification does not contain the entry: the watcher reads the newest entry.
     @usableFromInline let watchers = Broadcast<Key, SlotChange>()
     /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
@@ -123,7 +125,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - change: Changes the entry under the lock; returns whether the entry has changed.
+    ///   - change: Changes the entry under the lock; returns whether the entry has changed. Called a second
+    ///     time, for the server's entry, if the key has changes of the app.
     /// - Returns: The result of `change`; `false` without an entry.
     func amend(_ key: Key, _ change: (inout Slot<Value>.Entry) -> Bool) -> Bool {
         let former = self.withSlots { state -> Value? in

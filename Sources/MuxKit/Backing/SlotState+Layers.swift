@@ -19,7 +19,7 @@ struct Layers<Value: Sendable>: Sendable {
     /// Whether at least one change is not committed.
     var isSending: Bool { self.changes.contains { !$0.isCommitted } }
 
-    /// Applies the changes again; a change that throws does not apply to the server's value.
+    /// Applies the changes to ``base``, and skips each change that throws.
     mutating func show() {
         self.shown = self.base
         for change in self.changes {
@@ -80,7 +80,7 @@ extension SlotState {
     @usableFromInline
     func isSending(_ key: Key) -> Bool { self.layers[key]?.isSending ?? false }
 
-    /// Stores a new entry without changes; a call of ``takeEvictions()`` must follow.
+    /// Stores a new entry, and drops the changes of its key; a call of ``takeEvictions()`` must follow.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @inlinable

@@ -279,8 +279,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - error: The error of a flight; `nil` if the entry was replaced or removed.
-    ///   - isReplaced: Whether the entry was replaced or removed.
+    ///   - error: The error of a flight; `nil` without a failure.
+    ///   - isReplaced: Whether the entry was replaced or removed; `false` for a response that is not kept
+    ///     because of uncommitted changes. Ignored with an error.
     @inlinable
     mutating func ended(_ key: Key, with error: (any Error)?, isReplaced: Bool = true) {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
@@ -306,7 +307,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             ?? (self.slots as? any SelfChecking)?.violation()
     }
 
-    /// Counts a flight with callers that got a stored entry; `isOver` is whether the flight has ended.
+    /// Counts a flight that found a stored entry; `isOver` is whether the flight has ended.
     @inlinable
     mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
         switch source {

@@ -36,7 +36,7 @@ extension DependencyRunner {
     ///   refusal.
     /// - Returns: The output of the task.
     /// - Throws: The error of the task, or the reason for the lack of an acceptable dependency.
-    @_disfavoredOverload  // The `RunResult` of a closure with an explicit result type is never the output.
+    @_disfavoredOverload  // A closure with the result type `RunResult` selects the other overload.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> Output
     ) async throws -> Output {

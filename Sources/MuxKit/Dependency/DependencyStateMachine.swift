@@ -189,8 +189,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// The error of a call with too many updates; `nil` if another update is permitted.
     private mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
-        // Acceptances do not reset the second limit, which stops a task that refuses values that all other
-        // tasks accept.
+        // An acceptance does not reset `updates`. The limit of `updates` stops a task that refuses each
+        // value, although all other tasks accept the values.
         guard call.refusals < policy.maximumUpdatesPerCall, call.updates / 10 < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
             return .tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)

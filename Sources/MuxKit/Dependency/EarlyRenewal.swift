@@ -24,9 +24,10 @@ package struct EarlyRenewal: Sendable {
     ///
     /// - Parameters:
     ///   - lifetime: The remaining lifetime of the dependency; `nil` if unknown.
-    ///   - isNew: Whether an update has just made the dependency, so that `lifetime` is the total lifetime.
-    ///   - leeway: The time between the renewal and the end of the dependency; for a new dependency, at most
-    ///     half its lifetime.
+    ///   - isNew: Whether the dependency is the result of an update. An update may return a stored
+    ///     dependency, so `lifetime` may be less than the total lifetime.
+    ///   - leeway: The time between the renewal and the end of the dependency; for the result of an update,
+    ///     at most half of `lifetime`.
     ///   - now: The current time.
     init?(lifetime: Duration?, isNew: Bool, leeway: Duration, at now: Moment) {
         guard let lifetime else { return nil }

@@ -43,8 +43,8 @@ extension RunResult: Equatable where Output: Equatable {}
 
 /// The result of an update of a dependency.
 ///
-/// An update may also throw. Any error except ``BadDependencyError`` and ``CriticalError`` is transient:
-/// waiting callers get the error, and a later call starts another update.
+/// An update may also throw. After any error except ``BadDependencyError`` and ``CriticalError``, waiting
+/// callers get the error, and a later call starts another update.
 public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// The update made a new dependency.
     case updatedDependency(Dependency)

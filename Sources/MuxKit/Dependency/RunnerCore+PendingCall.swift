@@ -36,8 +36,8 @@ extension RunnerCore {
     /// Waits for the dependency and runs `task`, until the task accepts the dependency.
     ///
     /// Each step, except the wait, is a separate function, so that the locals of the step take no memory
-    /// during the wait. If its locals exceed about a thousand bytes, a waiting caller takes another thousand
-    /// bytes.
+    /// during the wait. If the locals of `loop` exceed about a thousand bytes, each waiting caller takes
+    /// another thousand bytes.
     ///
     /// - Parameters:
     ///   - call: The call.

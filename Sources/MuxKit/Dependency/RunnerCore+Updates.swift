@@ -74,8 +74,7 @@ extension RunnerCore {
             return .failure(error)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
-            // The fence, such as a reset, has already resumed the callers of the flight: no caller gets this
-            // error.
+            // A reset or another change has removed the callers from the flight: no caller gets this error.
             guard mayKeep else { return .failure(RunnerError.reset) }
             former = state
             let result = settle(&state.machine)

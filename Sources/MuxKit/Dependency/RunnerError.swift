@@ -55,19 +55,24 @@ public enum RunnerError: Error, Sendable {
 
     /// The sign-in failed, such as after a wrong password or a cancellation by the user.
     ///
-    /// `underlying` is the error of `signIn`. The next call starts another sign-in.
+    /// `underlying` is the error of `signIn`. The next call after ``RunnerPolicy/coolDown`` starts another
+    /// sign-in.
     case signInFailed(underlying: any Error)
 
     /// The stored tokens cannot be read now, for example on a locked device; no sign-in starts.
     case tokensUnreadable(underlying: any Error)
 
-    /// New tokens could not be stored, and the tokens in the store are invalid at the server.
+    /// The tokens could not be stored.
     ///
-    /// The new tokens are kept in memory, and the next call tries to store the new tokens again.
+    /// ``OAuthDependentRunner/set(refresh:access:)`` throws this error after any failed save. Other calls
+    /// throw this error only if the server rotates refresh tokens and tokens of the session were stored
+    /// before: the loss of a refresh token would end the session. The tokens are kept in memory, and the next
+    /// call tries to store the tokens again.
     case tokensNotStored(underlying: any Error)
 
-    /// The lease could not be taken, so another process may be renewing the stored tokens. The next call
-    /// tries again.
+    /// The lease could not be taken, so another process may be renewing the stored tokens.
+    ///
+    /// The next call after ``RunnerPolicy/coolDown`` tries again.
     case leaseUnavailable(underlying: any Error)
 }
 

@@ -102,7 +102,9 @@ public struct RunnerPolicy: Sendable, Hashable {
         self.leaseDuration = leaseDuration
     }
 
-    /// At most one update per call: a refusal directly after a renewal is not due to the age of the token.
+    /// At most one update per call after consecutive refusals; see ``maximumUpdatesPerCall``.
+    ///
+    /// A refusal directly after a renewal is not due to the age of the dependency.
     public static let onePerCall = RunnerPolicy(maximumUpdatesPerCall: 1)
 }
 

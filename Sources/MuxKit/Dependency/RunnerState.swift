@@ -77,8 +77,9 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     @usableFromInline let until: Moment
     @usableFromInline let epoch: UInt64
     let session: UInt64
-    /// Whether the value replaced a refused value, and no task has accepted the new value: then an acceptance
-    /// is recorded.
+    /// Whether the value replaced a refused value, and no task has accepted the new value yet.
+    ///
+    /// Only the acceptance of such a value is recorded.
     @usableFromInline let isUnproven: Bool
 
     init(_ held: DependencyStateMachine<Dependency>.VersionedDependency, isUnproven: Bool) {
@@ -96,8 +97,8 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
 package final class RunnerEpochs: Sendable {
     /// The epoch of the layer's value.
     @usableFromInline let own = Atomic<UInt64>(0)
-    /// The epoch of the layer's value, and the epoch of the parent's value at its creation; `nil` without a
-    /// value.
+    /// The epoch of the layer's value, and the epoch of the parent's value at the creation of the layer's
+    /// value; the second epoch is `nil` without a value.
     private let withParent = Locked<(own: UInt64, heldParent: UInt64?)>((0, nil))
     /// The layer above; `nil` for the uppermost layer.
     @usableFromInline let parent: RunnerEpochs?

@@ -48,7 +48,10 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// permits.
     public let isStale: Bool
 
-    /// The reason for a stale value; `nil` for a fresh value, and for an entry that no request returned.
+    /// The reason for a stale value.
+    ///
+    /// `nil` for a fresh value, for a newly fetched value with a ``timeToLive`` of zero or less, and for an
+    /// entry that no request returned.
     public let staleReason: StaleReason?
 
     /// Identifies this version of the entry among all versions in the multiplexer.

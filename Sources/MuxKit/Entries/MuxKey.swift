@@ -21,8 +21,8 @@ public import Foundation
 public protocol MuxKey: Hashable, Sendable {
     /// The key as text: the same text in every launch, and different texts for different keys.
     ///
-    /// Any text is permitted. The map computes the text for the disk, and to compare two keys that are equal
-    /// but not bitwise identical.
+    /// Any text is permitted. The map computes the text for stores and events, and to compare two keys that
+    /// are equal but not bitwise identical.
     var keyText: String { get }
 }
 

@@ -12,7 +12,7 @@ public struct MuxPolicy: Sendable {
     ///
     /// Default: 30 minutes.
     ///
-    /// Zero or less means that every request fetches.
+    /// With zero or less, every value is stale at once.
     public var timeToLive: Duration
 
     /// The largest fraction of the time to live by which a value expires early, at random, from 0 to 1.
@@ -66,8 +66,8 @@ public struct MuxPolicy: Sendable {
     /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both
     ///   times, to at most one hour.
     ///
-    /// A request with ``RequestOptions/reload``, the first request after a refresh, and a request without a
-    /// servable value always fetch.
+    /// A request with ``RequestOptions/reload`` and the first request after a refresh always fetch. A request
+    /// without a servable value also fetches, unless a failure is remembered (``remembersFailure``).
     public var errorBackoff: Duration
 
     /// The treatment of a fetch without callers.
@@ -113,7 +113,7 @@ public struct MuxPolicy: Sendable {
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
     ///
     /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to
-    /// the callers and is not kept.
+    /// the callers and is not kept in memory; with a `cacheKey`, the value stays in memory until its save.
     public var maximumCost: MuxPolicy.CostLimit?
 
     /// The version of the value's format on disk.

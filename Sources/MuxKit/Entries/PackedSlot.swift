@@ -98,7 +98,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     /// Whether the entry is fresh, and needs no early renewal.
     ///
     /// `false` does not always mean a miss, for example before an early renewal is due: then ``Freshness``
-    /// decides. The function does not check a condition: the call would cost a hit its reference counting.
+    /// decides. The function tests only whether the condition was checked since the last change of any tag: a
+    /// check would add reference counting to each hit.
     ///
     /// - Parameters:
     ///   - now: The time.

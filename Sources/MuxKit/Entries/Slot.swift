@@ -181,7 +181,7 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// Replaces the entry with a copy that has additional metadata.
+    /// Replaces the entry, and leaves the other state of the slot unchanged.
     package mutating func amended(_ entry: Entry) { self.entry = entry }
 
     /// A fetch returned a value that must not be kept: the previous entry is removed.
@@ -216,9 +216,9 @@ package struct Slot<Value: Sendable>: Sendable {
         if entry.condition != nil { _ = self.applyCondition() }  // the caller retains the entry
     }
 
-    /// Applies the changes since the last check of the entry's condition.
+    /// Applies the changes of the entry's tags since the last check of the entry's condition.
     ///
-    /// The disk has the changes, so the entry has no unsaved change.
+    /// The changes of tags are saved separately, so the entry does not become unsaved.
     ///
     /// - Returns: The entry removed by a clear, for the caller to release outside its lock.
     @usableFromInline
@@ -409,7 +409,8 @@ package struct Slot<Value: Sendable>: Sendable {
         }
         self.entry = nil
         self.failureRecord = nil
-        // The newer value may be older than a refresh, so it counts as refreshed.
+        // If `entry` was refreshed, the value on disk may be from before the refresh: the value on disk
+        // counts as refreshed, too.
         self.isRefreshOwed = self.isRefreshed
         // The newer value has replaced the cleared entry.
         self.isRemovalPending = false

@@ -4,7 +4,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     associatedtype Key: Hashable & Sendable
     associatedtype Value: Sendable
 
-    /// The slot of `key`; `nil` for a vacant slot.
+    /// The slot of `key`; in a table, `nil` for a vacant slot. A ``SingleSlot`` always returns its slot.
     func slot(of key: Key) -> Slot<Value>?
 
     /// The condition of the entry of `key`, which the condition may remove; `nil` without a condition.
@@ -33,11 +33,15 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Then a refresh of all entries includes entries that are only on disk.
     static var hasManyKeys: Bool { get }
 
-    /// Makes all entries in memory stale, and removes the marks of refreshed absent entries and the failures.
+    /// Makes all entries in memory stale, and removes the failures.
+    ///
+    /// A table also removes the marks of refreshed absent entries. A ``SingleSlot`` without an entry gets
+    /// such a mark.
     ///
     /// - Parameters:
     ///   - number: The sequence number of the refresh, from the same counter as ``Slot/Entry/sequence``.
-    ///   - removed: Receives the removed marks and failures, to be released outside the lock.
+    ///   - removed: Receives the removed marks and failures of a table, to be released outside the lock. A
+    ///     ``SingleSlot`` releases its failure in the call.
     /// - Complexity: O(1); with an index of users O(*n*) in the number of remembered failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
@@ -55,7 +59,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     ///
     /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
     ///   more than `count` entries are unsaved.
-    /// - Complexity: O(*count*).
+    /// - Complexity: O(*count*); with an index of users also O(*n*) in the number of remembered failures.
     mutating func removeClean(keeping count: Int) -> Self?
 
     /// Removes some of the saved entries.

@@ -5,10 +5,10 @@
 /// ```
 ///
 /// A line contains the event, the multiplexer and the duration: `Users fetched in 12.3 ms`,
-/// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value, a token or the text of an
-/// error. A line contains the key of an entry only with `showsKeys`, because keys may be names of people. In
-/// the unified log, failures are errors, and other events are debug messages, which the system drops unless
-/// the log is being read.
+/// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value or a token. A line contains the
+/// text of an error only for ``MuxEvent/Kind/storageFailed``. A line contains the key of an entry only with
+/// `showsKeys`, because keys may be names of people. In the unified log, failures are errors, and other
+/// events are debug messages, which the system drops unless the log is being read.
 ///
 /// **Concurrent calls.** The thread that reports an event writes the complete line in one call.
 public struct LoggingObserver: MuxObserver {

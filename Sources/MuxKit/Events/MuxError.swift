@@ -1,6 +1,6 @@
 public import Foundation
 
-/// An error of a request, apart from errors of the fetch.
+/// An error of a request, a save, a removal, a sign-out or a set-up, apart from errors of the fetch.
 ///
 /// A cancelled caller gets `CancellationError` instead.
 #if hasAttribute(nonexhaustive)

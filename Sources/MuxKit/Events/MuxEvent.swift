@@ -7,13 +7,18 @@ public struct MuxEvent: Sendable, Equatable {
     @nonexhaustive
     #endif
     public enum Kind: Sendable, Hashable {
-        /// A request returned a value from memory or, with ``RequestOptions/cacheOnly``, from disk.
+        /// A request got a value or a remembered failure from memory.
+        ///
+        /// With ``RequestOptions/cacheOnly``, the value may also be from disk or from a shared store.
         case hit
         /// A request joined a running flight.
         case joined
-        /// A request started a flight.
+        /// A request found no usable value in memory and joined no running flight.
+        ///
+        /// The request started a flight, or ended without a flight: a request with
+        /// ``RequestOptions/cacheOnly`` without a value, or a request of a cancelled task.
         case missed
-        /// An entry was read from disk.
+        /// An entry was read from disk or from the shared store.
         case loaded
         /// A fetch began.
         case fetchStarted
@@ -26,10 +31,10 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchFailed
         /// A request returned a stale value; an event for its source is sent as well.
         case servedStale
-        /// The outcome of a fetch was not cached, because a refresh, a store, a clear or a sign-out occurred
-        /// during the fetch.
+        /// A fetched value was not cached: a refresh, a store, a clear, a change or a sign-out occurred
+        /// during the fetch, the fetch had passed its time limit, or the shared store had a newer value.
         case fenceDropped
-        /// An entry on disk could not be read or decoded: a miss.
+        /// An entry on disk or in the shared store could not be read or decoded: a miss.
         case loadFailed
         /// An entry was evicted.
         case evicted
@@ -120,8 +125,10 @@ public protocol MuxObserver: Sendable {
     /// longer than a hit; ``MuxRepository/Statistics/hits`` counts hits in any case.
     var observesHits: Bool { get }
 
-    /// Called for each event, on the thread that causes the event and outside all locks: keep the
-    /// implementation short.
+    /// Called for each event, outside all locks: keep the implementation short.
+    ///
+    /// The caller is the thread that causes the event, or a separate task for
+    /// ``MuxEvent/Kind/storageFailed``.
     func observe(_ event: MuxEvent)
 }
 
@@ -148,7 +155,7 @@ extension MuxEvent {
         case timeOut
         /// The server was not reached, or the connection was lost.
         case connection
-        /// The received data could not be decoded.
+        /// The received data could not be decoded, or a value could not be encoded.
         case decoding
         /// The task was cancelled.
         case cancellation

@@ -3,8 +3,7 @@ package import Dispatch
 /// Starts the library's unstructured tasks, except tasks of `shieldedFromCancellation` and
 /// ``finishing(_:started:)``.
 ///
-/// The owner of a task keeps the task's handle and cancels the task. Tests inject an executor, or a
-/// ``JobSchedule``.
+/// Tests inject an executor, or a ``JobSchedule``.
 @usableFromInline
 package struct TaskLauncher: Sendable {
     /// Determines the order of all jobs that the current task starts; `nil` outside tests of job orders.

@@ -23,9 +23,10 @@
 ///   obsolete and is **renewed**: the probed element is evicted, and the small queue's oldest element moves
 ///   to the main queue.
 ///
-/// With a bound of cost, queues are measured by cost instead of count. Of the up to eight oldest elements of
-/// a queue whose uses permit eviction, the most costly is evicted. With equal costs, the order of eviction is
-/// the same as without costs.
+/// With a bound of cost, queues are measured by cost instead of count. The candidates for an eviction are the
+/// eight oldest elements of a queue, or the oldest eighth of a queue with less than 64 elements. Of the
+/// candidates whose uses permit eviction, the most costly candidate is evicted. With equal costs, the order
+/// of eviction is the same as without costs.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
@@ -88,8 +89,8 @@ package struct EvictionOrder: Sendable {
     private struct Steering: Sendable {
         /// The small queue's share of all elements.
         var share = 0.01
-        /// The size by which the share was lowered and the small queue has not shrunk yet, in elements or
-        /// cost.
+        /// The size, in elements or cost, by which the small queue must still shrink after reductions of its
+        /// share.
         var owed = 0.0
         /// Whether an eviction was requested.
         var isFull = false

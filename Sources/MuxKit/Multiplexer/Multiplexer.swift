@@ -10,10 +10,12 @@
 /// await profile.clear()                               // removes the value from memory and disk
 /// ```
 ///
-/// **Concurrent calls.** At most one fetch runs between two fences. A *fence* is a call of ``refresh()``,
-/// ``store(_:)`` or ``clear(endingRequests:)``, or a sign-out: the value of a fetch that began before the
-/// fence is not cached. The callers of this fetch still get the value, unless the fence ends waiting
-/// requests, as a sign-out does; a later request does not join this fetch.
+/// **Concurrent calls.** At most one fetch runs between two fences, apart from a cancelled fetch that has
+/// passed ``MuxPolicy/fetchTimeout``. A *fence* is a call of ``refresh()``, ``reload()``, ``store(_:)`` or
+/// ``clear(endingRequests:)``, the start or the end of a change (``change(_:)``), or a sign-out. The value of
+/// a fetch that began before the fence is not cached, and a later request does not join this fetch. The
+/// callers of this fetch still get the value, with two exceptions: a sign-out ends waiting requests, as
+/// ``clear(endingRequests:)`` can, and callers of a changed value get the changed value from the cache.
 ///
 /// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
 /// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch
@@ -120,7 +122,7 @@ public final actor Multiplexer<Value: Sendable> {
     ///
     /// If this fetch fails, the request gets the stale value if the policy permits.
     ///
-    /// Later requests never get the value of a fetch that began before this call.
+    /// The value of a running fetch is not cached, and later requests do not join this fetch.
     ///
     /// - Returns: The multiplexer, for a chained call of ``request(_:)``.
     @discardableResult
@@ -138,8 +140,8 @@ public final actor Multiplexer<Value: Sendable> {
     /// ```
     ///
     /// SwiftUI can cancel the task of the gesture during the fetch. The fetch then continues and replaces the
-    /// value; with ``refresh()`` and ``request()``, ``MuxPolicy/whenAbandoned`` decides. A later fence ends
-    /// the fetch.
+    /// value; with ``refresh()`` and ``request()``, ``MuxPolicy/whenAbandoned`` decides. After a later fence,
+    /// the value of the fetch is not cached, and the fetch is cancelled if no caller waits.
     ///
     /// - Returns: The new value, or the previous value after a failure if the policy permits.
     /// - Throws: The errors of ``request()``.

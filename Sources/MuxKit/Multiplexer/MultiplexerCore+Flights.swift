@@ -100,7 +100,7 @@ extension MultiplexerCore {
     @inlinable
     @inline(never)
     func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?) -> Beginning? {
-        // Before the look at the slot: a later change applies to the fetched value, too.
+        // The number is read before the slot, so that a later change of a tag applies to the fetched value.
         let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
         var isCancelled = false

@@ -41,9 +41,10 @@ extension MultiplexerCore {
             self.ticket = ticket ?? core.engine.nextID()
         }
 
-        /// The highest priority of a flight for this request.
+        /// The highest priority to which this request can raise its flight.
         ///
-        /// A task that waits for a prefetch escalates the task of the prefetch.
+        /// A prefetch raises a flight to `low` at most, even if a task of higher priority waits for the
+        /// prefetch.
         @inlinable
         var highestPriority: TaskPriority {
             self.options?.options.isPrefetch ?? false ? .low : TaskPriority(rawValue: .max)
@@ -158,8 +159,8 @@ extension MultiplexerCore.PendingRequest: Sendable {}
 extension MultiplexerCore {
     /// The results of simultaneous requests for `keys`, in the order of the keys.
     ///
-    /// One task waits for at most ``flightsAtOnce`` flights at a time, or for all flights with a wait limit;
-    /// only the work of flights runs in separate tasks.
+    /// One task waits for at most ``flightsAtOnce`` flights at a time. If `options` have a wait limit, the
+    /// task waits for all flights at the same time. Only the work of flights runs in separate tasks.
     @concurrent
     @inlinable
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {

@@ -235,7 +235,8 @@ extension MultiplexerCore: SessionParticipant {
         switch change {
         case .invalidated(let scope):
             guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
-            // A tag is the tag of a clear or of a sign-out; an entry may have been refreshed elsewhere.
+            // An invalidated tag comes from a clear or a sign-out, which also remove the changes of the app.
+            // An invalidated entry may come from a refresh on another machine, so uncommitted changes stay.
             let keepsChanges = if case .entry = scope { true } else { false }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
             if case .tag = scope { self.evictedBecameStale() }

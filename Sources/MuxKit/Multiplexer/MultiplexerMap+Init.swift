@@ -20,8 +20,8 @@ extension MultiplexerMap {
         ///
         /// ``Fetched/tags`` can add tags for the value.
         ///
-        /// A ``Multiplexer`` has no keys, and its value has no tags: the compiler warns that the closure is
-        /// never called.
+        /// A ``Multiplexer`` has no keys, so its value has only the tags of ``Fetched/tags``: the compiler
+        /// warns that the closure is never called.
         ///
         /// - Parameters:
         ///   - name: The name.

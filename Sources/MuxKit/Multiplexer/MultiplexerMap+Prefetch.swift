@@ -25,7 +25,7 @@ extension MultiplexerMap {
         await withDiscardingTaskGroup { group in
             for _ in 0..<min(call.waitingCount, self.prefetchesAtOnce) {
                 group.addTask(priority: .low) {
-                    // The keys of a prefetch may belong to the user of the session.
+                    // A sign-out ends the prefetch: the keys may belong to the user of the ended session.
                     while !Task.isCancelled, session == core.engine.withState({ $0.session }),
                         let (key, untilCancelled) = call.next()
                     {

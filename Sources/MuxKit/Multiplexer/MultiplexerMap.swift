@@ -158,7 +158,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///
     /// If this fetch fails, the request gets the stale value if the policy permits.
     ///
-    /// Later requests never get the value of a fetch that began before this call.
+    /// The value of a running fetch is not cached, and later requests do not join this fetch.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The map, for a chained call of ``request(key:_:)``.
@@ -185,8 +185,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// For a pull to refresh.
     ///
     /// SwiftUI can cancel the task of the gesture during the fetch. The fetch then continues and replaces the
-    /// value; with ``refresh(key:)`` and ``request(key:)``, ``MuxPolicy/whenAbandoned`` decides. A later
-    /// fence ends the fetch.
+    /// value; with ``refresh(key:)`` and ``request(key:)``, ``MuxPolicy/whenAbandoned`` decides. After a
+    /// later fence, the value of the fetch is not cached, and the fetch is cancelled if no caller waits.
     ///
     /// - Parameter key: Any key that is equal to itself.
     /// - Returns: The new value, or the previous value after a failure if the policy permits.
@@ -283,7 +283,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// The value of `key` in memory, fresh or stale; counts as a request for the eviction order.
     ///
-    /// `nil` without a value.
+    /// `nil` without a value, and for a value with a time to live of zero.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
         self.core.engineState.withLock { state in

@@ -176,7 +176,8 @@ extension Multiplexer {
     /// run several times, also for a newer value of the server; if it then throws, the change does not apply.
     ///
     /// - Parameter transform: Changes the value; must not have other effects.
-    /// - Returns: The change, for its end.
+    /// - Returns: The change, to be ended by ``MuxRepository/Change/commit()`` or
+    ///   ``MuxRepository/Change/undo()``.
     /// - Throws: The error of `transform`; the value is then unchanged.
     public nonisolated func change<Failure: Error>(
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
@@ -191,7 +192,8 @@ extension MultiplexerMap {
     /// - Parameters:
     ///   - key: Any key that is equal to itself; a change of any other key has no effect.
     ///   - transform: Changes the value; must not have other effects.
-    /// - Returns: The change, for its end.
+    /// - Returns: The change, to be ended by ``MuxRepository/Change/commit()`` or
+    ///   ``MuxRepository/Change/undo()``.
     /// - Throws: The error of `transform`; the value is then unchanged.
     public nonisolated func change<Failure: Error>(
         key: Key,

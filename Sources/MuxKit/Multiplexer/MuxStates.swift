@@ -94,7 +94,7 @@ package struct StateCounts: Sendable, Hashable {
     package var uncached: UInt64 = 0
     /// The value of ``refreshes`` at the last outcome.
     package var answeredRefreshes: UInt64 = 0
-    /// The number of clears of the multiplexer, of any key.
+    /// The number of sign-outs, and of clears of any key of the multiplexer.
     package var clears: UInt64 = 0
 }
 
@@ -108,8 +108,8 @@ package struct StateCounts: Sendable, Hashable {
 /// ```
 ///
 /// A state changes when a fetch starts or ends, when the entry is replaced or removed, and when the entry
-/// becomes stale. A renewal of a fresh, unchanged value (HTTP 304) is no change. A consumer starts no fetch.
-/// Consecutive states differ.
+/// becomes stale. For a renewal of a fresh, unchanged value (HTTP 304), only the start and the end of the
+/// fetch are changes. A consumer starts no fetch. Consecutive states differ.
 ///
 /// **Concurrent calls.** Any number of consumers may iterate. A slow consumer skips to the newest state; its
 /// memory is constant.

@@ -9,8 +9,7 @@
 /// `nil` means no entry in memory: before the first fetch, after a clear, after a sign-out. An eviction alone
 /// adds no element. The sequence starts no fetch and retains no value.
 ///
-/// **Concurrent calls.** Any number of consumers may iterate. Each consumer gets every change, but a slow
-/// consumer skips to the newest entry.
+/// **Concurrent calls.** Any number of consumers may iterate. A slow consumer skips to the newest entry.
 ///
 /// **Cancellation.** The sequence of a consumer ends when the consumer's task is cancelled; other consumers
 /// are not affected.

@@ -56,9 +56,10 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }()
 
-    /// Options for a request that returns even a stale value of any age at once, and then starts a renewal.
+    /// Options for a request that returns a stale value of any age at once, and starts a renewal.
     ///
-    /// The request waits for a fetch after a refresh, with a maximum age, and without a cached value.
+    /// A request without a fresh value waits for a fetch in three cases: without a cached value, after a
+    /// refresh, and if the options also have a maximum age.
     ///
     /// ``cacheOnly`` documents the age at which values leave the disk.
     public static let staleWhileRevalidate: RequestOptions = {

@@ -100,7 +100,7 @@ public actor FileLease: MuxLease {
     ///
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
-    ///   - duration: The duration of the lease, measured from this call; a longer duration counts as one day.
+    ///   - duration: The duration of the lease, measured from this call; limited to one day.
     /// - Returns: The current term, of `owner` or of another owner.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
     public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {

@@ -60,10 +60,10 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Identifies the current period in which no other owner has had the lease: an unchanged number proves
-    /// that no other owner had the lease in the meantime.
+    /// The number of the current uninterrupted possession of the lease; `nil` if another owner may have the
+    /// lease now.
     ///
-    /// `nil` if another owner may have the lease now.
+    /// If two reads return the same number, no other owner has had the lease between the reads.
     var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
@@ -139,7 +139,8 @@ package final class LeaseHolder: Sendable {
     /// The wait ends when the lease reports that the term was given back (only if watched), or when the
     /// term's time has passed.
     ///
-    /// - Returns: Whether the lease reported the end.
+    /// - Returns: Whether the term must not be watched again: the lease reported the end, or the lease cannot
+    ///   be watched.
     private func end(of term: MuxLeaseTerm, isWatched: Bool) async throws -> Bool {
         let (lease, time) = (self.lease, self.time)
         // The minimum prevents a busy loop for a term without remaining time.

@@ -34,8 +34,8 @@
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
 /// store. A rotated refresh token is stored before any caller gets the new access token. After a crash
-/// between the two, the next launch sends the stored refresh token again, and signs in only if the server
-/// refuses the token.
+/// between these two writes, the next launch sends the stored refresh token again, and signs in only if the
+/// server refuses the token.
 ///
 /// **Several processes** with the same store share one refresh: the holder of the lease reads the store
 /// first, and uses newer tokens of another process. If a process is killed while holding the lease, other

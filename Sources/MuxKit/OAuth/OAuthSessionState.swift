@@ -1,10 +1,11 @@
 /// The state of an ``OAuthTokenManager``: facts about the session and the token store, as a pure value.
 package struct OAuthSessionState: Sendable {
-    /// The repository's session epoch, read once in the runner's current session; `nil` before the first use.
+    /// The known session epoch of the repository; `nil` if the epoch must be read from the repository.
     package var repositoryEpoch: UInt64?
     /// The number of the runner's session whose tokens were stored last.
     package var storedSession: UInt64?
-    /// Whether stored tokens may be used; `false` after a sign-out in this process.
+    /// Whether stored tokens may be used if no other process uses the store; `false` after the end of a
+    /// session in this process.
     package private(set) var mayRestore = true
     /// The number of the runner's current session.
     package private(set) var sessionID: UInt64 = 0

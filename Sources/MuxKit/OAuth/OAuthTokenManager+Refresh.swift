@@ -65,8 +65,8 @@ extension OAuthTokenManager {
             defer { sessionState.unclaimed = nil }
             return sessionState.unclaimed == present.revision
         }
-        // `unclaimed` is set after the late token is visible: the server may already have refused the late
-        // token.
+        // Before the assignment of `unclaimed`, a call may have used the late token, and the server may have
+        // refused the late token: then the token is not used again.
         let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {

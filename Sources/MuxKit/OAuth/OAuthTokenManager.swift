@@ -171,8 +171,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Durably records the attempt to send the refresh token.
     ///
-    /// - Returns: The stored grant; `held` if the save failed, and no exchange could lose the session; `nil`
-    ///   if other tokens were set, which are exchanged independently.
+    /// - Returns: The stored grant; `held` if the save failed and the grant is not at stake
+    ///   (``OAuthGrant/isAtStake``); `nil` if other tokens were set.
     /// - Throws: ``RunnerError``. A failed save throws only if the grant is at stake
     ///   (``OAuthGrant/isAtStake``).
     func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {

@@ -93,8 +93,8 @@ public actor ProtectedFileTokenStore: TokenStore {
 
     /// Calls `onChange` at once, and after each change of the folder, until the task is cancelled.
     ///
-    /// Creates the folder if missing. If the system does not report changes of a folder, `onChange` is only
-    /// called at once. If the folder cannot be used, the function returns at once.
+    /// Creates the folder if missing. If the system does not report changes of a folder, `onChange` is called
+    /// only once, at the start. If the folder cannot be used, the function returns at once.
     public func watch(_ onChange: @escaping @Sendable () -> Void) async {
         repeat {
             do throws(MuxStoreError) {

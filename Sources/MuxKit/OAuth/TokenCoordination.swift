@@ -11,10 +11,10 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
         _ work: () async throws -> Success
     ) async throws -> Success
 
-    /// Identifies the current period in which no other process has renewed: an unchanged number proves that
-    /// no other process has renewed in the meantime.
+    /// The number of the current uninterrupted period without renewals by other processes; `nil` if another
+    /// process may be renewing now.
     ///
-    /// `nil` if another process may be renewing now.
+    /// If two reads return the same number, no other process has renewed tokens between the reads.
     var tenure: UInt64? { get }
 
     // MARK: Before and after a sign-in
@@ -186,8 +186,7 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
 
     /// Takes the lease again if the lease may have ended, such as during a suspension of the process.
     ///
-    /// Other processes may have changed the tokens since the end: then the refresh token of `held` is not
-    /// sent.
+    /// The refresh token of `held` is not sent if another process has changed the tokens or has the lease.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
         guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
         do {
@@ -201,7 +200,8 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
     {
-        // If the store cannot be read now, the result of the exchange is kept.
+        // Any error of `newest` counts as no change, so that the result of the exchange is not lost: for
+        // example, the store may be unreadable now.
         guard !self.isAlone(since: tenure), let newest = try? await self.newest(held, of: upper, since: tenure) else {
             return held
         }

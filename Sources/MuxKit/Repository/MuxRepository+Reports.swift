@@ -38,7 +38,8 @@ extension MuxRepository {
         /// save, the previous entry on disk could not be read, or a newer entry with the same name could not
         /// be written.
         ///
-        /// A write that has begun continues; the next save writes the other entries.
+        /// After the time limit, a running write continues. The next save writes the entries that are still
+        /// unsaved.
         public var leftOverNames: [MuxStoreKey] = []
 
         /// The number of ``leftOverNames``.
@@ -83,8 +84,8 @@ extension MuxRepository {
         ///
         /// Memory is cleared nevertheless, this process does not read the remaining files, and the next save
         /// or sign-out tries again. The repository repeats an invalidation until the shared store confirms
-        /// the invalidation. Only a sign-out that a store calls during another sign-out has no effect
-        /// (``MuxError/calledFromStore``).
+        /// the invalidation. Only a refused sign-out (``MuxError/calledFromStore``) has no effect: a store
+        /// calls the sign-out during another sign-out, or the wait for earlier operations would deadlock.
         public var failures: [any Error] = []
 
         package init(failures: [any Error] = []) { self.failures = failures }
@@ -130,11 +131,11 @@ extension MuxRepository {
         /// Requests that joined a running flight.
         public var joins = 0
 
-        /// The other requests.
+        /// Requests that are neither hits nor joins.
         ///
         /// - requests that started a flight,
-        /// - ``RequestOptions/cacheOnly`` without a cached value,
-        /// - requests of a cancelled task without a value in memory.
+        /// - requests with ``RequestOptions/cacheOnly`` that found no cached value,
+        /// - requests of a cancelled task that found no value in memory.
         public var misses = 0
 
         /// Flights whose callers got a value from disk.

@@ -314,7 +314,7 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// Writes entries outside a save; in the lane.
+    /// Writes encoded entries, without a report and without isolating failed entries; in the lane.
     ///
     /// Each entry keeps its session epoch, so an entry that was read before a sign-out does not enter the
     /// next session.

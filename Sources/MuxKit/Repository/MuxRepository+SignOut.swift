@@ -18,7 +18,8 @@ extension MuxRepository {
         let (entries, epoch) = try await Self.$namesBeingLoaded.withValue(outer.union(names)) {
             () -> ([MuxStoredEntry?], UInt64) in
             let entries = try await self.store.load(names)
-            // An entry of this session proves that the session continues; otherwise ask the store.
+            // If the last loaded entry belongs to this session, the session continues. Otherwise the store
+            // must return its session epoch.
             let known = self.registry.withLock { $0.sessionEpoch }
             if let known, let last = entries.last ?? nil, last.sessionEpoch == known { return (entries, known) }
             return (entries, try await self.store.sessionEpoch())
@@ -213,7 +214,8 @@ extension MuxRepository {
         let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
         // Other participants may have fetched with the help of a participant that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
-        // Token providers come last: a fetch is cancelled before its call that waits for a token is resumed.
+        // In the first and the second pass, the closures of token providers come last: a closure cancels the
+        // fetches of its participant before a token provider resumes the calls of these fetches.
         answers = answers.reversed() + others + lateAnswers
         for resumeWaiters in answers { resumeWaiters() }
     }
@@ -389,10 +391,10 @@ extension MuxRepository {
     ///
     /// **Several machines.** With a ``MuxSharedStore``, all other machines remove the values.
     ///
-    /// **Many tags.** Memory keeps the changes of the last 32,768 tags or more. The disk keeps the changes of
-    /// the last 2,048 tags or more, if each call has few tags, and tags of at most 1 MiB in total. A dropped
-    /// change counts as a change of all tags: values with tags, and from before that change, are fetched
-    /// again.
+    /// **Many tags.** If each call has few tags, memory keeps the changes of at least the last 32,768 tags,
+    /// and the disk keeps the changes of at least the last 2,048 tags. The tags on disk have at most 1 MiB in
+    /// total; longer tags reduce their number. A dropped change counts as a change of all tags: all values
+    /// with tags that were fetched before the dropped change are fetched again.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags, and of the

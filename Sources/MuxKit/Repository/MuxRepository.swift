@@ -104,8 +104,9 @@ public actor MuxRepository {
         /// Whether another process has ended the session, and this process has not yet cleared its memory;
         /// until then no entry is read from disk.
         var isEnding = false
-        /// Whether a sign-out has begun, and has not raised the epoch on disk yet or has failed to: the
-        /// entries on disk belong to the ended session, and are not read.
+        /// Whether a sign-out has begun, and the epoch on disk has not been raised, possibly after a failure.
+        ///
+        /// The entries on disk then belong to the ended session, and are not read.
         var owesSignOut = false
         /// Whether an automatic save is scheduled.
         var isSaveDue = false

@@ -14,7 +14,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Whether the participant has no entries on disk or in a shared store, no tokens and no users.
     ///
-    /// Only sign-outs and clears of memory concern a plain participant.
+    /// Only sign-outs, clears of memory and changes of tags concern a plain participant.
     var isPlain: Bool { get }
 
     /// Whether the participant's `deinit` removes the participant from the repository.
@@ -87,11 +87,12 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Releases the values removed by changes of tags.
     ///
-    /// - Parameter isToAll: Whether the other values with tags are marked, and the changes no longer needed.
+    /// - Parameter isToAll: Whether to record the effect of all changes in each other value with tags, so
+    ///   that the log can forget the changes.
     func applyTagChanges(toAll isToAll: Bool) async
 }
 
-/// Identifies one ``MuxSessions``, and its users among the users of other objects.
+/// Identifies one ``MuxSessions``, so that equal user IDs of different ``MuxSessions`` are different users.
 package final class UserGroup: Sendable {}
 
 /// A user with an ending session.
@@ -165,7 +166,7 @@ package struct UnsavedEntries: Sendable {
 package struct UnsavedEntry: Sendable {
     /// The entry's name on disk.
     let name: MuxStoreKey
-    /// The time of the fetch; newer entries are saved first.
+    /// The time of the fetch; a save with a time limit writes the portion with the newest entries first.
     let fetchedAt: Moment
     /// Encodes the entry for a session; may run on any thread.
     let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry

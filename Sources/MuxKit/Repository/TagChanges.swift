@@ -6,11 +6,12 @@ import Foundation
 /// an effect on the entries of the tag with a smaller number. A change therefore has the same cost for any
 /// number of entries, and has an effect on entries on disk and on running fetches, too.
 ///
-/// Numbers ascend, and are at least the wall-clock time in milliseconds. Entries of this process are thus
-/// newer than the changes of earlier processes, even before this process reads these changes.
+/// Numbers ascend. The numbers of a process start at the wall-clock time in milliseconds, and a change of
+/// single tags has at least the wall-clock time as its number. Entries of this process are thus newer than
+/// the changes of earlier processes, even before this process reads these changes.
 ///
-/// If the clock is set back while several processes run, a process misses the changes of the other
-/// processes before its first read of the disk, for its entries in memory.
+/// If the clock is set back while several processes run, and a process has not read the disk yet, changes of
+/// the other processes have no effect on the entries in the memory of the process.
 package struct TagChanges: Sendable, Equatable {
     /// The numbers of the last refresh and the last clear of a tag; 0 without a change.
     package struct Change: Sendable, Equatable {
@@ -98,8 +99,9 @@ package struct TagChanges: Sendable, Equatable {
 
     /// Adopts the changes of other processes.
     ///
-    /// Unwritten changes of this process, and changes of others, may have an effect on entries with any
-    /// number so far: they all get the same new number.
+    /// The order of unwritten changes of this process and new changes of other processes may be unknown. In
+    /// this case, all these changes get the same new number, so that the changes have an effect on all
+    /// earlier entries.
     ///
     /// - Parameters:
     ///   - other: The changes on disk.
@@ -134,7 +136,8 @@ package struct TagChanges: Sendable, Equatable {
         return hasForgotten || !changed.isEmpty
     }
 
-    /// Forgets about the older half of the changes, but no change after `number`.
+    /// Forgets the older half of the changes, but no change after `number`, if the number of changes exceeds
+    /// ``usualCount``.
     package mutating func forget(through number: UInt64) {
         guard self.changes.count > Self.usualCount else { return }
         let middle = self.changes.values.map(\.last).sorted()[self.changes.count / 2]
@@ -156,7 +159,7 @@ package struct TagChanges: Sendable, Equatable {
         self.changes.keys.reduce(0) { if case .tag(let text) = $1 { $0 + text.utf8.count } else { $0 } }
     }
 
-    /// Forgets the older half of the changes, if there are too many.
+    /// Keeps only the newest `limit / 2` changes if the number of changes exceeds `limit`.
     private mutating func forget(beyond limit: Int = Self.maximumCount) {
         guard self.changes.count > limit else { return }
         let old = self.changes.sorted { $0.value.last < $1.value.last }.prefix(self.changes.count - limit / 2)

@@ -133,7 +133,9 @@ package final class TagLog: Sendable {
     ///   - entry: The entry on disk; `nil` without an entry.
     ///   - start: The progress at the start of the read.
     ///   - isExpected: Whether the disk has entries with tags: then their changes are lost without an entry.
-    /// - Returns: Whether other processes have changed tags.
+    /// - Returns: ``News/changes`` if other processes have changed tags, or if changes on disk are unreadable
+    ///   or lost; ``News/overwritten`` if this process has also written during the read; otherwise
+    ///   ``News/none``.
     /// - Complexity: O(*n*) in the number of changes if the entry differs from the last entry.
     package func read(_ entry: MuxStoredEntry?, since start: Progress, isExpected: Bool = false) -> News {
         let (last, ignored) = self.state.withLock { ($0.onDisk, $0.ignored) }
@@ -170,7 +172,7 @@ package final class TagLog: Sendable {
         }
     }
 
-    /// Whether changes since the last write are unwritten.
+    /// Whether all recorded changes have been written to disk.
     var isWritten: Bool { self.state.withLock { $0.changes.number <= $0.exchange.written } }
 
     /// A write of `payload` begins: a read of this payload is no news.
@@ -186,7 +188,7 @@ package final class TagLog: Sendable {
         }
     }
 
-    /// A sign-out has removed all entries, also from disk.
+    /// Discards all changes at the end of the session: entries of the ended session are invalid.
     package func sessionEnded() {
         let former = self.change { state in
             let former = state.changes
@@ -201,7 +203,8 @@ package final class TagLog: Sendable {
         withExtendedLifetime(former) {}
     }
 
-    /// The name of the changes on disk; a map with this `cacheKey` could not save the value of this key.
+    /// The name of the entry with the changes on disk; a value of a map with the same `cacheKey` and key
+    /// would have the same name.
     package static let name = MuxStoreKey(domain: "MuxKit.tags", key: "changes")
 
     /// The entry of `changes` for the disk.

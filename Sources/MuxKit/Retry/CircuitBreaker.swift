@@ -1,8 +1,8 @@
 /// Limits the requests to one host: admits or refuses requests, and permits or refuses retries.
 ///
-/// Retries are limited to a minimum number or a share of the first attempts, whichever is greater; both
-/// counts are halved after each window. After consecutive failures the breaker opens for a pause, then admits
-/// one request as a probe.
+/// The number of retries is limited to a share of the number of first attempts or to a minimum limit,
+/// whichever is greater. Both numbers are halved after each window. After consecutive failures the breaker
+/// opens for a pause, then admits one request as a probe.
 package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
         /// Requests are admitted; the last `failures` requests have failed.

@@ -7,7 +7,7 @@ package struct FailurePause: Sendable, Hashable {
     /// The longest pause after repeated failures.
     package static let longest = Duration.seconds(60)
 
-    /// The longest accepted `Retry-After`.
+    /// The maximum effect of a `Retry-After`: a longer `Retry-After` counts as this duration.
     package static let longestRetryAfter = Duration.seconds(3600)
 
     /// The number of consecutive failures, counted up to 37.

@@ -2,7 +2,8 @@
 ///
 /// For each host, retries are limited to a share of the first attempts: 1,000 simultaneous failures with
 /// three attempts each do not become 3,000 requests. After consecutive failures a circuit breaker opens:
-/// attempts end at once with ``RetryError/Reason/hostDown``, until a probe succeeds.
+/// requests, except probes, are refused with ``RetryError/Reason/hostDown``, until the host responds to any
+/// request.
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 public final class RetryBudget: Sendable {
@@ -11,7 +12,9 @@ public final class RetryBudget: Sendable {
         /// The permitted number of retries per first attempt; by default 0.1.
         public var share: Double
 
-        /// The number of retries that are always permitted within a window; by default 10.
+        /// The minimum limit of the retry count, regardless of the first attempts; by default 10.
+        ///
+        /// The retry count is halved after each ``window``, not reset.
         public var minimumRetries: Int
 
         /// The time after which the counts of first attempts and retries are halved; by default 10 seconds.

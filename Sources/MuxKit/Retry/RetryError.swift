@@ -2,8 +2,8 @@ public import Foundation
 
 /// The error of an unsuccessful retry.
 ///
-/// Descriptions contain the `errorDescription` of the last error, or else its type, since other texts of an
-/// error can contain a secret.
+/// A description contains the `errorDescription` of the last error, a text about an error of the system, an
+/// encoder or a decoder, or otherwise the type of the error. Other texts of an error can contain a secret.
 public struct RetryError: Error, Sendable {
     /// The reason for the end of an unsuccessful retry.
     #if hasAttribute(nonexhaustive)

@@ -7,8 +7,8 @@ import Foundation
 /// let patient = RetryPolicy.exponential(base: .milliseconds(500), maxAttempts: 4)
 /// ```
 ///
-/// After a failed attempt, each ``RetryProvider``, the error's ``RetryableError/retryAdvice`` and the status
-/// codes of the policy decide whether another attempt is made.
+/// After a failed attempt, the first ``RetryProvider`` that does not pass decides whether another attempt is
+/// made. If all providers pass, the error's ``RetryableError/retryAdvice`` and the policy decide.
 public struct RetryPolicy: Sendable, Hashable {
     /// The maximum number of attempts, including the first; a number below 1 counts as 1.
     public var maxAttempts: Int
@@ -25,17 +25,18 @@ public struct RetryPolicy: Sendable, Hashable {
     /// The latest start of an attempt, measured from the start of the first attempt; `nil` for no limit.
     ///
     /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
-    /// - A delay that would end after this time ends the retry at once with the same reason. Once per retry,
-    ///   if the longest random delay would end after this time, the jitter draws a delay from the remaining
-    ///   time instead.
+    /// - If the longest random delay would end after this time, the jitter selects a delay within the
+    ///   remaining time, at most once per retry, and only if the jitter permits such a short delay.
+    /// - Any other delay that would end after this time ends the retry at once with the same reason.
     /// - A running attempt is not cancelled.
     public var maximumDuration: Duration?
 
     /// The longest accepted `Retry-After`; by default 5 minutes.
     ///
-    /// Only ``RetrySignal/WakeUp/signal(_:)`` or a method of ``RetryingOperation`` starts the next attempt
-    /// before the end of a `Retry-After`. A longer `Retry-After` ends the retry with
-    /// ``RetryError/Reason/retryAfterTooLong(_:)``.
+    /// The next attempt starts before the end of a `Retry-After` only after
+    /// ``RetrySignal/WakeUp/signal(_:)``, after a call of a method of ``RetryingOperation``, or with the plan
+    /// ``RetryProvider/Plan/after(_:)`` or ``RetryProvider/Plan/wakingOn(_:)``. With any other plan, a longer
+    /// `Retry-After` ends the retry with ``RetryError/Reason/retryAfterTooLong(_:)``.
     public var maximumRetryAfter: Duration
 
     /// The maximum random delay between an early wake-up and the next attempt; by default 3 seconds.

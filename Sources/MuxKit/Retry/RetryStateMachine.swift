@@ -187,7 +187,7 @@ package struct RetryStateMachine: Sendable {
         case ignore
         /// Make the attempt with this index.
         case attempt(Int)
-        /// Wait for a random delay, without wake-ups.
+        /// Wait for the random delay after a wake-up, or for the end of a `Retry-After`; without wake-ups.
         case settle(Wait)
         /// End the retry.
         case stop(RetryError.Reason)
@@ -271,7 +271,7 @@ package struct RetryStateMachine: Sendable {
         case ignore
         /// The first attempt had not begun.
         case nothing
-        /// Cancel the current attempt.
+        /// An attempt was running.
         case stopAttempt
         /// End the wait.
         case stopWaiting

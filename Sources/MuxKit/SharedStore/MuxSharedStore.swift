@@ -22,7 +22,7 @@ public import Foundation
 /// ended claim: a machine that was suspended in the meantime cannot write, and no clocks are compared. A
 /// store may grant a claim to another machine when the holder's connection has ended.
 ///
-/// **Failures.** Every member may throw, although the call may have taken effect:
+/// **Failures.** Every member except ``changes()`` may throw, and a call that throws may have taken effect:
 ///
 /// - If the reply to a claim is lost, the claim ends after its duration.
 /// - A put with an error may have stored the entry, which is then as valid as any other entry.
@@ -256,7 +256,8 @@ public enum MuxShared: Sendable {
 
     /// The limits of a repository for calls of its shared store.
     public struct Policy: Sendable, Hashable {
-        /// The maximum wait of a request for the store, for all calls together; by default 250 milliseconds.
+        /// The maximum wait of a request for the store, for all calls together, apart from the wait for
+        /// another machine's fetch; by default 250 milliseconds.
         ///
         /// After a connectivity failure or the end of the budget, requests do not call the store for a
         /// ``pause``. During the pause, fetched values are kept in memory only.
@@ -268,7 +269,7 @@ public enum MuxShared: Sendable {
         /// machine with a value in memory does not wait for the same claim again.
         public var patience: Duration
 
-        /// The time without calls of the store after a failure; by default 1 second.
+        /// The time after a failure in which requests do not call the store; by default 1 second.
         ///
         /// The pause is shortened at random by at most a half, doubled with each consecutive failure, and
         /// ended when the store is available again.

@@ -17,7 +17,10 @@ package struct PendingInvalidations: Sendable {
     package static let batchSize = 1_000
 
     private var numbers: [MuxShared.Scope: UInt64] = [:]
-    /// The pending scopes that the store has refused; each is sent again in a separate call.
+    /// The pending scopes that the store has refused.
+    ///
+    /// A refused scope is sent again in a call without other scopes. If the store accepts such a scope, the
+    /// next batches contain all refused scopes again.
     private var refused: Set<MuxShared.Scope> = []
     private var lastNumber: UInt64 = 0
 
@@ -114,7 +117,7 @@ package struct PendingInvalidations: Sendable {
 
     /// The store has refused a scope.
     ///
-    /// - Returns: Whether this refusal is the first since the scope was added.
+    /// - Returns: Whether the scope was not marked as refused before.
     package mutating func refused(_ request: Request) -> Bool {
         guard self.numbers[request.scope] == request.number else { return false }
         self.lastNumber += 1

@@ -206,9 +206,9 @@ extension FlightEngine {
     ///     that joined after the cancellation.
     ///   - late: Called first, under the lock: returns the first ticket of the callers that must not get the
     ///     outcome, because the outcome is outdated. A new flight starts for these callers.
-    ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if
-    ///     the flag permits the outcome to be kept, and returns the callers' answer; a cancellation error in
-    ///     the answer becomes ``MuxError/fetchCancelled``.
+    ///   - settle: Called under the lock, unless the flight has ended already or failed after a cancellation.
+    ///     Changes the owner's state if the flag permits the outcome to be kept, and returns the callers'
+    ///     answer; a cancellation error in the answer becomes ``MuxError/fetchCancelled``.
     ///   - always: Called under the lock afterwards, even if the flight has ended already.
     /// - Returns: Whether the flight was cancelled at its deadline.
     @discardableResult

@@ -59,6 +59,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline package var name: String
         /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
         /// let the flight continue to its end.
+        ///
+        /// A fenced flight is cancelled at once, even with `nil`. Unless fenced, a flight that must finish
+        /// continues to its end.
         package var linger: Duration?
         /// The maximum duration of a flight; `nil` for no limit.
         @usableFromInline package var deadline: Duration?
@@ -121,9 +124,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
-        /// The keys whose starts and ends of flights ``follower`` receives.
+        /// The keys that are reported to ``follower``.
         @usableFromInline package var followedKeys: Set<Key> = []
-        /// Receives, outside the lock, the followed keys whose current flight has started or ended.
+        /// Receives, outside the lock, each followed key that has gained or lost its current flight.
         @usableFromInline package var follower: (@Sendable ([Key]) -> Void)?
         /// The keys for ``follower``.
         @usableFromInline var changedKeys: [Key] = []
@@ -328,8 +331,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
     ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
     ///   - highestPriority: The limit of the caller's priority.
-    ///   - gather: Receives a new flight, which the caller of this method then starts with
-    ///     ``launch(_:of:beginsHere:)``; `nil` to start the flight in this call.
+    ///   - gather: Receives a new flight for which `waiter` waits; the caller of this method then starts the
+    ///     flight with ``launch(_:of:beginsHere:)``. Without `gather`, and for a flight without a waiting
+    ///     caller, this call starts the flight.
     ///   - decide: Called once, under the lock.
     ///   - joined: Called under the lock if the caller waits; the flag tells whether the flight runs already.
     ///   - left: Called under the lock if the caller would wait, but its task is cancelled.

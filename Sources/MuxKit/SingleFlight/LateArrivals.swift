@@ -1,8 +1,7 @@
-/// The callers that joined running flights after changes of tags, of one multiplexer.
+/// The first ticket that joined a running flight of a multiplexer, for each recent change of any tag.
 ///
-/// An outdated value must not answer callers from after the change of its tags.
-/// The tags of a value may be known only at the end of its fetch, so the arrivals are recorded: the first
-/// ticket after each change of any tag.
+/// A value must not answer a caller that joined the flight after a change of the value's tags. The tags may
+/// be known only at the end of the fetch, so the first arrival after each change of any tag is recorded.
 @usableFromInline
 struct LateArrivals: Sendable {
     private var firsts: [(number: UInt64, ticket: Ticket)] = []

@@ -8,10 +8,10 @@
 /// started.
 ///
 /// Any other certain wait requires a backward search through at most max(32, √*m*) of the *m* waits, and if
-/// necessary a forward search, which raises the levels of the reached flights. The next such wait is then
-/// decided in O(1). All *m* waits together take O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A New
-/// Approach to Incremental Topological Ordering and Cycle Detection" (2016). The end of a wait changes no
-/// level of a flight with other waits.
+/// necessary a forward search, which raises the levels of the reached flights. If the backward search stops
+/// at its limit, the next wait between the same flights is decided in O(1). All *m* waits together take
+/// O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A New Approach to Incremental Topological Ordering
+/// and Cycle Detection" (2016). The end of a wait changes no level of a flight with other waits.
 package struct WaitTable: Sendable {
     private struct Flight: Sendable {
         var node: WaitForNode
@@ -69,7 +69,8 @@ package struct WaitTable: Sendable {
     ///   - waiting: The waiting flight.
     ///   - awaited: The other flight.
     ///   - isCertain: Whether the waiting flight cannot end before the other flight.
-    ///   - sameKey: The running flights of the other flight's key, if the other flight has not started.
+    ///   - sameKey: The fenced flights with callers of the other flight's key, if the other flight has not
+    ///     started.
     /// - Returns: `false`, without a new wait, if the wait would never end, or if too many flights of the key
     ///   are nested.
     package mutating func begin(
@@ -84,7 +85,8 @@ package struct WaitTable: Sendable {
             self.removeIfUnused(awaitedPlace)
             self.removeIfUnused(place)
         }
-        // A flight that starts a flight of its own key would start another in the new flight, without end.
+        // If the work of a flight starts a new flight of the same key, the new flight does the same work, so
+        // the nesting would never end.
         let isNestedTooDeep =
             isCertain
             ? sameKey.contains { self.certainlyWaits($0, forFlightAt: place) }
@@ -207,7 +209,7 @@ package struct WaitTable: Sendable {
     /// Whether the flight `node` certainly waits for the flight at `place`, or is the same flight.
     private mutating func certainlyWaits(_ node: WaitForNode, forFlightAt place: Int) -> Bool {
         guard let other = self.flightPlaces[node] else { return false }
-        // If the order is possible, ``order(_:before:)`` also sets the levels, so the next call takes O(1).
+        // If the order is possible, ``order(_:before:)`` also sets the levels.
         return !self.order(place, before: other)
     }
 

@@ -256,7 +256,9 @@ package enum MuxStoreLocation {
         case data
     }
 
-    /// The user's folder for `purpose`, then the bundle identifier or process name, then "MuxKit".
+    /// The folder "MuxKit" in the app's folder in the user's folder for `purpose`.
+    ///
+    /// The app's folder has the bundle identifier or the process name as its name.
     ///
     /// The temporary folder is no substitute: all users share the temporary folder.
     ///

@@ -2,9 +2,9 @@ public import Foundation
 
 /// Encrypts the entries of another store.
 ///
-/// The other store receives values and validators in encrypted form only. Names and times stay readable,
-/// because the other store needs them to find and expire entries. If names are secret, use a `cacheKey` and
-/// map keys that reveal nothing.
+/// The other store receives values, validators and tags in encrypted form only. Names and times stay
+/// readable, because the other store needs names and times to find and expire entries. If names are secret,
+/// use a `cacheKey` and map keys that reveal nothing.
 ///
 /// ```swift
 /// let store = SealedStore(

@@ -100,7 +100,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let lifetime = Duration(lifetimeOf: token, at: self.repository.wallTime())
             let renewal = EarlyRenewal(lifetime: lifetime, isNew: isNew, leeway: self.leeway, at: now)
             guard let lifetime, let renewal else {
-                // The default limits need no memory, and have no effect on a value that is always fresh.
+                // Without an early renewal, a stale token is not used. Explicit limits would take memory, and
+                // have no effect on a token that is always fresh.
                 guard self.policy.timeToLive < .longest else { return Fetched(grant) }
                 return Fetched(grant, staleWhileRevalidate: .zero, staleIfError: .zero)
             }
@@ -178,7 +179,9 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     // MARK: - Tokens
 
-    /// Runs `task` with the user's token; after a refusal, once more with a new token.
+    /// Runs `task` with the user's token; after a refusal, runs `task` again with a new token.
+    ///
+    /// The task runs at most twice, or at most 11 times if other calls also replace the token.
     ///
     /// - Parameters:
     ///   - user: The user.
@@ -271,7 +274,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let now = self.repository.time.now
         let present = self.tokens.core.cachedEntry(user)?.value
         let isReplaced = present.map { $0.number != 0 && $0.number != grant.number } ?? false
-        // A new token is not refused for its age, so another update would not help.
+        // If the present token has just replaced a refused token, its age is not the reason of the refusal,
+        // so another update would not help.
         let mayBeReplaced = call.updates == 0 && now >= present?.unprovenUntil ?? .distantPast
         guard call.refusals < Self.maximumRefusalsPerCall, isReplaced || mayBeReplaced else {
             let elapsed = now.duration(since: call.start)

@@ -4,8 +4,10 @@ import Synchronization
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 final class UserCalls<UserID: MuxKey>: Sendable {
-    /// The session that the running calls of one user share; ends with the user's session, or is removed with
-    /// the last call.
+    /// The object that tells the running calls of one user whether the user's session has ended.
+    ///
+    /// All running calls of the user share the object. The object is removed with the last call, or at the
+    /// end of the user's session.
     final class Session: Sendable {
         private let hasEnded = Atomic(false)
 

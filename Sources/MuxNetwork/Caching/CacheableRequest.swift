@@ -260,9 +260,10 @@ extension CacheableRequest {
         return HTTPResourceName(url)?.text == self.name
     }
 
-    /// The variant of a flight name: the values of the fields that the stored responses depend on.
+    /// The variant of a flight name: the values of the fields that the first stored response depends on.
     ///
-    /// Requests for the same URL with equal values share an exchange.
+    /// Requests for the same URL with equal values share an exchange. Without a stored response, the variant
+    /// is empty.
     func flightName(_ stored: [StoredResponse]) -> String {
         guard let names = stored.first.map({ Array($0.selecting.keys) }), !names.isEmpty else { return "" }
         return StoredResponse.selecting(names, in: self.selecting)

@@ -9,7 +9,9 @@ protocol AttemptSink: HTTPSink {
 
 /// Drops a response with status 401, because the call is sent again with another token.
 final class RefusableSink: AttemptSink {
-    /// Ends the exchange: the body is too long to be read only for reuse of the connection.
+    /// Ends the exchange, because the body of the 401 is longer than ``worthReading``.
+    ///
+    /// A shorter body is read to its end, so that the connection can be reused.
     private struct Refused: Error {}
 
     private static let worthReading = 64 << 10

@@ -21,17 +21,24 @@ public import MuxKit
 ///
 /// A newer response replaces the stored response even if the newer response is not stored. Of two responses,
 /// the response with the later `Date` is newer; if the dates are equal or missing, the response to the later
-/// request is newer (RFC 9111, section 4). The order of arrival does not matter.
+/// request is newer (RFC 9111, section 4). If a request is sent after the stored response was complete, and
+/// gets a response with an earlier `Date`, the stored response requires validation before its next use.
 ///
 /// For values of one type, `client.multiplexer` is simpler: a multiplexer caches decoded values.
 ///
-/// **Concurrent calls.** Equal requests for one URL share an exchange. The task of the first request performs
-/// the exchange. The other requests wait for the stored response, no longer than their own time-out and
-/// deadline.
+/// **Concurrent calls.** GET requests for one URL with equal `Vary` fields share an exchange. A request with
+/// a body, a condition, a range, or one of the directives `no-store`, `no-cache`, `max-age` and `min-fresh`
+/// has its own exchange. The task of the first request performs the exchange. The other requests wait for the
+/// stored response, no longer than their own time-out and deadline. A request that gets no usable response is
+/// sent separately.
 ///
-/// **A client's steps.** A client whose transport is a cache gets a token only for a request to the server: a
-/// fresh stored response needs neither a token nor a connection. The order is: retry, cache, token,
-/// `Retry-After`, transport. If a stale response may replace a failure, the stale response is used without a
+/// **A client's steps.** If the authenticator has a session or is a `DependencyRunner`, a client whose
+/// transport is a cache gets a token only for a request to the server: a fresh stored response needs neither
+/// a token nor a connection. The order is: retry, cache, token, `Retry-After`, transport. With any other
+/// authenticator, each call gets its token before the lookup in the cache
+/// (``HTTPAuthenticator/sessionRepository``).
+///
+/// If a stale response may replace a failure, the stale response is used without a
 /// retry. If the retry budget of the client admits no request to the host, a stored response is used, as if
 /// there were no connection.
 ///
@@ -39,20 +46,22 @@ public import MuxKit
 /// is inside another transport; accounts with separate repositories share no responses.
 /// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, clients with separate
 /// authenticators share no responses, and a renewed token of the same client selects the same response. If
-/// the repository for a request with credentials is unknown, its response is not stored: a transport that
-/// makes a new call in a detached task hides the account.
+/// the cache was made without a repository, and the account of a request with credentials is unknown, the
+/// response is not stored. The account is unknown if an outer transport makes a new call in a detached task.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
 /// removes the stored responses of the origin of the response.
 ///
 /// **A failing server.** Background revalidations pause after a failure (``Configuration/errorBackoff``).
 /// After a 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the
-/// pause. A fresh response, or a permitted stale response, is used; without such a response the request fails
-/// with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+/// pause. A fresh response, or a permitted stale response, is used. If the stored response requires
+/// validation before reuse, the response has status 504. Otherwise the request fails with
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 ///
-/// **On disk.** With a ``Configuration/cacheKey``, each save of the repository writes the responses; long
-/// bodies are written to files while they arrive. Without a key, all responses stay in memory. A header field
-/// `Set-Cookie` always stays in memory.
+/// **On disk.** With a ``Configuration/cacheKey``, each save of the repository writes the responses, except
+/// responses that depend on credentials (`Vary`). Long bodies are written to files while they arrive. Without
+/// a key, all responses stay in memory, and long bodies are not stored. The header field `Set-Cookie` is
+/// never written to disk.
 ///
 /// **After a failure.** A failure to store a response never fails the request. If the server cannot be
 /// reached, a stale response is used (``Configuration/staleLimit``). If the stored response requires
@@ -143,8 +152,8 @@ public final class CachingTransport: HTTPTransport {
     ///
     /// Running requests get their responses, which are not stored.
     ///
-    /// - Returns: The failures. Files that could not be removed are no longer used; the next save, or the
-    ///   next long body to be stored, removes the files.
+    /// - Returns: The failures. Files that could not be removed are no longer used. The next save removes the
+    ///   remaining entries. The next request to the server removes the remaining files of long bodies.
     @discardableResult
     public func clear() async -> MuxRepository.ClearReport {
         var report = MuxRepository.ClearReport()
@@ -239,7 +248,7 @@ extension CachingTransport {
         /// The name of the responses on disk; `nil`, the default, for responses in memory only.
         public var cacheKey: String?
 
-        /// The maximum size of all responses in memory, in bytes.
+        /// The maximum size of all responses in memory, in bytes, for each repository.
         public var memoryLimit: Int
 
         /// The maximum length of a body in memory, in bytes.
@@ -247,7 +256,7 @@ extension CachingTransport {
         /// Longer bodies are stored in files if there is a ``cacheKey``; otherwise they are not stored.
         public var memoryBodyLimit: Int
 
-        /// The maximum size of all files of long bodies, in bytes.
+        /// The maximum size of all files of long bodies, in bytes, for each repository.
         public var diskLimit: Int
 
         /// The maximum length of a stored body, in bytes.
@@ -269,7 +278,7 @@ extension CachingTransport {
         ///
         /// See RFC 9111, section 4.2.4. A response that requires validation, by `no-cache` or
         /// `must-revalidate`, is never used without the server. A response that arrives stale and without a
-        /// validator is not stored.
+        /// validator is stored only if `stale-while-revalidate` or `stale-if-error` still permits its use.
         public var staleLimit: Duration
 
         /// The pause between a failed background revalidation and the next revalidation; by default 1 second.

@@ -42,7 +42,10 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// The status of the server's response, such as 304, if different from the status of this response.
     public var forwardStatus: Int?
 
-    /// Whether the server's response is stored, if the body arrives completely and is not too long.
+    /// Whether the cache stores the server's response.
+    ///
+    /// A sink receives the head before the body. The value in this head is `true` if the cache stores the
+    /// response after a complete body within the limits.
     public var isStored = false
 
     /// Whether the response came from a concurrent exchange of another request.

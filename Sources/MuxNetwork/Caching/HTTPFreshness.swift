@@ -72,8 +72,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// The freshness of a response.
     ///
     /// - Parameters:
-    ///   - response: A complete response to an unconditional request, or a 304, which may lack unchanged
-    ///     fields.
+    ///   - response: The response. A part has the status of the complete response, because a 206 is not
+    ///     kept. A 304 may lack unchanged fields.
     ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified` if the
     ///     server sent no lifetime.
     /// - Returns: The freshness.

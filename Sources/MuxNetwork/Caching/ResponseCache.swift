@@ -24,7 +24,7 @@ final class ResponseCache: SessionCounter {
     enum Landed: Sendable {
         /// The stored response.
         case stored(StoredResponse)
-        /// The exchange failed without a response.
+        /// The exchange failed without a complete response.
         case unavailable(any Error)
         /// The server responded with an error, and a stale response was used.
         case failed
@@ -56,7 +56,9 @@ final class ResponseCache: SessionCounter {
     /// Whether the observer receives hits.
     private let tellsHits: Bool
     let engine: Engine
-    /// The number of ended sessions, which changes only under the lock of ``engine``.
+    /// The number of the current session; changes only under the lock of ``engine``.
+    ///
+    /// The end of one session increases the number several times.
     private let sessionCount = Atomic(0)
     let base: any HTTPTransport
     let retryAfter: RetryAfterInterceptor
@@ -71,8 +73,8 @@ final class ResponseCache: SessionCounter {
     let cleared: ClearedOrigins
     /// The running exchanges.
     ///
-    /// The lock is held while a response is stored, and while exchanges are fenced: a fenced exchange cannot
-    /// store its response.
+    /// The lock is held while a response is stored, and while exchanges are fenced. Therefore no exchange
+    /// stores a response after a fence.
     let commits = Locked(RunningExchanges())
 
     init(
@@ -128,7 +130,7 @@ final class ResponseCache: SessionCounter {
         repository.attach(self)
     }
 
-    /// The number of ended sessions.
+    /// The number of the current session.
     var session: UInt64 { UInt64(self.sessionCount.load(ordering: .acquiring)) }
 
     /// Counts an ended session; the caller holds the lock of ``engine``.
@@ -177,7 +179,8 @@ final class ResponseCache: SessionCounter {
         if let session, !session.isCurrent { limits.session = .max }
         var waits = 0
         var hasFiles = true
-        // The statistics count each request once, even if the loop repeats.
+        // Hits, joins and misses count each request once, even if the loop repeats. Requests of kind `.other`
+        // are not counted.
         var isCounted = request.kind == .other
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.name)
@@ -224,7 +227,9 @@ final class ResponseCache: SessionCounter {
                 case .output(let landed):
                     waits += 1
                     if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
-                    // Another shared exchange would have the same result: this request is sent separately.
+                    // After an unshareable response, or a selected response that is not usable, another
+                    // shared exchange would have the same result: the request is sent separately. In the
+                    // other cases the loop tries again.
                     switch landed {
                     case .alone: waits = .max - 1
                     case .stored(let response) where response.isSelected(by: request.selecting): waits = .max - 1

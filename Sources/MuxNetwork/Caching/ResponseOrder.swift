@@ -57,7 +57,8 @@ struct SupersedingResponse: Sendable {
     let fields: SelectingFields
     /// Whether the response is stored.
     ///
-    /// If so, a later response is also compared with the stored response in memory.
+    /// A stored response prevents the storage of an older response only: ``StoredResponses`` handles a
+    /// disputed order. Any other response also prevents the storage of a response with a disputed order.
     let isStored: Bool
     private let reply: HTTPReply?
     private let validator: HTTPValidator?

@@ -1,7 +1,9 @@
 import MuxKit
 import Synchronization
 
-/// Counts the ended sessions of the repository of an ``HTTPClient`` or ``AsyncMedia``.
+/// Numbers the sessions of the repository of an ``HTTPClient`` or ``AsyncMedia``.
+///
+/// The end of one session increases the number several times.
 final class SessionWatch: SessionCounter {
     private let repository: MuxRepository
     private let isOfAccount: Bool

@@ -85,7 +85,8 @@ extension StoredResponse {
         self.count = 0
     }
 
-    /// The stored response, updated by a 304: RFC 9111, sections 3.2 and 4.3.4.
+    /// The stored response, updated by a 304 or by a response to HEAD: RFC 9111, sections 3.2, 4.3.4 and
+    /// 4.3.5.
     func validated(
         by reply: HTTPReply,
         for request: CacheableRequest,

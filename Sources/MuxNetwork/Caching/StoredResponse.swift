@@ -27,6 +27,8 @@ struct StoredResponse: Sendable, Equatable {
     var url: URL?
     /// The values of the request fields in `Vary`, normalized; `nil` for a field that the request did not
     /// have.
+    ///
+    /// For an encoded body, `Accept-Encoding` is included even without `Vary`.
     var selecting: [HTTPHeaders.Name: String?]
     /// Whether the response depends on credentials of the request.
     ///
@@ -232,7 +234,7 @@ extension StoredResponse: Codable {
     }
 }
 
-/// The stored responses of one URL, newest first: one per variant, or several parts.
+/// The stored responses of one URL, most recently stored first: one response or part per variant.
 struct StoredResponses: Sendable {
     /// The maximum number of stored responses per URL.
     static let maximumCount = 16

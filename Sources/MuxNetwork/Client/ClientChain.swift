@@ -55,8 +55,9 @@ struct ClientChain: Sendable {
         }
     }
 
-    /// Retries a failure to get a token according to the policy, with any method, because no request was
-    /// sent.
+    /// Retries a failure to get a token according to the policy, with any method.
+    ///
+    /// The server has not processed the request: no request was sent, or the server refused the token (401).
     private func repeatedForToken(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard let policy = self.configuration.retry else { return try await send() }
         let loop = RetryLoop(policy, time: self.time)
@@ -102,10 +103,11 @@ struct ClientChain: Sendable {
         }
     }
 
-    /// Handles a call to a host that must not get a request now: returns only a stored response, fresh or
-    /// stale.
+    /// Responds to a call without a request to the host: returns a stored response, fresh or stale.
     ///
-    /// - Throws: `error` without such a response.
+    /// If the stored response requires validation before reuse, the response may have status 504.
+    ///
+    /// - Throws: `error` without a response of the cache.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {
         guard self.cache != nil, call.method.isSafe else { throw error }
         var call = call

@@ -344,14 +344,16 @@ extension HTTPClient {
         /// Identifies the account, if several accounts are used at the same time; `nil` for the account of
         /// the session.
         ///
-        /// Part of the name of every cached value on disk, and never sent.
+        /// Part of the name on disk of each value of the client's multiplexers, and never sent. The stored
+        /// responses of a ``CachingTransport`` do not depend on this property.
         public var viewer: String?
 
         /// The retries after a transient failure; `nil`, the default, for no retry.
         ///
-        /// Applies to idempotent methods (``HTTPMethod/isIdempotent``) and to requests with an
-        /// ``HTTPRequest/idempotencyKey``, unless the policy also permits others. A wait is at least the
-        /// server's `Retry-After`. The caller gets the outcome of the last attempt.
+        /// A request is retried if its method is idempotent (``HTTPMethod/isIdempotent``), if the request has
+        /// an ``HTTPRequest/idempotencyKey``, or if `RetryPolicy.repeatsUnsafeWork` is `true`. A failure to
+        /// get a token is retried with any method. A wait is at least the server's `Retry-After`. The caller
+        /// gets the outcome of the last attempt.
         public var retry: RetryPolicy?
 
         /// Bounds the retries of all requests to a host.
@@ -363,8 +365,8 @@ extension HTTPClient {
         /// The maximum heuristic lifetime of a cached value; by default one day.
         ///
         /// The heuristic lifetime is a tenth of the time since the last change (`Last-Modified`), if the
-        /// server sends no other lifetime (RFC 9111, section 4.2.2). With zero, a value has no heuristic
-        /// lifetime.
+        /// server sends no other lifetime (RFC 9111, section 4.2.2). With zero, the heuristic lifetime is
+        /// zero, so the value is stale at once.
         public var heuristicLimit: Duration
 
         /// Whether a cached value with an `ETag`, but without a lifetime, is validated for each request.
@@ -375,7 +377,7 @@ extension HTTPClient {
         /// The wall clock, for the arrival times of responses.
         public var wallTime: @Sendable () -> Date
 
-        /// The parameters have the names of the properties.
+        /// Makes a configuration; each parameter sets the property with its name.
         public init(
             contentType: HTTPMediaType = .json,
             headers: HTTPHeaders = [:],

@@ -50,8 +50,8 @@ package final class InvalidationInterceptor: Sendable {
         }
     }
 
-    /// The resources that a request with an unsafe method has changed, according to its response; empty after
-    /// a refusal.
+    /// The resources that a request with an unsafe method has changed, according to its response; empty for a
+    /// status outside 200 to 399.
     static func resources(changedBy call: ValidatedCall, _ reply: HTTPReply) -> Set<HTTPResourceName> {
         guard (200...399).contains(reply.status) else { return [] }
         let url = call.call.url

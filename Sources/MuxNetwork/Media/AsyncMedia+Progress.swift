@@ -46,9 +46,9 @@ extension AsyncMedia {
     /// for try await progress in AsyncMedia.shared.progress(of: photo) { bar.value = progress.fraction ?? 0 }
     /// ```
     ///
-    /// The sequence does not start a download. The progress never decreases: after a restart from zero, the
-    /// next element is the first progress greater than the last element. A slow consumer gets the newest
-    /// progress only.
+    /// The sequence does not start a download. The fraction never decreases: after a restart from zero, the
+    /// next element is the first progress with a greater fraction. While the total size is unknown, the
+    /// numbers of received bytes are compared instead. A slow consumer gets the newest progress only.
     ///
     /// **After a failure.** If the download fails during the iteration, the iterator throws the error. A
     /// download that stops because all callers are cancelled does not count as a failure: the sequence
@@ -92,7 +92,7 @@ extension AsyncMedia {
                 self.present = present
             }
 
-            /// Suspends until the progress increases.
+            /// Returns the current progress at the first call; later calls wait for an increase.
             ///
             /// - Parameter actor: The consumer's isolation.
             /// - Returns: The progress; `nil` after the file is complete, or if the task is cancelled.
@@ -111,7 +111,7 @@ extension AsyncMedia {
                 return nil
             }
 
-            /// Suspends until the progress increases.
+            /// Returns the current progress at the first call; later calls wait for an increase.
             ///
             /// - Returns: The progress; `nil` after the file is complete, or if the task is cancelled.
             /// - Throws: The error of the failed download.
@@ -206,8 +206,9 @@ extension MediaCore {
         )
     }
 
-    /// Looks for the complete file, and tells its consumers of states, unless a flight or a removal has been
-    /// faster.
+    /// Returns the complete file, and records the file for the consumers of states.
+    ///
+    /// Nothing is recorded if a download has failed, or the file was removed, in the meantime.
     func look(for url: URL) -> URL? {
         let name = self.name(of: url)
         let before = self.engine.withState { $0.followed[name]?.changes }

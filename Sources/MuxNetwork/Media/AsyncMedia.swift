@@ -135,16 +135,18 @@ public final actor AsyncMedia {
     /// The states of the file at `url`: the current state, then every change, for a screen.
     ///
     /// The entry is the URL of the complete file. The state has no entry until a request, or
-    /// ``loadCachedValue(url:)``, has opened the folder. The removal of a file by the limits of the folder,
-    /// or by another program, is a change when the next request finds that the file is absent.
+    /// ``loadCachedValue(url:)``, has opened the folder. If the file is evicted, or removed by another
+    /// program, the state changes only when the next request finds that the file is absent.
     ///
     /// - Parameter url: The URL of the file.
     /// - Returns: A sequence for any number of iterators; it does not retain this object, and starts no
     ///   download.
     public nonisolated func states(of url: URL) -> MuxStates<URL> { self.core.states(of: url) }
 
-    /// The counts since the initialisation; a request for a file on disk counts as
-    /// `MuxRepository.Statistics/diskHits`.
+    /// The counts since the initialisation.
+    ///
+    /// A flight that finds the file on disk counts once in `MuxRepository.Statistics/diskHits`; each request
+    /// of the flight also counts as a miss or a join.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.statistics }
 
     // MARK: - Removing
@@ -189,8 +191,9 @@ extension AsyncMedia {
     ///
     /// - Parameters:
     ///   - directory: The folder, created on demand; no other object may use the folder. `nil` for a folder
-    ///     in the app's caches folder, a separate folder for each folder of a repository. At most one
-    ///     repository without a folder may use `nil`.
+    ///     in the app's caches folder: repositories whose stores have different folders get different
+    ///     folders. All repositories without a store folder get the same folder, so at most one of these
+    ///     repositories may use `nil`.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
     ///   - accepts: The media types of acceptable files; `nil` for any type. A response with another type,
@@ -198,8 +201,8 @@ extension AsyncMedia {
     ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
     ///     `nil` for the URL without its fragment. URLs with the same key must have the same content and the
     ///     same extension: a download resumes with the newest URL.
-    ///   - retry: The policy for retries after a transient failure. An interruption with some bytes of the
-    ///     file received does not count as a failure; the download resumes at once.
+    ///   - retry: The policy for retries after a transient failure. A transport error after at least 4,096
+    ///     new bytes of the file does not count as a failure; the download resumes at once.
     ///   - budget: Limits the retries to a host; `nil` for no limit.
     ///   - durability: Whether a complete file survives a power failure.
     ///   - repository: The repository whose sign-out removes the files.
@@ -241,8 +244,9 @@ extension AsyncMedia {
     ///
     /// - Parameters:
     ///   - directory: The folder, created on demand; no other object may use the folder. `nil` for a folder
-    ///     in the app's caches folder, a separate folder for each folder of a repository. At most one
-    ///     repository without a folder may use `nil`.
+    ///     in the app's caches folder: repositories whose stores have different folders get different
+    ///     folders. All repositories without a store folder get the same folder, so at most one of these
+    ///     repositories may use `nil`.
     ///   - dependency: Runs every request. After a 401 the runner renews the dependency, once for all
     ///     downloads, which then resume.
     ///   - transport: Sends the requests.
@@ -252,8 +256,8 @@ extension AsyncMedia {
     ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
     ///     `nil` for the URL without its fragment. URLs with the same key must have the same content and the
     ///     same extension: a download resumes with the newest URL.
-    ///   - retry: The policy for retries after a transient failure. An interruption with some bytes of the
-    ///     file received does not count as a failure; the download resumes at once.
+    ///   - retry: The policy for retries after a transient failure. A transport error after at least 4,096
+    ///     new bytes of the file does not count as a failure; the download resumes at once.
     ///   - budget: Limits the retries to a host; `nil` for no limit.
     ///   - durability: Whether a complete file survives a power failure.
     ///   - repository: The repository whose sign-out removes the files; `nil`, the default, for the

@@ -116,8 +116,8 @@ public final actor DecodedMedia<Value: Sendable> {
 
     /// Fetches and decodes files in advance; the fetches have a lower priority than requests.
     ///
-    /// Returns when all values are in memory or have failed. A cancellation of the task, or a call of
-    /// ``AsyncMedia/cancelPrefetch(_:)`` on the media, stops the prefetch.
+    /// Returns when all values are in memory or have failed. A cancellation of the task stops the prefetch. A
+    /// call of ``AsyncMedia/cancelPrefetch(_:)`` on the media stops a fetch, but not the decoding of a file.
     ///
     /// - Parameter urls: The URLs of the files.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {

@@ -40,7 +40,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     private var isReceiving = false
     /// The offset at which the current response ends, as announced; `nil` without an announcement.
     private var end: Int64?
-    /// Whether the download has restarted from zero.
+    /// Whether an inconsistent response to a range request has caused a restart from zero.
     private var hasRestarted = false
 
     /// The maximum number of bytes on disk so far.
@@ -54,7 +54,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         self.partial = Partial()
     }
 
-    /// Sets the part that was found on disk, before a request; an unusable part is ignored.
+    /// Sets the part that was found on disk, before a request; an unusable part counts as an empty part.
     package mutating func found(_ partial: Partial) {
         let isUsable =
             partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max

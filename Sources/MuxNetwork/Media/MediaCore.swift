@@ -136,8 +136,11 @@ final class MediaCore: Sendable {
         text.utf8.count == 64 && text.utf8.allSatisfy { (48...57).contains($0) || (97...102).contains($0) }
     }
 
-    /// Verifies the digest of a file, unless the digest is already verified: a caller may join a flight after
-    /// the flight has read the expected digests, or the requests of the flight may expect different digests.
+    /// Verifies the digest of a file after its flight, and removes a damaged file.
+    ///
+    /// The flight may not have checked `digest`: the request may have joined after the flight read the
+    /// expected digests, or the requests of the flight may expect different digests. A file with a digest
+    /// that another request has verified is kept.
     ///
     /// - Returns: `false` if the file does not exist any more.
     /// - Throws: ``MediaError/wrongDigest``, or an error of the disk.
@@ -275,7 +278,8 @@ final class MediaCore: Sendable {
     }
 
     private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID, _ hasStarted: Bool) {
-        let error = error.ofUncancelledWork  // a download without callers keeps no error
+        // The remaining callers have not cancelled the download: a cancellation becomes `fetchCancelled`.
+        let error = error.ofUncancelledWork
         var isKept = false
         self.engine.land(flight, of: name, failed: true) { state, mayKeep in
             isKept = mayKeep

@@ -40,7 +40,7 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The page of a captive portal, for example, is of the type `text/html`.
         case wrongType(HTTPMediaType?)
 
-        /// The file does not have the expected digest.
+        /// The file does not have the expected digest, or the expected digest is not 64 hexadecimal digits.
         case wrongDigest
 
         /// The disk is full, or the download would leave less free space than
@@ -54,6 +54,8 @@ public struct MediaError: Error, Sendable, Equatable {
         case fetchedElsewhere
 
         /// Another program removed the file or its folder repeatedly during the request.
+        ///
+        /// Also thrown if the app removes the file at the end of the download.
         case removed
     }
 

@@ -4,7 +4,8 @@ import MuxKit
 /// The folder of one ``AsyncMedia``: complete files, growing files (incomplete downloads) and their sidecars.
 ///
 /// The methods block, and are called on threads that may block. Most methods are atomic under one lock.
-/// Methods of a download check for fences under the lock, so a removed file does not reappear.
+/// Methods of a download check under the lock whether a removal or a sign-out (a fence) has invalidated the
+/// download, so a removed file does not reappear.
 ///
 /// **On disk.** The folder `media` contains the files, and the file `session` contains the epoch of the
 /// session. Folders with the prefix `removed-` are being removed. A folder whose name is a digest also has a
@@ -34,7 +35,7 @@ final class MediaFolder: Sendable {
         var used: Int64 = 0
         /// The number of uses of each file, by the name of the complete file.
         var uses: [String: Int] = [:]
-        /// The last modification time that this object set.
+        /// The latest modification time that this object set, in nanoseconds since 1970.
         var lastMark: Int64 = 0
     }
 
@@ -79,8 +80,10 @@ final class MediaFolder: Sendable {
     ///
     /// - Parameters:
     ///   - epoch: The epoch of the session.
-    ///   - opening: The number of this opening; a repeated number has no effect.
-    ///   - anew: Whether a repeated number has an effect, because another program removed a file or folder.
+    ///   - opening: The opening number of the session. If the folder is already open with this number, the
+    ///     method does nothing.
+    ///   - anew: Whether to open the folder even if the folder is already open with this number, because
+    ///     another program removed a file or folder.
     ///   - check: Returns whether the caller's work is still valid, without a fence since its start.
     /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
@@ -109,6 +112,9 @@ final class MediaFolder: Sendable {
     }
 
     /// Removes the files of an ended session, unless the folder is already open for the next session.
+    ///
+    /// - Parameter opening: The opening number of the next session.
+    /// - Throws: The reason for files that were not removed.
     func end(opening: UInt64) throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
@@ -265,8 +271,8 @@ final class MediaFolder: Sendable {
             // representation.
             let size = try self.fileSystem.status(of: file).size
             disk.used -= size
-            // A truncation to zero makes ext4 flush the file when the file is closed, and the caller waits
-            // for the flush.
+            // An empty file is not truncated: ext4 flushes a file that was truncated to zero when the file is
+            // closed, and the caller waits for the flush.
             if size > 0 { try self.fileSystem.truncate(file, to: 0) }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
             let isReplacing = try self.fileSystem.status(at: note.path) != nil

@@ -28,7 +28,8 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     ///   - key: Identifies the work that needs the slot; see ``raise(_:)``.
     ///   - isUrgent: Whether the waiter is urgent; called outside the lock, if no slot is free.
     ///   - waits: Called outside the lock if no slot is free.
-    /// - Throws: `CancellationError`, without a slot to release.
+    /// - Throws: `CancellationError` if the task is cancelled while no slot is free; the caller then holds no
+    ///   slot. If a slot is free, even a cancelled task gets the slot.
     func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
         let place = Locked<UInt64?>(nil)
         try await withTaskCancellationHandler {

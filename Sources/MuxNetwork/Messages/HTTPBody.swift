@@ -7,7 +7,8 @@ public import Foundation
 /// var body: HTTPBody? { .form(["grant_type": "refresh_token", "refresh_token": self.token]) }
 /// ```
 ///
-/// The body is encoded at each sending, always to the same bytes, so a request may be repeated.
+/// The client encodes the body once for each call of the client. A retry sends the encoded bytes again, or
+/// reads the stream again, so the bytes must be equal each time.
 public struct HTTPBody: Sendable {
     private let encode: @Sendable () throws -> (body: HTTPCall.Body, contentType: HTTPMediaType?)
 

@@ -2,7 +2,8 @@ public import Foundation
 
 /// A complete request with an absolute URL: the input of an ``HTTPTransport``.
 ///
-/// The description contains neither header values nor the query nor the body, and is safe to log.
+/// The description contains the method, the host and the path, including the values in the path. The
+/// description contains neither header values nor the query nor the body.
 public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The method, such as `GET`.
     public var method: String
@@ -213,7 +214,9 @@ package struct ValidatedCall: Sendable {
     package var session: UInt64?
     /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
     package var isQuery = false
-    /// Throws if a cache or a redirection must not send a request to an origin; `nil` to allow all origins.
+    /// Called before a cache sends a request and before a redirection is followed; `nil` allows all origins.
+    ///
+    /// Throws if the origin must not get a request.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
     /// The client's steps below the cache, which the cache runs for each exchange; `nil` if no steps are
     /// below a cache.

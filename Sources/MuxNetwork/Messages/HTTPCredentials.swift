@@ -3,8 +3,10 @@ import Foundation
 /// The value of an `Authorization` field: a scheme and its data.
 ///
 /// ```swift
-/// HTTPCredentials.bearer("x").headerValue                           // "Bearer x"
-/// HTTPCredentials.basic(user: "Aladdin", password: "open sesame")   // "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+/// HTTPCredentials.bearer("x").headerValue
+/// // "Bearer x"
+/// HTTPCredentials.basic(user: "Aladdin", password: "open sesame")?.headerValue
+/// // "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
 /// ```
 ///
 /// The description contains only the scheme.

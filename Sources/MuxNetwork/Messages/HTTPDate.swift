@@ -9,8 +9,8 @@ package enum HTTPDate {
     ///
     /// - Parameters:
     ///   - text: The value of a header field.
-    ///   - now: Selects the century of a two-digit year: a date more than 50 years in the future belongs to
-    ///     the past.
+    ///   - now: The current time, for the century of a two-digit year: the result is the latest matching date
+    ///     that is at most 50 years in the future.
     /// - Returns: The date; `nil` if invalid.
     package static func parse(_ text: String, now: Date) -> Date? {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ", omittingEmptySubsequences: false)

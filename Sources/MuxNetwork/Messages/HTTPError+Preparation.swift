@@ -65,7 +65,7 @@ extension HTTPError {
         /// The request has a body, but the method does not allow a body.
         case bodyNotAllowed(HTTPMethod)
 
-        /// The boundary of a multipart body is not valid: RFC 2046, section 5.1.1.
+        /// The boundary of a multipart body violates RFC 2046, section 5.1.1, or contains a space.
         case invalidBoundary
 
         /// The boundary of a multipart body occurs in the header fields or the data of a part.

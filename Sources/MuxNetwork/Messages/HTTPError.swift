@@ -3,10 +3,10 @@ public import MuxKit
 
 /// The reason for a failed request.
 ///
-/// A description contains the method, the host and the path template of the request, if present, and no body,
-/// header field, query or value of a path. Of an underlying error or a server error, a description contains
-/// only the `errorDescription`, the text for users; other parts may contain secrets. A cancelled request
-/// throws `CancellationError` instead of an ``HTTPError``.
+/// A description contains the method, the host and the path template of the request, if present, but no body,
+/// header value, query or value of a path. A description also contains the `errorDescription` of a server
+/// error, and the sentence of `ErrorText` about an underlying error; other parts of these errors may contain
+/// secrets. A cancelled request throws `CancellationError` instead of an ``HTTPError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
@@ -60,9 +60,10 @@ extension HTTPError: BadDependencyError {
 }
 
 extension HTTPError: ConnectivityError {
-    /// Whether the connection or an unavailable server caused the failure.
+    /// Whether the server was not reached, did not respond in time, closed the connection early, or is busy.
     ///
-    /// See ``HTTPError/TransportFailure/isConnectivityFailure``. An error of the authenticator counts if
+    /// See ``HTTPError/TransportFailure/isConnectivityFailure``. The value is `false` for every
+    /// ``status(_:)`` failure, even for status 503. An error of the authenticator counts if
     /// `SilenceableError.isSilenceable(_:)` is `true` for the error.
     public var isConnectivityFailure: Bool {
         switch self {
@@ -330,7 +331,9 @@ extension HTTPError {
         /// The body exceeds the transport's limit in bytes.
         case bodyTooLarge(limit: Int)
 
-        /// The server has asked for a pause with `Retry-After`, of which this time remains; nothing was sent.
+        /// A pause that the server demanded with `Retry-After` has not ended; nothing was sent.
+        ///
+        /// `retryAfter` is the rest of the pause.
         case serverBusy(retryAfter: Duration)
 
         /// The client does not follow the server's redirection.

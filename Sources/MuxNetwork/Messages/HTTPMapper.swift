@@ -68,7 +68,7 @@ extension HTTPMapper where Output: Decodable {
     ///
     /// - Parameters:
     ///   - errors: The type of the body of a failure response; with `Never`, the body is ignored.
-    ///   - dates: The format of dates; by default any form of ISO 8601.
+    ///   - dates: The format of dates; by default calendar dates in ISO 8601, with or without a time.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self,

@@ -40,7 +40,8 @@ public protocol HTTPRequest<Output>: Sendable {
     /// The header fields; empty by default.
     ///
     /// Precedence, from low to high: the client's ``HTTPClient/Configuration/headers``, the content type of
-    /// ``body``, this property, ``idempotencyKey``, the token.
+    /// ``body``, this property, ``idempotencyKey``, the argument `headers` of
+    /// ``HTTPClient/response(to:path:token:headers:)``, the token.
     var headers: HTTPHeaders { get }
 
     /// Whether the client adds neither its configured fields nor a token to ``headers``; `false` by default.
@@ -99,7 +100,8 @@ extension HTTPRequest {
 }
 
 extension HTTPRequest where Output: Decodable {
-    /// Returns `Data` unchanged, and decodes any other type from JSON, with dates in any form of ISO 8601.
+    /// Returns `Data` unchanged, and decodes any other type from JSON, with dates in ISO 8601
+    /// (`tolerantISO8601`).
     ///
     /// The same as ``HTTPMapper/data(errors:)`` and ``HTTPMapper/json(errors:dates:)``.
     public var mapper: HTTPMapper<Output> {

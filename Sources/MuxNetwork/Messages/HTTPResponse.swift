@@ -60,7 +60,8 @@ public struct HTTPResponse: Sendable, Hashable {
     ///
     /// - Parameter link: The link from the server, absolute or relative. Illegal characters in the link are
     ///   percent-encoded, and valid escapes stay unchanged; `URL(string:)` would encode the escapes again.
-    /// - Returns: An absolute URL; `nil` for an empty link, and for a host with illegal characters.
+    /// - Returns: An absolute URL; `nil` for an empty link, for a host with illegal characters, and for a
+    ///   link that is not a valid URL for another reason.
     public func url(of link: String) -> URL? { URLReference.url(link, relativeTo: self.url ?? self.request.url) }
 
     /// The media type of the body; `nil` without a valid `Content-Type`.
@@ -92,8 +93,8 @@ package enum HTTPRetryAfter {
     ///
     /// - Parameters:
     ///   - text: The value of `Retry-After`.
-    ///   - date: The value of `Date` in the same response, the reference for a date: the server's clock may
-    ///     differ.
+    ///   - date: The value of `Date` in the same response. If `text` is a date, the result is the time from
+    ///     `date` to `text`, because the server's clock can differ from this device's clock.
     ///   - now: The reference for a date if `date` is absent or invalid.
     /// - Returns: The duration, from 0 to 68 years.
     package static func parse(_ text: String?, date: String?, now: Date) -> Duration? {

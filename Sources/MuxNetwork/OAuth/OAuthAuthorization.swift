@@ -47,7 +47,8 @@ public struct OAuthAuthorization: Sendable {
     ///   - client: The app.
     ///   - redirectURI: A registered redirection URI of the app.
     ///   - scopes: The requested scopes; an empty array for the server's default.
-    ///   - parameters: Further parameters, such as `prompt`.
+    ///   - parameters: Further parameters, such as `prompt`. A parameter that the request sets itself, such
+    ///     as `state`, is ignored.
     public init?(
         endpoint: URL,
         issuer: String? = nil,

@@ -5,9 +5,9 @@ public import MuxKit
 ///
 /// - Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token
 ///   (`BadDependencyError`) and ends the session.
-/// - Of the values in requests and responses, descriptions and mirrors contain only the error code and the
-///   explanation of the server. An explanation that quotes a sent secret is omitted. A code that quotes a
-///   sent secret is replaced with a standard code.
+/// - Of the values in requests and responses, descriptions and mirrors contain only the status, the time of
+///   `Retry-After`, the error code and the explanation of the server. An explanation that quotes a sent
+///   secret is omitted. A code that quotes a sent secret is replaced with a standard code.
 /// - A cancelled call throws `CancellationError` instead of an ``OAuthError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
@@ -21,8 +21,8 @@ public enum OAuthError: Error, Sendable {
     /// Thrown for:
     /// - status 408, 425, 429 or 5xx;
     /// - a code such as `temporarily_unavailable`, `server_error` or `slow_down`, with any status;
-    /// - a response with `Retry-After`, and with status 4xx or with an error code and status 2xx, unless the
-    ///   code is a standard code or refuses the grant.
+    /// - status 4xx with `Retry-After`, or status 2xx with `Retry-After` and an error code; but not for an
+    ///   error code of RFC 6749, section 5.2, and not for a refusal of the grant.
     ///
     /// The error is transient; `retryAfter`, if known, delays a retry.
     case unavailable(HTTPStatus, retryAfter: Duration?)
@@ -30,7 +30,7 @@ public enum OAuthError: Error, Sendable {
     /// The response contains neither usable tokens nor a recognised error.
     case malformed(HTTPStatus, Fault)
 
-    /// The server was not reached, or the exchange was interrupted.
+    /// The transport failed: for example, the server was not reached, or the exchange was interrupted.
     case transport(any Error)
 
     /// The endpoint is unsafe; no request was sent.

@@ -43,8 +43,8 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Makes an endpoint; sends nothing.
     ///
     /// - Parameters:
-    ///   - url: The address: an `https` URL, or an `http` URL on this machine. With any other URL, every call
-    ///     throws ``OAuthError/insecureEndpoint`` and sends no request.
+    ///   - url: The address: an `https` URL, or an `http` URL on this machine, without a fragment. With any
+    ///     other URL, every call throws ``OAuthError/insecureEndpoint`` and sends no request.
     ///   - client: The app.
     ///   - transport: Sends the requests.
     ///   - interpretReply: Interprets responses in the server's format, before the endpoint interprets the

@@ -80,7 +80,9 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// The maximum number of redirections of one request.
     public var maximumRedirects: Int
 
-    /// The maximum number of open connections to one host.
+    /// The maximum number of connections to one host.
+    ///
+    /// With libcurl, the maximum number of simultaneous calls to one scheme, host and port.
     public var connectionsPerHost: Int
 
     /// The names of header fields that a redirection to another scheme, host or port removes from the
@@ -403,7 +405,8 @@ extension Error {
 }
 
 extension HTTPError {
-    /// Maps an error of a transport to an ``HTTPError`` or `CancellationError`.
+    /// Maps an error of a transport to an ``HTTPError`` or `CancellationError`; `MuxError.repositoryMismatch`
+    /// is returned unchanged.
     static func ended(by error: any Error) -> any Error {
         switch error {
         case let error as HTTPError: error

@@ -4,8 +4,9 @@ public import Foundation
 ///
 /// Requests and responses:
 /// - `POST /sign-in` with `user`, `password`: tokens, or 401 with `invalid_credentials`.
-/// - `POST /token` with `grant_type=refresh_token`, `refresh_token`: tokens, or 400 with `invalid_grant`,
-///   `invalid_request` or `unsupported_grant_type` (RFC 6749).
+/// - `POST /token` with `grant_type=refresh_token`, `refresh_token`: tokens; 400 with `invalid_grant`,
+///   `invalid_request` or `unsupported_grant_type` (RFC 6749); 503 with `temporarily_unavailable` for
+///   ``FakeOAuthServer/Failure/unavailable``.
 /// - `GET /me` with a bearer token: `{"user": …}`, or 401, with `invalid_token` unless the token is missing.
 /// - `GET /places/{id}` with a bearer token: a place, 404, or 401.
 ///

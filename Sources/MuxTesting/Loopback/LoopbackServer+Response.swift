@@ -5,12 +5,14 @@ extension LoopbackServer {
     public struct Response: Sendable {
         /// One action of the server.
         public enum Step: Sendable {
-            /// Sends a status line and the given header fields, and `Connection: close` if the request ends
-            /// the connection.
+            /// Sends a status line and the given header fields.
             ///
-            /// The steps after the head are the body. The body is omitted in a response to `HEAD`, and with
-            /// the statuses 1xx, 204 and 304. With `Connection: close` the connection is closed after the
-            /// last step.
+            /// The server adds `Connection: close` if the request ends the connection (except for 1xx), and
+            /// `Connection: keep-alive` if an HTTP/1.0 request keeps the connection open.
+            ///
+            /// In a response to `HEAD`, and with the statuses 1xx, 204 and 304, the server skips the
+            /// following steps `send`, `sendPieces`, `sendAwaited` and `wait`. With `Connection: close` the
+            /// connection is closed after the last step.
             case head(status: Int, headers: [(name: String, value: String)])
 
             /// Sends the given bytes, with or without a preceding ``head(status:headers:)``.
@@ -48,7 +50,8 @@ extension LoopbackServer {
         ///
         /// - Parameters:
         ///   - status: The status code.
-        ///   - headers: Names and values of header fields; `Content-Length` is added.
+        ///   - headers: Names and values of header fields; `Content-Length` is added, except with the
+        ///     statuses 1xx, 204 and 304.
         ///   - body: The body.
         ///   - claimedLength: A wrong `Content-Length`, in bytes; the connection is then closed after the
         ///     body.

@@ -139,8 +139,8 @@ extension SeededExecutor {
     /// Runs `operation` with the main actor in the schedule.
     ///
     /// The steps run on the main queue. Between two steps, the seed decides whether the ready jobs of the
-    /// main actor run, in the order of their arrival. Virtual time passes without ready jobs of the main
-    /// actor. Work outside the schedule is not awaited.
+    /// main actor run, in the order of their arrival. Virtual time advances only if no job is ready. Work
+    /// outside the schedule is not awaited.
     ///
     /// - Throws: The operation's error; ``ScheduleError/stuck(seed:)`` if the operation never ends.
     package func runWithMainActor(_ operation: @escaping @Sendable @concurrent () async throws -> Void) async throws {

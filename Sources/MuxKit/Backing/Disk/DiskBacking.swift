@@ -123,7 +123,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// Stores an entry from disk in its slot, unless memory has a newer state.
     ///
     /// - Returns: The slot, even if the table has no room for the slot; `nil` while the removal of the domain
-    ///   is pending.
+    ///   is pending, and if the changes of the app in `loaded` are outdated.
     @inlinable
     func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
         guard !state.disk.isDomainRemovalPending else { return nil }

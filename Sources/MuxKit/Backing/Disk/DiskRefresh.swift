@@ -2,9 +2,10 @@ import Foundation
 
 /// The last refresh of all entries, as recorded on disk and in memory.
 ///
-/// The refresh is saved as a separate entry, the mark. Each refresh has a number, and each entry is saved
-/// with the number of the last refresh before its fetch: an entry is stale if its number differs from the
-/// mark's number. Wall-clock times are used only for stores that do not keep the numbers.
+/// The refresh is saved as a separate entry, the mark. Each refresh has a number. Each entry is saved with
+/// the number of the last refresh, or with zero if the last refresh came after the fetch. An entry is stale
+/// if its number differs from the mark's number. Wall-clock times are used only for stores that do not keep
+/// the numbers.
 ///
 /// Numbers ascend. The step is random, so that two processes do not get the same number for simultaneous
 /// refreshes.

@@ -25,7 +25,7 @@ final class FetchClaim: Sendable {
 /// The outcome of a put of a fetched value in the shared store.
 @usableFromInline
 enum SharedOutcome<Value: Sendable>: Sendable {
-    /// The value is kept in this machine's memory only.
+    /// The store has not stored the value; this machine may keep the value in memory.
     case notShared
     /// The store has refused the value, which is kept in this machine's memory only.
     case refused

@@ -57,7 +57,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         var loaded: FormerSlot<Value>?
         // The remaining time for waits for the store, apart from the wait for another machine's fetch.
         var budget = client.policy.budget
-        // Whether the store's entry is not fresh enough for all callers.
+        // Whether some callers need a newer entry than the store's entry.
         var wantsNewer = false
         // The time at the start of the wait for another machine's fetch, and the last ticket at that time.
         var waits: (since: Moment, last: Ticket)?
@@ -271,6 +271,9 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// Stores `entry` in its slot, and resumes callers with the entry.
     ///
+    /// If the key has uncommitted changes, `entry` is not stored, and the callers get the entry in memory
+    /// with the changes, if present.
+    ///
     /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
     private func answer(
         _ key: Key,
@@ -313,7 +316,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Reading without a fetch
 
-    /// Reads the entry from the shared store without a store in memory; see ``Backing/loadEntry(_:)``.
+    /// Reads the entry from the shared store, and does not keep the entry in memory; see
+    /// ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
         let asked = self.asked()
         let before = self.memory.engine.withState { ($0.session, $0.clears) }
@@ -334,7 +338,10 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// Results of earlier calls of the store are dropped, and later calls first send the invalidation.
     func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
 
-    /// The keys in memory, and the followed keys, that an invalidation concerns; `nil` for all keys.
+    /// The keys that an invalidation concerns; `nil` for all keys.
+    ///
+    /// Includes keys with an entry in memory, a flight, or changes of the app. Followed keys without an entry
+    /// are included only for the invalidation of a single entry.
     func keys(of scope: MuxShared.Scope) -> [Key]? {
         switch scope {
         case .entry(let name):

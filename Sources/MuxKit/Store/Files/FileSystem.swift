@@ -3,7 +3,8 @@ package import Foundation
 
 /// The file system calls of the library's stores.
 ///
-/// The calls block, so callers use a ``DiskExecutor`` or ``BlockingWork``; the exception is ``PromptStore``.
+/// The calls block, so callers use a ``DiskExecutor`` or ``BlockingWork``. The exceptions are ``PromptStore``
+/// and ``MuxStore/peekSessionEpoch()``, which run on the caller's thread.
 /// Tests substitute an implementation that logs the calls, fails the n-th call, or ends the process at the
 /// n-th call.
 package protocol FileSystem: Sendable {

@@ -123,8 +123,8 @@ final class Journal {
 
     /// Looks up an entry like ``find(_:upTo:)``, without a wait for a lock or a record.
     ///
-    /// `nil` if another process has changed the journal, or if the entry is large or not in the system's page
-    /// cache.
+    /// `nil` if the journal is not open, if another process has changed the journal, or if the entry is large
+    /// or not in the system's page cache.
     ///
     /// Asks the system for the status of two files, which the system usually has in a cache.
     func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {

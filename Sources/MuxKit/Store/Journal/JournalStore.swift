@@ -33,9 +33,11 @@ public import Foundation
 /// **Deleted files.** If the files of an open store are deleted, the next call detects the loss, and creates
 /// the missing files. An idle store has a single open file descriptor, not counting a folder watch.
 ///
-/// **Concurrent calls** run serially, on the store's queue, with two exceptions: large values are read
-/// concurrently, and a small value in the system's page cache is read on the caller's thread if no other call
-/// runs. Several processes, such as an app and its extensions, may share a folder; the smallest limit of the
+/// **Concurrent calls** run serially, on the store's queue, with three exceptions: large values are read
+/// concurrently; a small value in the system's page cache is read on the caller's thread if no other call
+/// runs; ``peekSessionEpoch()`` reads the session file on the caller's thread.
+///
+/// Several processes, such as an app and its extensions, may share a folder; the smallest limit of the
 /// processes applies. If another process is stopped or busy while holding the folder's lock, a call waits one
 /// second for the lock, and later calls fail at once until the release of the lock; a failed load is a miss.
 ///
@@ -352,10 +354,10 @@ extension JournalStore {
         /// Failed rewrites of the journal; no entry is lost, and the store tries again.
         public var failedCompactions = 0
 
-        /// Entries evicted by the size limit, least recently used first.
+        /// Entries evicted by the size limit or on a full disk, least recently used first.
         public var evicted = 0
 
-        /// Index snapshots on disk without a matching journal; the index was rebuilt from the journal.
+        /// Index snapshots that were damaged or did not match the journal; the index was rebuilt.
         public var rebuiltIndexes = 0
 
         /// Failed writes of index snapshots; only the next opening takes longer.

@@ -114,7 +114,8 @@ private final class ContentDecoder {
     /// Prepares the decoder for another member of gzip content (RFC 1952, section 2.2) or another frame of
     /// Zstandard content (RFC 8878, section 3).
     ///
-    /// Any other input after the end of the content is dropped.
+    /// Other input after the end of gzip, deflate or Brotli content is dropped. Other input after a Zstandard
+    /// frame reaches the decoder, and is an error.
     private func beginAnotherMember() throws(HTTPError) {
         switch self.coding {
         case .zstandard: return

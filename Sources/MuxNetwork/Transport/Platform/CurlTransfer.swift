@@ -340,8 +340,9 @@ final class CurlTransfer {
     /// Whether the server has not processed the request: the stream was refused, or is above the last stream
     /// of a GOAWAY (RFC 9113, section 8.7).
     ///
-    /// On a new connection, libcurl repeats a request only for this reason. On a kept connection libcurl does
-    /// not report the reason, so a refused stream there counts as a lost connection.
+    /// On a new connection, libcurl repeats a request only for this reason. On a kept connection, libcurl
+    /// reports only a GOAWAY, in `streams`; any other refused stream on a kept connection counts as a lost
+    /// connection.
     private var isRefused: Bool {
         self.sendings > 0 && (self.isOnNewConnection || self.streams.pointee.is_refused != 0)
     }

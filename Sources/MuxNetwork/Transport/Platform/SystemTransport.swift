@@ -12,11 +12,11 @@ package import MuxKit
 /// that is cancelled during the name resolution of its host delays other calls until the name resolution
 /// ends.
 ///
-/// **Kept connections.** Before sending a request on a connection that was kept open after an earlier
-/// request, the transport checks for bytes that have arrived since the last response. If the server has
-/// closed the connection or has sent bytes, the transport closes the connection and sends the request, with
-/// any method, on a new connection. HTTP/2 frames do not count as such bytes if libcurl uses OpenSSL. Bytes
-/// that arrive in the microseconds between the check and the sending cannot be distinguished from the
+/// **Kept connections of libcurl.** Before sending a request on a connection that was kept open after an
+/// earlier request, the transport checks for bytes that have arrived since the last response. If the server
+/// has closed the connection or has sent bytes, the transport closes the connection and sends the request,
+/// with any method, on a new connection. HTTP/2 frames do not count as such bytes if libcurl uses OpenSSL.
+/// Bytes that arrive in the microseconds between the check and the sending cannot be distinguished from the
 /// response; a request that is not idempotent fails if the server closes the connection in that time. libcurl
 /// before 7.80 has no callback for the check, so each request uses a new connection.
 ///
