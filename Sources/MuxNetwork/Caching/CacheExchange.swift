@@ -127,7 +127,7 @@ struct CacheExchange: Sendable {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         // The server may have processed the request: the safe assumption is a changed resource.
-        if caching.hasSent, !self.request.call.method.isSafe {
+        if caching.hasSent, !self.request.call.method.isSafe, !self.request.call.isQuery {
             await self.cache.invalidate(self.request.name, by: self.name)
         }
         guard !caching.sinkFailed, !caching.hasForwarded else { throw error }
@@ -317,7 +317,7 @@ struct CacheExchange: Sendable {
     /// Applies the effects of a response on stored responses: RFC 9111, sections 4.3.5 and 4.4.
     nonisolated(nonsending) func noted(_ reply: HTTPReply, _ sent: Sending) async {
         let call = self.request.call
-        guard call.method.isSafe else {
+        guard call.method.isSafe || call.isQuery else {
             for resource in InvalidationInterceptor.resources(changedBy: call, reply) {
                 await self.cache.invalidate(resource.text, by: self.name)
             }

@@ -287,6 +287,33 @@ struct CachedRequestTests {
         #expect(transport.calls.count == 2, "and is not kept by itself")
     }
 
+    @Test func `N02 a POST of a multiplexer makes no stored response stale`() async throws {
+        struct Search: HTTPRequest {
+            typealias Output = Number
+            var endpoint: HTTPEndpoint { .init(scheme: .https, host: "example.com", path: "/search") }
+            var method: HTTPMethod
+        }
+        let fails = Locked(false)
+        let server = ClosureTransport { call in
+            if fails.withLock({ $0 }) { throw HTTPError.timedOut(after: .seconds(1)) }
+            return HTTPReply(
+                status: 200,
+                headers: ["Cache-Control": "max-age=100"],
+                body: Data("{\"version\":1}".utf8)
+            )
+        }
+        let cache = CachingTransport(server, repository: self.world.repository)
+        let client = self.world.client(cache)
+        let number = client.multiplexer(repository: self.world.repository, Search(method: .post))
+        _ = try await client.output(of: Search(method: .get))
+        _ = try await number.request()
+        fails.withLock { $0 = true }
+        _ = try? await number.reload()
+        fails.withLock { $0 = false }
+        _ = try await client.output(of: Search(method: .get))
+        #expect(server.calls.map(\.method) == ["GET", "POST", "POST"])
+    }
+
     @Test func `N02 a 304 over a real socket has no body and renews the value`() async throws {
         let conditions = Locked<[String?]>([])
         let server = LoopbackServer { request in
