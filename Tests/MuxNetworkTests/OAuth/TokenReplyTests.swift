@@ -371,6 +371,18 @@ struct TokenReplyTests {
         await #expect { try await hooked.refresh(secret) } throws: { !"\($0)".contains(secret) }
     }
 
+    @Test func `WR-05 a description contains the name of an authentication scheme, but no secret`() async throws {
+        for (text, isShown) in [("Use Basic authentication.", true), ("Unknown: YXBwOnMzY3IzdA==", false)] {
+            let body = Data(#"{"error":"invalid_client","error_description":"\#(text)"}"#.utf8)
+            let endpoint = OAuthTokenEndpoint(
+                url: try #require(URL(string: "https://server.example.com/token")),
+                client: OAuthClient(id: "app", authentication: .header(secret: "s3cr3t")),
+                transport: ClosureTransport { _ in HTTPReply(status: 400, body: body) }
+            )
+            await #expect { try await endpoint.refresh("r") } throws: { "\($0)".contains(text) == isShown }
+        }
+    }
+
     @Test func `WR-05 every field of a reply is stored with the token, also after a relaunch`() async throws {
         let body =
             #"{"access_token":"a","refresh_token":"r2","id_token":"e.y.J","instance_url":"https://eu.example.com","n":{"x":[1,2.5,null]}}"#
