@@ -40,8 +40,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     ///
     /// - Parameters:
     ///   - number: The sequence number of the refresh, from the same counter as ``Slot/Entry/sequence``.
-    ///   - removed: Receives the removed marks and failures of a table, to be released outside the lock. A
-    ///     ``SingleSlot`` releases its failure in the call.
+    ///   - removed: Receives the removed marks and failures, to be released outside the lock.
     /// - Complexity: O(1); with an index of users O(*n*) in the number of remembered failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
@@ -164,7 +163,10 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     package static var hasManyKeys: Bool { false }
 
     @usableFromInline
-    package mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void) { self.slot.refreshed() }
+    package mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void) {
+        if let failure = self.slot.failureRecord { removed(failure) }
+        self.slot.refreshed()
+    }
 
     @inlinable
     package var hasTooManyMarks: Bool { false }

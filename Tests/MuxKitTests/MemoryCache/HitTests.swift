@@ -40,6 +40,18 @@ struct HitTests {
         #expect(hits > 10 && misses > 10)
     }
 
+    @Test func `CO-17 a refresh of all entries hands over the remembered error of a multiplexer`() {
+        var single = SingleSlot<Int>(isPersistent: false)
+        let now = Moment(nanoseconds: 0)
+        func fail(_ slot: inout Slot<Int>) {
+            slot.failed(CancellationError(), heldUntil: now, rememberedUntil: .distantFuture, at: now)
+        }
+        single.withSlot(of: .sole, evicted: { _, _ in }, fail)
+        var removed = 0
+        for _ in 0..<2 { single.refreshAll(1) { _ in removed += 1 } }
+        #expect(removed == 1 && single.slot(of: .sole)?.failureRecord == nil)
+    }
+
     /// Compares the fast path with the freshness decision; returns whether the decision is a hit.
     private static func checksHit(
         of entry: Slot<Int>.Entry,
