@@ -162,9 +162,9 @@ extension SlotMemory {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
         var replaced: [Slot<Value>?] = []  // released outside the lock
-        var evictions: State.Evictions?
+        var work: State.PendingWork?
         let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
-            defer { evictions = state.takeEvictions() }
+            defer { work = state.takePendingWork() }
             var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
             guard let slot = adopt(&state), let found = slot.snapshot(at: now, source: source) else { return early }
             loaded = slot
@@ -198,7 +198,7 @@ extension SlotMemory {
         }
         withExtendedLifetime(replaced) {}
         self.watchers.send(.entry, to: key)
-        self.release(evictions)
+        self.release(work)
         return LookUp(isOver: isOver, loaded: isOver ? nil : loaded.map(FormerSlot.init))
     }
 }

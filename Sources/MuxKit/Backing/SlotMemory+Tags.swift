@@ -3,7 +3,7 @@ import Synchronization
 /// Changes of tags.
 extension SlotMemory {
     /// Whether an entry has had tags.
-    var usesTags: Bool { self.hasTags.load(ordering: .relaxed) }
+    var usesTags: Bool { self.hasJoinedTagLog.load(ordering: .relaxed) }
 
     /// Notifies the consumers of entries whose tags may have changed.
     func tagsChanged(mayClear: Bool) {
@@ -53,9 +53,9 @@ extension SlotMemory {
     func condition(_ texts: [String], of key: Key, since number: UInt64) -> EntryCondition? {
         let tags = Set((texts + (self.tagsOfKey?(key) ?? [])).map(MuxShared.Scope.tag))
         guard !tags.isEmpty else { return nil }
-        if !self.hasTags.load(ordering: .acquiring), let participant {
+        if !self.hasJoinedTagLog.load(ordering: .acquiring), let participant {
             self.repository.tagLog.join(participant)
-            self.hasTags.store(true, ordering: .releasing)
+            self.hasJoinedTagLog.store(true, ordering: .releasing)
         }
         return EntryCondition(tags, since: number, in: self.repository.tagLog)
     }

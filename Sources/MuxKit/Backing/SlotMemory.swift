@@ -40,7 +40,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// The tags of a key, independent of its value; `nil` without such tags.
     @usableFromInline let tagsOfKey: (@Sendable (Key) -> [String])?
     /// Whether the multiplexer is a member of the repository's ``TagLog``.
-    let hasTags = Atomic(false)
+    let hasJoinedTagLog = Atomic(false)
 
     private struct Owner: Sendable {
         weak var participant: (any SessionParticipant)?
@@ -86,8 +86,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// Changes slots, then releases evicted slots outside the lock.
     @inlinable
     func withSlots<R>(_ body: (inout State) -> sending R) -> sending R {
-        let (result, evictions) = self.engine.withState { (body(&$0), $0.takeEvictions()) }
-        self.release(evictions)
+        let (result, work) = self.engine.withState { (body(&$0), $0.takePendingWork()) }
+        self.release(work)
         return result
     }
 
@@ -142,15 +142,15 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
 
     /// Releases evicted slots after a change of slots without ``withSlots(_:)``; not under the lock.
     @inlinable
-    func releaseEvicted() { self.release(self.engine.withState { $0.takeEvictions() }) }
+    func releaseEvicted() { self.release(self.engine.withState { $0.takePendingWork() }) }
 
-    /// Releases and reports evicted slots, and starts the due work of ``SlotState/takeEvictions()``.
+    /// Releases and reports evicted slots, and starts the due work of ``SlotState/takePendingWork()``.
     @inlinable
-    func release(_ evictions: State.Evictions?) {
-        guard let evictions else { return }
-        if evictions.hasTooManyMarks { self.foldMarks() }
-        if evictions.writesBack { self.writeBack() }
-        for (key, slot) in evictions.slots {
+    func release(_ work: State.PendingWork?) {
+        guard let work else { return }
+        if work.hasTooManyMarks { self.foldMarks() }
+        if work.writesBack { self.writeBack() }
+        for (key, slot) in work.slots {
             guard let entry = slot.entry, slot.hasEntry else { continue }
             self.tell(.evicted, key)
             if entry.isDirty { self.tell(.evictedUnsaved, key) }
@@ -161,7 +161,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
 
     /// Whether the entry in memory is a variant that a request of `key` must not use now.
     @usableFromInline
-    func isForAnother(_ key: Key) -> Bool {
+    func isOtherVariant(_ key: Key) -> Bool {
         guard let selection else { return false }
         // Outside the lock, because the selection runs code of the app.
         let validator = self.engine.withState { $0.shownEntry(key)?.validator }

@@ -68,7 +68,7 @@ extension SlotState {
 
     /// The entry with changes, for the callers of a fetch whose response is not kept; `nil` without changes.
     ///
-    /// A call of ``takeEvictions()`` must follow.
+    /// A call of ``takePendingWork()`` must follow.
     @usableFromInline
     mutating func shown(_ key: Key, at now: Moment) -> MuxEntry<Value>? {
         guard self.layers[key] != nil else { return nil }
@@ -80,7 +80,7 @@ extension SlotState {
     @usableFromInline
     func isSending(_ key: Key) -> Bool { self.layers[key]?.isSending ?? false }
 
-    /// Stores a new entry, and drops the changes of its key; a call of ``takeEvictions()`` must follow.
+    /// Stores a new entry, and drops the changes of its key; a call of ``takePendingWork()`` must follow.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @inlinable
@@ -122,7 +122,7 @@ extension SlotState {
     /// The number of ``layers`` above which evictions end committed changes.
     private static var maximumLayers: Int { 1_000 }
 
-    /// Shows the changes of a key after an eviction, as stale; a call of ``takeEvictions()`` must follow.
+    /// Shows the changes of a key after an eviction, as stale; a call of ``takePendingWork()`` must follow.
     @usableFromInline
     mutating func showLayers(of key: Key) {
         guard let shown = self.layers[key]?.shown, self.slots.slot(of: key)?.entry == nil else { return }
@@ -143,7 +143,7 @@ extension SlotState {
         }
     }
 
-    /// Replaces the changes of a key; a call of ``takeEvictions()`` must follow.
+    /// Replaces the changes of a key; a call of ``takePendingWork()`` must follow.
     ///
     /// - Parameters:
     ///   - layers: The changes; `nil` for the server's entry.
@@ -162,7 +162,7 @@ extension SlotState {
         if isNew, let shown = layers.shown { self.put(shown, of: key) }
     }
 
-    /// Stores a new entry below uncommitted changes; a call of ``takeEvictions()`` must follow.
+    /// Stores a new entry below uncommitted changes; a call of ``takePendingWork()`` must follow.
     mutating func put(_ layers: Layers<Value>, on entry: Slot<Value>.Entry, of key: Key) {
         var layers = layers
         layers.base = entry
@@ -171,7 +171,7 @@ extension SlotState {
         self.setLayers(layers, of: key, isNew: true)
     }
 
-    /// Stores an entry from disk below the changes of its key; a call of ``takeEvictions()`` must follow.
+    /// Stores an entry from disk below the changes of its key; a call of ``takePendingWork()`` must follow.
     ///
     /// - Parameters:
     ///   - entry: The entry.

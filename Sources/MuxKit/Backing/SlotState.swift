@@ -60,7 +60,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     /// The work to do outside the lock after a change of slots.
     @usableFromInline
-    struct Evictions: Sendable {
+    struct PendingWork: Sendable {
         @usableFromInline let slots: [(Key, Slot<Value>)]
         /// Whether dirty entries must be saved to become evictable.
         @usableFromInline let writesBack: Bool
@@ -112,7 +112,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     init(slots: Slots) { self.slots = slots }
 
-    /// Changes the slot of `key`, and counts evictions; a call of ``takeEvictions()`` must follow.
+    /// Changes the slot of `key`, and counts evictions; a call of ``takePendingWork()`` must follow.
     @inlinable
     mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
         if !self.followed.isEmpty { self.noteCondition(of: key) }
@@ -155,7 +155,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.evictedCondition = effect == .refreshed ? evicted?.marked(at: number) : nil
     }
 
-    /// Examines two entries, and removes entries beyond use; a call of ``takeEvictions()`` must follow.
+    /// Examines two entries, and removes entries beyond use; a call of ``takePendingWork()`` must follow.
     @inlinable
     mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
         var useless: [(Key, Slot<Value>)] = []
@@ -210,7 +210,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     /// Takes the pending work for ``SlotMemory/release(_:)``, which runs outside the lock.
     @inlinable
-    mutating func takeEvictions() -> Evictions? {
+    mutating func takePendingWork() -> PendingWork? {
         if !self.layers.isEmpty {
             for (key, slot) in self.evicted where slot.entry != nil { self.evictedLayers(of: key) }
         }
@@ -223,7 +223,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         let hasTooManyMarks = self.slots.hasTooManyMarks
         let dropped = self.dropped.isEmpty ? [] : self.takeDropped()
         guard writesBack || hasTooManyMarks || !evicted.isEmpty || !dropped.isEmpty else { return nil }
-        return Evictions(
+        return PendingWork(
             slots: evicted,
             writesBack: writesBack,
             hasTooManyMarks: hasTooManyMarks,
@@ -275,7 +275,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         return self.dropped
     }
 
-    /// Records a new outcome of a followed key; a call of ``takeEvictions()`` must follow.
+    /// Records a new outcome of a followed key; a call of ``takePendingWork()`` must follow.
     ///
     /// - Parameters:
     ///   - key: The key.

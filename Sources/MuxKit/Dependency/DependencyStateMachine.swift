@@ -339,7 +339,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         pausing: UpdatePauses.Failure? = nil,
         at now: Moment = .distantPast
     ) {
-        let retryAfter = FailurePause.obeyed(pausing?.retryAfter)
+        let retryAfter = FailurePause.limitedRetryAfter(pausing?.retryAfter)
         let failure = Failure(error: error, until: max(until, now.advanced(by: retryAfter)))
         if let pausing {
             let isGood = self.held.map { !self.wasRefused($0) && now < $0.renewal?.end ?? .distantFuture } ?? false

@@ -79,8 +79,8 @@ extension RunnerCore {
         _ lead: Lead
     ) async throws -> VersionedDependency? {
         do {
-            switch try self.engine.landing(answer, call.cleanup.take()) {
-            case .output(let held): return self.unlessVoid(held)
+            switch try self.engine.unwrap(answer, call.cleanup.take()) {
+            case .output(let held): return self.ifCurrent(held)
             case .lead(let flight): return try await lead(flight, call)
             }
         } catch {
@@ -144,7 +144,7 @@ extension RunnerCore {
         let now = self.time.now
         let old = self.engine.withState { $0.machine.fallback(for: call.state, at: now) }
         guard let old else { throw error }
-        return self.unlessVoid(old)
+        return self.ifCurrent(old)
     }
 
     /// Throws if the call's task is cancelled or the call has timed out.
@@ -255,7 +255,7 @@ extension RunnerCore {
         guard !Task.isCancelled else { return nil }
         // The parent's epoch is read first: a value with at least this parent epoch was current at the time
         // of the read.
-        let parentEpoch = self.parent?.forChildren ?? 0
+        let parentEpoch = self.parent?.leastValidEpochForChildren ?? 0
         let ready = self.engineState.withLock { $0.state.ready }
         guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
         return ready

@@ -190,7 +190,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The value; `nil` if the parent's value was replaced, so that the caller must request the dependency
     /// again.
     @inlinable
-    func unlessVoid(_ held: VersionedDependency) -> VersionedDependency? {
+    func ifCurrent(_ held: VersionedDependency) -> VersionedDependency? {
         held.parentEpoch >= self.parentEpoch ? held : nil
     }
 
@@ -202,12 +202,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         update: (Dependency?, PendingCall) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.loop(call, task, leads: true) { flight, call in
-            guard let (result, beginning) = await self.led(flight, by: call, update) else { return nil }
+            guard let (result, beginning) = await self.runCallersUpdate(flight, by: call, update) else { return nil }
             let landed = self.land(flight, result, since: beginning)
             try self.checkLimits(call)
             // The outcome was dropped: the caller must request the dependency again.
             guard let landed else { return nil }
-            return self.unlessVoid(try landed.get())
+            return self.ifCurrent(try landed.get())
         }
     }
 
@@ -215,7 +215,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: The outcome of the update and the state at its beginning; `nil` if the flight ended before
     ///   the update began, or the update is no longer necessary.
-    private nonisolated(nonsending) func led(
+    private nonisolated(nonsending) func runCallersUpdate(
         _ flight: FlightID,
         by call: PendingCall,
         _ update: (Dependency?, PendingCall) async throws -> UpdateResult<Dependency>
@@ -257,5 +257,5 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// The least valid ``VersionedDependency/parentEpoch`` of the value.
-    @inlinable var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
+    @inlinable var parentEpoch: UInt64 { self.parent?.leastValidEpochForChildren ?? 0 }
 }

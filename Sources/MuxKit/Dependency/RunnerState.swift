@@ -113,9 +113,9 @@ package final class RunnerEpochs: Sendable {
 
     /// The least valid parent epoch of a child's value.
     @inlinable
-    package var forChildren: UInt64 {
+    package var leastValidEpochForChildren: UInt64 {
         guard let parent = self.parent else { return self.own.load(ordering: .sequentiallyConsistent) }
-        return self.forChildren(parentEpoch: parent.forChildren)
+        return self.leastValidEpochForChildren(parentEpoch: parent.leastValidEpochForChildren)
     }
 
     /// The least valid parent epoch of a child's value, for a layer with a parent.
@@ -123,7 +123,7 @@ package final class RunnerEpochs: Sendable {
     /// If the parent's value was replaced, the layer's value is invalid, and the result is the layer's next
     /// epoch.
     @usableFromInline
-    func forChildren(parentEpoch: UInt64) -> UInt64 {
+    func leastValidEpochForChildren(parentEpoch: UInt64) -> UInt64 {
         self.withParent.withLock { $0.heldParent.map { $0 < parentEpoch } ?? false ? $0.own &+ 1 : $0.own }
     }
 }

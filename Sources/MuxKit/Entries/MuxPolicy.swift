@@ -190,7 +190,7 @@ public struct MuxPolicy: Sendable {
     }
 
     /// How long `error` is remembered; zero or less for an error that is not remembered.
-    func memory(of error: any Error) -> Duration {
+    func rememberedDuration(of error: any Error) -> Duration {
         guard error.firstDecision({ $0 as? DecodingError }) == nil,
             ![.sessionEnded, .fetchCancelled].contains(error as? MuxError)
         else { return .zero }

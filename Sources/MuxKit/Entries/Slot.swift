@@ -210,7 +210,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
-        if self.isRefreshed { self.lostOnDisk() }
+        if self.isRefreshed { self.markUnsaved() }
         if fromBeforeRefresh { self.isRefreshed = true }
         self.isRefreshOwed = false
         if entry.condition != nil { _ = self.applyCondition() }  // the caller retains the entry
@@ -323,7 +323,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A refresh: the entry is stale, and remains as a fallback.
     package mutating func refreshed() {
-        if !self.isRefreshed || self.isRefreshOwed { self.lostOnDisk() }
+        if !self.isRefreshed || self.isRefreshOwed { self.markUnsaved() }
         self.isRefreshed = true
         self.isRefreshOwed = self.entry == nil
         self.failureRecord = nil
@@ -356,7 +356,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// The entry on disk is missing or outdated: a persistent entry becomes unsaved.
     @usableFromInline
-    package mutating func lostOnDisk() {
+    package mutating func markUnsaved() {
         guard let entry, entry.isPersistent else { return }
         self.entry?.isDirty = true
     }

@@ -108,7 +108,7 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     func are(of group: UserGroup) -> Bool { group === self.group }
 
     /// Whether `user` belongs to the group of the users.
-    func include(_ user: EndedUser) -> Bool { user.group === self.group }
+    func hasSameGroup(as user: EndedUser) -> Bool { user.group === self.group }
 
     /// The first of the users of `keys` whose text is `text`.
     func user(of keys: [Key], withText text: String) -> EndedUser? { self.userWithText(keys, text) }

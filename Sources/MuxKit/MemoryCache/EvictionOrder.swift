@@ -93,7 +93,7 @@ package struct EvictionOrder: Sendable {
         /// share.
         var owed = 0.0
         /// Whether an eviction was requested.
-        var isFull = false
+        var hasEvicted = false
         /// Probes that found the main queue's oldest element unused, since the last return of an element into
         /// the main queue.
         var idle = 0
@@ -197,13 +197,13 @@ package struct EvictionOrder: Sendable {
             let oldest = Int(self.small.oldest)
             let weight = self.weight(of: oldest)
             guard self.size(of: self.small) >= self.smallRoom(for: weight) + weight else { break }
-            if self.steering.isFull {
+            if self.steering.hasEvicted {
                 guard self.steering.owed >= weight else { return }
                 self.steering.owed -= weight
             }
             self.move(oldest, to: .main)
             // The next added elements move the rest.
-            if self.steering.isFull { return }
+            if self.steering.hasEvicted { return }
         }
         self.steering.owed = 0
     }
@@ -323,7 +323,7 @@ package struct EvictionOrder: Sendable {
     /// - Complexity: Amortised O(1).
     @usableFromInline
     package mutating func victim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
-        self.steering.isFull = true
+        self.steering.hasEvicted = true
         let weight = self.maximumCost == nil ? 1 : Double(max(1, cost))
         while true {
             let isSmallsTurn = self.size(of: self.small) + weight > self.smallRoom(for: weight) || self.main.count == 0
@@ -510,7 +510,7 @@ package struct EvictionOrder: Sendable {
 
     /// The size by which the small queue exceeds its maximum and `owed`; zero before the first eviction.
     package var smallExcess: Double {
-        guard self.steering.isFull else { return 0 }
+        guard self.steering.hasEvicted else { return 0 }
         return self.size(of: self.small) - self.smallRoom(for: 1) - 1 - self.steering.owed
     }
 

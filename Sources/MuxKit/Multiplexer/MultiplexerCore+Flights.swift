@@ -51,7 +51,7 @@ extension MultiplexerCore {
             if let plainFetch, claim == nil {
                 self.landed(try await plainFetch(key), key, flight, beginning)
             } else {
-                try await self.fetchWithFacts(key, flight, beginning, claim)
+                try await self.fetchWithMetadata(key, flight, beginning, claim)
             }
         } catch {
             claim?.giveUp()
@@ -64,7 +64,7 @@ extension MultiplexerCore {
     /// A separate function, because this fetch needs a larger frame than the fetch of a plain value.
     @inlinable
     @inline(never)
-    func fetchWithFacts(
+    func fetchWithMetadata(
         _ key: Key,
         _ flight: FlightID,
         _ beginning: Beginning,
@@ -156,10 +156,10 @@ extension MultiplexerCore {
         let before = beginning.former?.slot
         let duration = entry.fetchedAt.duration(since: beginning.moment)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
-        let isOther = self.hasSelection && self.memory.isForAnother(key)
+        let isOther = self.hasSelection && self.memory.isOtherVariant(key)
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
-        var evictions: State.Evictions?
+        var work: State.PendingWork?
         self.engine.land(flight, of: key, failed: false) {
             $0.firstLate(entry.condition, of: key)
         } settle: { state, hasNoFence in
@@ -200,12 +200,12 @@ extension MultiplexerCore {
         } always: { state in
             if !isKept { state.statistics.fenceDrops += 1 }
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
-            evictions = state.takeEvictions()
+            work = state.takePendingWork()
         }
         withExtendedLifetime(replaced) {}
         if isKept || isSuperseded { self.changed(key) }
         self.memory.tell(.fetched, key, duration)
-        self.memory.release(evictions)
+        self.memory.release(work)
         if !isKept { self.memory.tell(.fenceDropped, key) }
     }
 
@@ -218,20 +218,21 @@ extension MultiplexerCore {
     ) {
         let error = error.ofUncancelledWork  // a cancellation becomes `fetchCancelled`, which is not remembered
         let fallback = beginning.former?.slot
-        let isForAnother =
-            self.memory.isForAnother(key) || !(self.memory.selection?.includes(key, fallback?.entry?.validator) ?? true)
-        let isSilenceable = self.policy.isSilenceable(error) && !isForAnother
-        let memory = self.policy.memory(of: error)
+        let isOtherVariant =
+            self.memory.isOtherVariant(key)
+            || !(self.memory.selection?.includes(key, fallback?.entry?.validator) ?? true)
+        let isSilenceable = self.policy.isSilenceable(error) && !isOtherVariant
+        let memory = self.policy.rememberedDuration(of: error)
         let retryAfter = RetryAdvice.retryAfter(of: error)
         let now = self.repository.time.now
         let duration = now.duration(since: beginning.moment)
-        var evictions: State.Evictions?
+        var work: State.PendingWork?
         let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
             if !state.layers.isEmpty { state.showLayers(of: key) }
             var current = state.slots.slot(of: key)
             if isKept {
                 state.ended(key, with: error)
-                let hold = max(max(self.policy.errorBackoff, memory), FailurePause.obeyed(retryAfter))
+                let hold = max(max(self.policy.errorBackoff, memory), FailurePause.limitedRetryAfter(retryAfter))
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 let number = state.nextRevision()
                 let isSaved = !state.disk.cannotWrite && !(fallback?.entry?.isExpendable ?? false)
@@ -256,13 +257,13 @@ extension MultiplexerCore {
         } always: { state in
             state.statistics.failures += 1
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
-            evictions = state.takeEvictions()
+            work = state.takePendingWork()
         }
         if hasTimedOut { self.pauseAfterTimeout(key, fallback?.entry?.revision) }
         // A fetch that took too long was cancelled, so its error is a cancellation: the event has the
         // time-out.
         self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
-        self.memory.release(evictions)
+        self.memory.release(work)
     }
 
     /// Pauses background renewals of `key` after a fetch took too long.

@@ -55,7 +55,7 @@ extension MultiplexerCore {
         ///
         /// - Parameters:
         ///   - waiter: The waiter of the caller.
-        ///   - mayFly: Whether the flight may begin on the caller's thread.
+        ///   - mayBeginHere: Whether the flight may begin on the caller's thread.
         ///   - isAlone: Whether this call applies the wait limit; `false` if the caller of this method
         ///     applies one wait limit to several requests.
         ///   - gather: Receives a new flight, which the caller of this method then starts; `nil` to start the
@@ -64,11 +64,11 @@ extension MultiplexerCore {
         @inline(never)
         func arrive(
             _ waiter: FlightWaiter,
-            mayFly: Bool = false,
+            mayBeginHere: Bool = false,
             isAlone: Bool = true,
             gather: ((Launch) -> Void)? = nil
         ) {
-            if self.core.hasSelection, self.core.memory.isForAnother(self.key) { self.takeNothingStored() }
+            if self.core.hasSelection, self.core.memory.isOtherVariant(self.key) { self.takeNothingStored() }
             self.core.specialiseFlights()
             let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
             let now = core.repository.time.now
@@ -78,7 +78,7 @@ extension MultiplexerCore {
                 waiter,
                 at: key,
                 now: now,
-                mayFly: mayFly,
+                mayBeginHere: mayBeginHere,
                 mustFinish: self.mustFinish,
                 highestPriority: self.highestPriority,
                 gather: gather,
@@ -95,7 +95,9 @@ extension MultiplexerCore {
                         met = .hit
                     case .fly, .flyNoLonger:
                         guard isAlone, let waitLimit = options?.waitLimit else { break }
-                        return .flyNoLonger(than: waitLimit) { MultiplexerCore.instead(in: &$0, $1, $2, at: $3) }
+                        return .flyNoLonger(than: waitLimit) {
+                            MultiplexerCore.resultAfterWaitLimit(in: &$0, $1, $2, at: $3)
+                        }
                     }
                     return decision
                 },
@@ -141,7 +143,7 @@ extension MultiplexerCore {
                 let gone = core.engine.withState { $0.waiterOptions.removeValue(forKey: self.ticket) }
                 withExtendedLifetime(gone) {}
             }
-            guard case .output(let entry) = try core.engine.landing(answer, self.cleanup) else {
+            guard case .output(let entry) = try core.engine.unwrap(answer, self.cleanup) else {
                 throw CancellationError()
             }
             if entry.staleReason != nil {
@@ -198,14 +200,14 @@ extension MultiplexerCore {
     @usableFromInline
     func startWaitLimit(of keys: [Key], _ first: Ticket, _ waitLimit: Duration) -> Task<Void, Never> {
         let callers = keys.enumerated().map { (first &+ Ticket($0), $1) }
-        return self.engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
+        return self.engine.startWaitLimit(of: callers, waitLimit) { Self.resultAfterWaitLimit(in: &$0, $1, $2, at: $3) }
     }
 }
 
 extension MultiplexerCore {
     /// The result for a caller after its wait limit; `nil` without a usable entry.
     @usableFromInline
-    static func instead(
+    static func resultAfterWaitLimit(
         in state: inout State,
         _ key: Key,
         _ ticket: Ticket,

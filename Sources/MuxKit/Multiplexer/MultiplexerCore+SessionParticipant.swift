@@ -3,7 +3,7 @@ extension MultiplexerCore: SessionParticipant {
 
     package var detachesItself: Bool { true }
 
-    package var isPlain: Bool { self.domain == nil && self.users == nil && !self.handsOutTokens }
+    package var isMemoryOnly: Bool { self.domain == nil && self.users == nil && !self.handsOutTokens }
 
     package var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
@@ -43,8 +43,8 @@ extension MultiplexerCore: SessionParticipant {
     ///   not belong to users of the user's group.
     /// - Complexity: O(*n*) in the number of the user's entries and of all running fetches.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
-        guard let users, users.include(user) else { return nil }
-        let ((keys, former, evictions), resumeWaiters) = self.engine.dismissed(cancelling: true) {
+        guard let users, users.hasSameGroup(as: user) else { return nil }
+        let ((keys, former, work), resumeWaiters) = self.engine.dismissed(cancelling: true) {
             users.key($0, isOf: user)
         } _: { state in
             let layered = state.layers.keys.filter { users.key($0, isOf: user) }
@@ -59,10 +59,10 @@ extension MultiplexerCore: SessionParticipant {
                 return state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) }
             }
             let changed = keys.union(followed)
-            return (.failure(MuxError.sessionEnded), (changed, former, state.takeEvictions()))
+            return (.failure(MuxError.sessionEnded), (changed, former, state.takePendingWork()))
         }
         withExtendedLifetime(former) {}  // released outside the lock
-        self.memory.release(evictions)
+        self.memory.release(work)
         return {
             resumeWaiters()
             for key in keys { self.watchers.send(.entry, to: key) }
@@ -83,13 +83,13 @@ extension MultiplexerCore: SessionParticipant {
 
     // MARK: - Saving
 
-    package func makeGood() async -> MadeGood { await self.backing.disk?.makeGood() ?? MadeGood() }
+    package func repairDisk() async -> DiskRepair { await self.backing.disk?.repairDisk() ?? DiskRepair() }
 
     package func unsaved() -> UnsavedEntries { self.backing.disk?.unsaved() ?? UnsavedEntries() }
 
     package func takeLosses() -> Int { self.engine.withState { $0.disk.takeLosses() } }
 
-    package func lostOnDisk() { self.backing.disk?.lostOnDisk() }
+    package func markUnsaved() { self.backing.disk?.markUnsaved() }
 
     // MARK: - Clearing
 

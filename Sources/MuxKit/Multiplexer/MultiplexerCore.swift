@@ -162,7 +162,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     @inline(never)
     func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
-        guard options.mode == .usual, !self.hasSelection || !self.memory.isForAnother(key) else { return nil }
+        guard options.mode == .usual, !self.hasSelection || !self.memory.isOtherVariant(key) else { return nil }
         let now = self.engine.time.now
         let limits = options.limits(self.policy)
         let entry = self.engineState.withLock { engineState -> MuxEntry<Value>? in
@@ -183,8 +183,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }  // a lookup never finds a NaN
-        let long = PendingRequest(self, key)
-        return try long.value(await self.answer(to: long))
+        let pending = PendingRequest(self, key)
+        return try pending.value(await self.answer(to: pending))
     }
 
     /// The entry in memory if `options` permit, otherwise the outcome of the key's flight.
@@ -195,8 +195,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { throw MuxError.unusableKey }
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
         if let entry = self.hitEntry(key, options) { return entry }
-        let long = PendingRequest(self, key, options)
-        return try long.departed(await self.answer(to: long))
+        let pending = PendingRequest(self, key, options)
+        return try pending.departed(await self.answer(to: pending))
     }
 
     /// Makes the entry of `key` stale, then fetches; the fetch continues if the caller leaves.
@@ -204,9 +204,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func reload(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }
         self.refresh(key)
-        let long = PendingRequest(self, key)
-        long.mustFinish = true
-        return try long.value(await self.answer(to: long))
+        let pending = PendingRequest(self, key)
+        pending.mustFinish = true
+        return try pending.value(await self.answer(to: pending))
     }
 
     /// Waits for the outcome of a request.
@@ -214,10 +214,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Contains only the wait, because the frame of a suspended asynchronous function takes memory.
     @inlinable
     @inline(__always)
-    nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
-        let (engine, key, ticket, highest) = (self.engine, long.key, long.ticket, long.highestPriority)
+    nonisolated(nonsending) func answer(to pending: PendingRequest) async -> FlightWaiter.Answer {
+        let (engine, key, ticket, highest) = (self.engine, pending.key, pending.ticket, pending.highestPriority)
         return await FlightWaiter.answer(ticket) {
-            long.arrive($0, mayFly: !$1)
+            pending.arrive($0, mayBeginHere: !$1)
         } onCancel: {
             engine.leave(ticket, key)
         } onEscalation: {
@@ -248,7 +248,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         Value
     > {
         guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest,
-            !self.memory.isForAnother(key)
+            !self.memory.isOtherVariant(key)
         else {
             self.engine.withState { $0.statistics.misses += 1 }
             self.memory.tell(.missed, key)

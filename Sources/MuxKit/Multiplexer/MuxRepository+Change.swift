@@ -140,7 +140,7 @@ extension MultiplexerCore {
                 } else {
                     state.withSlot(of: key) { $0.amended(entry) }
                 }
-                state.withSlot(of: key) { $0.lostOnDisk() }
+                state.withSlot(of: key) { $0.markUnsaved() }
                 return former
             }
             if isOutdated { continue }

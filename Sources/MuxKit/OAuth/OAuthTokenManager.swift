@@ -191,7 +191,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         // Checked before the call to the repository: the repository may be waiting for the store, and the
         // call would deadlock.
         guard self.storage.mayWait else { throw RunnerError.wouldDeadlock }
-        let (epoch, _) = await self.storage.sessionNumber()
+        let (epoch, _) = await self.storage.repositoryEpoch()
         return try await self.storage.storing {
             guard let present = upper.held, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
@@ -212,7 +212,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         guard held.value.wasStored, self.storage.mayWait,
             await self.coordination.afterExchange(of: held, of: upper, since: tenure) != nil
         else { return }
-        let (epoch, _) = await self.storage.sessionNumber()
+        let (epoch, _) = await self.storage.repositoryEpoch()
         try? await self.storage.storing {
             guard let present = upper.held, present.epoch == held.epoch, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })

@@ -73,7 +73,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///
     /// If the repository's folder cannot be used, the epoch is the greatest known epoch, from the token store
     /// or a sign-out. Tokens in memory do not need the folder.
-    func sessionNumber() async -> (epoch: UInt64, isKnown: Bool) {
+    func repositoryEpoch() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
         if !self.isShared, self.tokens.store is InMemoryTokenStore {
@@ -105,7 +105,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         // After a sign-out in this process, only tokens that another process has stored since may be used.
         guard mayRestore || self.isShared else { return nil }
-        let (epoch, isKnown) = await self.sessionNumber()
+        let (epoch, isKnown) = await self.repositoryEpoch()
         guard mayRestore || isKnown else { return nil }
         let found = try await self.tokens.load(session: epoch)
         self.sessionState.withLock { sessionState in
@@ -190,7 +190,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         guard grant != nil || mayRestore || self.isShared else { return .signedOut }
         guard self.mayWait else { return inMemory ?? .unknown }
-        let (epoch, isKnown) = await self.sessionNumber()
+        let (epoch, isKnown) = await self.repositoryEpoch()
         guard grant != nil || mayRestore || isKnown else { return .signedOut }
         guard let found = try? await self.tokens.load(session: epoch) else { return inMemory ?? .unknown }
         guard self.sessionState.withLock({ $0.sessionID == sessionID }) else { return nil }
@@ -233,7 +233,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// - Returns: The stored grant.
     /// - Throws: ``RunnerError`` if the save failed, after a sign-out, or if other tokens were set.
     func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
-        let (epoch, _) = await self.sessionNumber()
+        let (epoch, _) = await self.repositoryEpoch()
         return try await self.storing {
             guard self.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }) else {
                 throw RunnerError.signedOut

@@ -160,7 +160,7 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         -> Upper.VersionedDependency
     {
         guard held.value.wasStored else { return held }
-        let (epoch, _) = await self.storage.sessionNumber()
+        let (epoch, _) = await self.storage.repositoryEpoch()
         switch try await self.storage.tokens.load(session: epoch) {
         case .nonsense:
             return held

@@ -49,11 +49,11 @@ extension MuxRepository {
         ///
         /// A map keeps its limits (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) even if the disk
         /// cannot be written. An observer gets an event for each value: ``MuxEvent/Kind/evictedUnsaved``.
-        public var letGo = 0
+        public var evictedUnsaved = 0
 
         /// Whether the save had no failure, left no entry, and no value was evicted without a save.
         public var isComplete: Bool {
-            self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOverNames.isEmpty && self.letGo == 0
+            self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOverNames.isEmpty && self.evictedUnsaved == 0
         }
     }
 }
@@ -67,7 +67,7 @@ extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
         let counts = [
             (self.saved, "saved"), (self.refreshed, "refreshed"), (self.unchanged, "unchanged"),
             (self.failed.count, "failed"),
-            (self.superseded.count, "superseded"), (self.leftOver, "left over"), (self.letGo, "let go"),
+            (self.superseded.count, "superseded"), (self.leftOver, "left over"), (self.evictedUnsaved, "let go"),
             (self.repairFailures.count, "repairs failed"),
         ]
         let told = counts.filter { $0.0 > 0 }.map { "\($0.0) \($0.1)" }

@@ -101,7 +101,7 @@ extension MuxRepository {
         var settled = MuxRepository.SaveReport()
         let epoch: UInt64
         do {
-            epoch = try await self.settledEpoch(raisedBySibling: &settled)
+            epoch = try await self.settledEpoch(reportingRemovalTo: &settled)
         } catch {
             run.noteRepair(failures: [error])
             let unsaved = run.collect()
@@ -116,7 +116,7 @@ extension MuxRepository {
             do { try await self.exchangeTags() } catch { run.noteRepair(failures: [error]) }
         }
         // Pending removals come first: a removal can remove entries that must be saved again.
-        await run.makeGood()
+        await run.repairDisk()
         // A sign-out of another process may have been detected during the repairs.
         let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
         var rest = run.collect().dirty[...]
@@ -156,7 +156,7 @@ extension MuxRepository {
             return losses > registry.losses
         }
         guard isNews else { return }
-        for participant in self.concernedParticipants { participant.lostOnDisk() }
+        for participant in self.concernedParticipants { participant.markUnsaved() }
     }
 
     /// Encodes and writes `entries`; in the lane.
@@ -193,7 +193,7 @@ extension MuxRepository {
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
         } catch {
             report.fail(current.map(\.entry), error)
-            _ = try? await self.settledEpoch(raisedBySibling: &report)
+            _ = try? await self.settledEpoch(reportingRemovalTo: &report)
             return report
         }
         for encoded in current {

@@ -24,7 +24,7 @@ extension MuxRepository {
             if let known, let last = entries.last ?? nil, last.sessionEpoch == known { return (entries, known) }
             return (entries, try await self.store.sessionEpoch())
         }
-        guard await self.isPresent(epoch) else { return none }
+        guard await self.verifySession(epoch) else { return none }
         return entries.map { $0?.sessionEpoch == epoch ? $0 : nil }
     }
 
@@ -48,7 +48,7 @@ extension MuxRepository {
         // A store that makes requests during this call would recurse without end.
         guard !Self.isCheckingSession else { return }
         let epoch = try await Self.$isCheckingSession.withValue(true) { try await self.store.sessionEpoch() }
-        _ = await self.isPresent(epoch)
+        _ = await self.verifySession(epoch)
     }
 
     /// The names of the entries that the current task loads.
@@ -95,14 +95,14 @@ extension MuxRepository {
     /// A comparison of epochs detects a sign-out of another process. Without this read, a value that was kept
     /// before such a sign-out would count as a value of the later session.
     ///
-    /// - Parameter isPlain: Whether the participant is plain: a plain participant does not repeat a failed
+    /// - Parameter isMemoryOnly: Whether the participant is in memory only, and does not repeat a failed
     ///   read.
-    nonisolated func learnSession(isPlain: Bool) {
+    nonisolated func learnSession(isMemoryOnly: Bool) {
         // Under the lock: no other participant may be added before the read.
         self.sessionKnowledge.withLock { knowledge in
             switch knowledge {
             case .known: return
-            case .unreadable where isPlain: return
+            case .unreadable where isMemoryOnly: return
             case .none, .unreadable: break
             }
             guard let epoch = self.store.peekSessionEpoch() else {
@@ -116,7 +116,7 @@ extension MuxRepository {
 
     /// Whether `epoch`, just read from the store, is the epoch of this process's session; ends the session if
     /// `epoch` is later.
-    nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
+    nonisolated func verifySession(_ epoch: UInt64) async -> Bool {
         let (isPresent, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
             let known = registry.sessionEpoch ?? epoch
@@ -159,7 +159,7 @@ extension MuxRepository {
                         seen = epoch
                         // Waits for a running sign-out of this process, which may have raised the epoch.
                         _ = await self?.inLane {}
-                        _ = await self?.isPresent(epoch)
+                        _ = await self?.verifySession(epoch)
                     }
                     // The next read from disk starts another watch.
                     self?.sessionWatch.withLock { $0 = nil }
@@ -176,7 +176,7 @@ extension MuxRepository {
     /// - Parameter report: Receives the failure of the removal.
     /// - Returns: The epoch.
     /// - Throws: The store's error if the epoch cannot be read or raised.
-    nonisolated func settledEpoch(raisedBySibling report: inout MuxRepository.SaveReport) async throws -> UInt64 {
+    nonisolated func settledEpoch(reportingRemovalTo report: inout MuxRepository.SaveReport) async throws -> UInt64 {
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
         // The epoch must never decrease: an emptied folder gets the epoch again.
@@ -231,7 +231,7 @@ extension MuxRepository {
         // Participants that are added in the meantime may have values already.
         while true {
             let (some, order) = self.registry.withLock { registry in
-                (registry.participants.living(after: last, plain: false), registry.participants.lastOrder)
+                (registry.participants.living(after: last, includingMemoryOnly: false), registry.participants.lastOrder)
             }
             guard !some.isEmpty else { break }
             answers += some.compactMap { $0.sessionEnded(of: user) }
@@ -240,13 +240,13 @@ extension MuxRepository {
         for resumeWaiters in answers { resumeWaiters() }
     }
 
-    /// Calls `body` for each participant that is not plain, including participants that are added in the
-    /// meantime.
+    /// Calls `body` for each participant that is not in memory only, including participants that are added in
+    /// the meantime.
     private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
         var last: UInt64 = 0
         while true {
             let (participants, order) = self.registry.withLock { registry in
-                (registry.participants.living(after: last, plain: false), registry.participants.lastOrder)
+                (registry.participants.living(after: last, includingMemoryOnly: false), registry.participants.lastOrder)
             }
             guard !participants.isEmpty else { return }
             last = order

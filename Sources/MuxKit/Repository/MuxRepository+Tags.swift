@@ -68,7 +68,7 @@ extension MuxRepository {
             guard let unwritten = self.tagLog.unwritten()?.forDisk else { return }
             do {
                 let entry = try self.tagLog.entry(unwritten, epoch)
-                self.tagLog.writes(entry.payload)
+                self.tagLog.willWrite(entry.payload)
                 try await self.write([entry])
                 self.tagLog.wrote(unwritten, entry.payload)
                 // During the write, changes may have been recorded, or read from another process.

@@ -81,7 +81,7 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let tagLog: TagLog
     /// The number of changes of tags whose values must be released; see ``applyTagChanges()``.
     nonisolated let dueSweeps = Locked(0)
-    /// Whether ``learnSession(isPlain:)`` has read the session epoch; the lock is held during the read.
+    /// Whether ``learnSession(isMemoryOnly:)`` has read the session epoch; the lock is held during the read.
     nonisolated let sessionKnowledge = Locked(SessionKnowledge.none)
     /// The task that watches for sign-outs of other processes.
     nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
@@ -248,7 +248,7 @@ public actor MuxRepository {
         self.sharedStore?.listen { [weak self] change in
             guard let self else { return }
             if case .invalidated(.tag(let tag)) = change { self.changed([tag], isClear: true) }
-            let others = [.unknown, .emptied].contains(change) ? self.tagLog.members.filter(\.isPlain) : []
+            let others = [.unknown, .emptied].contains(change) ? self.tagLog.members.filter(\.isMemoryOnly) : []
             for participant in self.concernedParticipants + others { participant.sharedStoreChanged(change) }
         }
         if let observer {
@@ -282,7 +282,7 @@ public actor MuxRepository {
     @discardableResult
     package nonisolated func attach(_ participant: any SessionParticipant) -> UInt64 {
         let domain = participant.domain
-        self.learnSession(isPlain: participant.isPlain)
+        self.learnSession(isMemoryOnly: participant.isMemoryOnly)
         let insertion = self.registry.withLock { $0.participants.insert(participant, domain: domain) }
         if insertion.sharesDomain {
             self.observer?.tell(MuxEvent(.cacheKeyShared, cacheKey: domain))
@@ -312,9 +312,9 @@ extension MuxRepository: Inspectable {
     /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
-    /// The living participants, except plain participants; see ``SessionParticipant/isPlain``.
+    /// The living participants, except participants in memory only; see ``SessionParticipant/isMemoryOnly``.
     nonisolated var concernedParticipants: [any SessionParticipant] {
-        self.registry.withLock { $0.participants.living(plain: false) }
+        self.registry.withLock { $0.participants.living(includingMemoryOnly: false) }
     }
 
     /// The number of places in the registry, including places of deallocated participants.

@@ -29,7 +29,7 @@ final class SaveRun: Sendable {
             (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
         }
         var result = report
-        result.letGo = self.participants.reduce(0) { $0 + $1.takeLosses() }
+        result.evictedUnsaved = self.participants.reduce(0) { $0 + $1.takeLosses() }
         if let names {
             result.leftOverNames += names
         } else {
@@ -52,10 +52,10 @@ final class SaveRun: Sendable {
     }
 
     /// Completes pending removals and refreshes of all participants on disk; see
-    /// ``SessionParticipant/makeGood()``.
-    func makeGood() async {
+    /// ``SessionParticipant/repairDisk()``.
+    func repairDisk() async {
         for participant in self.participants {
-            let made = await participant.makeGood()
+            let made = await participant.repairDisk()
             self.state.withLock { state in
                 state.report.repairFailures += made.failures
                 state.report.superseded += made.superseded

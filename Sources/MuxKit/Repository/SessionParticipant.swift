@@ -14,8 +14,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Whether the participant has no entries on disk or in a shared store, no tokens and no users.
     ///
-    /// Only sign-outs, clears of memory and changes of tags concern a plain participant.
-    var isPlain: Bool { get }
+    /// Only sign-outs, clears of memory and changes of tags concern such a participant.
+    var isMemoryOnly: Bool { get }
 
     /// Whether the participant's `deinit` removes the participant from the repository.
     var detachesItself: Bool { get }
@@ -63,7 +63,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Completes pending removals, and writes refreshes of entries that are not in memory.
     ///
     /// - Returns: The result; a failed repair is repeated before the next save, unless it can never succeed.
-    func makeGood() async -> MadeGood
+    func repairDisk() async -> DiskRepair
 
     /// The entries to save.
     func unsaved() -> UnsavedEntries
@@ -72,7 +72,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     func takeLosses() -> Int
 
     /// Marks the entries in memory as dirty, because the disk has lost all entries.
-    func lostOnDisk()
+    func markUnsaved()
 
     /// Handles a change that the shared store reported.
     func sharedStoreChanged(_ change: MuxShared.Change)
@@ -117,7 +117,7 @@ extension SessionParticipant {
     package var handsOutTokens: Bool { false }
     package var statistics: MuxRepository.Statistics { MuxRepository.Statistics() }
     package var gauges: MuxRepository.Gauges { MuxRepository.Gauges() }
-    package var isPlain: Bool { false }
+    package var isMemoryOnly: Bool { false }
     package var detachesItself: Bool { false }
     package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}
@@ -125,10 +125,10 @@ extension SessionParticipant {
     package func user(of group: UserGroup, withText text: String) -> EndedUser? { nil }
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
-    package func makeGood() async -> MadeGood { MadeGood() }
+    package func repairDisk() async -> DiskRepair { DiskRepair() }
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
     package func takeLosses() -> Int { 0 }
-    package func lostOnDisk() {}
+    package func markUnsaved() {}
     package func sharedStoreChanged(_ change: MuxShared.Change) {}
     package func clearMemory() {}
     package func tagsChanged(mayClear: Bool) {}
@@ -145,7 +145,7 @@ package struct ClearedEntries: Sendable {
 }
 
 /// The result of a participant's repairs before a save.
-package struct MadeGood: Sendable {
+package struct DiskRepair: Sendable {
     var failures: [any Error] = []
     /// Entries that were removed from memory, because the disk has a newer value.
     var superseded: [MuxStoreKey] = []
@@ -189,7 +189,7 @@ struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64
         weak var participant: (any SessionParticipant)?
-        let isPlain: Bool
+        let isMemoryOnly: Bool
         let detachesItself: Bool
         /// Whether the participant was removed.
         ///
@@ -234,7 +234,7 @@ struct WeakParticipants: Sendable {
         let place = Place(
             order: self.lastOrder,
             participant: participant,
-            isPlain: participant.isPlain,
+            isMemoryOnly: participant.isMemoryOnly,
             detachesItself: participant.detachesItself
         )
         if !place.detachesItself { self.purgeableCount += 1 }
@@ -293,11 +293,11 @@ struct WeakParticipants: Sendable {
     ///
     /// - Parameters:
     ///   - order: The number.
-    ///   - plain: Whether to include plain participants.
+    ///   - includingMemoryOnly: Whether to include participants in memory only.
     /// - Returns: The participants, in the order of their insertion.
-    func living(after order: UInt64 = 0, plain: Bool = true) -> [any SessionParticipant] {
+    func living(after order: UInt64 = 0, includingMemoryOnly: Bool = true) -> [any SessionParticipant] {
         self.places[self.places.partition(after: order) { $0.order }...].compactMap { place in
-            plain || !place.isPlain ? place.participant : nil
+            includingMemoryOnly || !place.isMemoryOnly ? place.participant : nil
         }
     }
 

@@ -176,7 +176,7 @@ package final class TagLog: Sendable {
     var isWritten: Bool { self.state.withLock { $0.changes.number <= $0.exchange.written } }
 
     /// A write of `payload` begins: a read of this payload is no news.
-    func writes(_ payload: Data) { self.state.withLock { $0.ignored = payload } }
+    func willWrite(_ payload: Data) { self.state.withLock { $0.ignored = payload } }
 
     /// The changes were written.
     func wrote(_ changes: TagChanges, _ payload: Data) {

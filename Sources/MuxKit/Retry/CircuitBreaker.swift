@@ -150,7 +150,7 @@ extension RetryPolicy {
         public func answered() { self.budget.answered(self.name) }
 
         /// One admitted request; its end must be reported.
-        struct Pass: Sendable {
+        struct Admission: Sendable {
             let host: RetryPolicy.Host
             let ticket: UInt64
 
@@ -175,8 +175,8 @@ extension RetryPolicy {
         }
 
         /// Admits a request; `nil` if the breaker refuses the request.
-        func admit(isRetry: Bool) -> Pass? {
-            self.budget.admit(self.name, isRetry: isRetry).map { Pass(host: self, ticket: $0) }
+        func admit(isRetry: Bool) -> Admission? {
+            self.budget.admit(self.name, isRetry: isRetry).map { Admission(host: self, ticket: $0) }
         }
 
         /// Whether the budget permits a retry; a permitted retry is counted.

@@ -45,14 +45,14 @@ package struct FailurePause: Sendable, Hashable {
         let start = max(first, .zero).saturatedNanoseconds
         let (grown, overflow) = start.multipliedReportingOverflow(by: 1 << Int64(self.failures - 1))
         let own = Duration.nanoseconds(overflow ? limit : min(grown, limit))
-        self.end = now.advanced(by: max(own, Self.obeyed(retryAfter)))
+        self.end = now.advanced(by: max(own, Self.limitedRetryAfter(retryAfter)))
     }
 
     /// Reports a successful attempt.
     package mutating func succeeded() { self = FailurePause() }
 
     /// A `Retry-After`, limited to ``longestRetryAfter``; zero for `nil`.
-    package static func obeyed(_ retryAfter: Duration?) -> Duration {
+    package static func limitedRetryAfter(_ retryAfter: Duration?) -> Duration {
         min(max(retryAfter ?? .zero, .zero), Self.longestRetryAfter)
     }
 

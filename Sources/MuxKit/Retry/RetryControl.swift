@@ -185,8 +185,8 @@ package final class RetryControl: Sendable {
 
     /// Ends the current wait and the retry; no further attempt begins.
     ///
-    /// - Parameter beforeItGoesOn: Called if a wait was cancelled, before the loop resumes.
-    package func cancel(_ beforeItGoesOn: () -> Void = {}) {
+    /// - Parameter beforeResuming: Called if a wait was cancelled, before the loop resumes.
+    package func cancel(_ beforeResuming: () -> Void = {}) {
         let (action, race, waitEnd, attempts) = self.state.withLock { state in
             defer { state.race = nil }
             return (state.machine.ended(), state.race, state.waitEnd, state.machine.index + 1)
@@ -194,7 +194,7 @@ package final class RetryControl: Sendable {
         guard action == .stopWaiting else { return }
         race?.callOff()
         self.loop.log(.cancelled(attempts: attempts))
-        beforeItGoesOn()
+        beforeResuming()
         waitEnd.give(.cancelled)
     }
 }

@@ -90,7 +90,7 @@ package final class SharedStoreClient: Sendable {
                     }
                 case .unknown, .emptied:
                     tell(change)
-                    self?.resendInvalidations()
+                    self?.storeBecameReachable()
                     claimEnds.sendToAll(false)
                 }
             }
@@ -108,7 +108,7 @@ package final class SharedStoreClient: Sendable {
     }
 
     /// Closes the breaker, ends the outage, and sends the pending invalidations: the store is reachable.
-    private func resendInvalidations() {
+    private func storeBecameReachable() {
         let isPending = self.state.withLock { state in
             state.breaker.answered()
             return state.pending.count > 0
@@ -321,7 +321,7 @@ package final class SharedStoreClient: Sendable {
             defer { state.breaker.answered() }
             return !state.breaker.isHealthy || state.outage != nil
         }
-        if wasAway { self.resendInvalidations() }
+        if wasAway { self.storeBecameReachable() }
     }
 
     // MARK: - Invalidations

@@ -43,12 +43,12 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         where isRunning: (FlightID) -> Bool
     ) {
         self.deadlines.append(Deadline(moment: moment, flight: flight, key: key))
-        if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.next(where: isRunning) }
+        if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.removeEnded(where: isRunning) }
     }
 
     /// Returns the first deadline of a running flight, and removes the deadlines of ended flights.
     @inlinable
-    package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
+    package mutating func removeEnded(where isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
         self.deadlines = []
         for index in self.first..<former.count where isRunning(former[index].flight) {

@@ -263,7 +263,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Returns an answer at once, the outcome of a flight after a wait, or the lead of a new flight; see
-    /// ``arrive(_:at:now:leads:mayFly:mustFinish:gather:decide:joined:left:arrived:)``.
+    /// ``arrive(_:at:now:leads:mayBeginHere:mustFinish:gather:decide:joined:left:arrived:)``.
     ///
     /// An owner with many callers calls the steps separately, so that each waiting caller takes less memory.
     ///
@@ -298,12 +298,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         } onEscalation: {
             self.raise(ticket, key, to: $0)
         }
-        return try self.landing(answer, cleanup)
+        return try self.unwrap(answer, cleanup)
     }
 
     /// Runs the cleanup of a caller, and unwraps the answer.
     @inlinable
-    package func landing(_ answer: Waiter.Answer, _ cleanup: Waiter.WaitCleanup?) throws -> Landing {
+    package func unwrap(_ answer: Waiter.Answer, _ cleanup: Waiter.WaitCleanup?) throws -> Landing {
         cleanup?.run()
         guard let answer = answer as? Answer else { throw CancellationError() }
         return try answer.result.get()
@@ -326,7 +326,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - key: The key.
     ///   - now: The time.
     ///   - leads: Whether the caller does the work if a new flight has to start.
-    ///   - mayFly: Whether a new flight may begin in this call, on the caller's thread, up to its first
+    ///   - mayBeginHere: Whether a new flight may begin in this call, on the caller's thread, up to its first
     ///     suspension: only for a caller without isolation and without other waits.
     ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
     ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
@@ -338,14 +338,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - joined: Called under the lock if the caller waits; the flag tells whether the flight runs already.
     ///   - left: Called under the lock if the caller would wait, but its task is cancelled.
     ///   - arrived: Called outside the lock, before the caller is resumed or the flight is started.
-    /// - Returns: The cleanup for ``landing(_:_:)``; `nil` if no cleanup is necessary.
+    /// - Returns: The cleanup for ``unwrap(_:_:)``; `nil` if no cleanup is necessary.
     @inlinable
     package func arrive(
         _ waiter: Waiter,
         at key: Key,
         now: Moment,
         leads: Bool = false,
-        mayFly: Bool = false,
+        mayBeginHere: Bool = false,
         mustFinish: Bool = false,
         highestPriority: TaskPriority = TaskPriority(rawValue: .max),
         gather: ((Launch) -> Void)? = nil,
@@ -450,7 +450,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
             }
             // Not for a caller within a flight: the stack would grow with each nested flight.
-            let beginsHere = mayFly && caller == nil && waitLimit == nil && self.spawn.canBeginHere
+            let beginsHere = mayBeginHere && caller == nil && waitLimit == nil && self.spawn.canBeginHere
             self.launch(launch, of: key, beginsHere: beginsHere)
         }
         return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)

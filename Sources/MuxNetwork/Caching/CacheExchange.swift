@@ -39,9 +39,9 @@ struct CacheExchange: Sendable {
     /// - Throws: The error of the transport or the sink.
     func run(into sink: any HTTPSink) async throws -> HTTPReply {
         var landed = ResponseCache.Landed.again
-        self.cache.commits.withLock { $0.began(self.request.name) }
+        self.cache.runningExchanges.withLock { $0.began(self.request.name) }
         defer {
-            self.cache.commits.withLock { $0.ended(self.request.name) }
+            self.cache.runningExchanges.withLock { $0.ended(self.request.name) }
             self.cache.land(landed, self.flight, of: self.name)
         }
         do {
@@ -187,7 +187,7 @@ struct CacheExchange: Sendable {
     var sending: Sending { Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID()) }
 
     /// The next sequence number of the cache.
-    var number: UInt64 { self.cache.engine.nextID() }
+    func nextSequenceNumber() -> UInt64 { self.cache.engine.nextID() }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         switch self.unnumberedMeaning(of: reply, sent) {
@@ -282,7 +282,7 @@ struct CacheExchange: Sendable {
 
     nonisolated(nonsending) func store(_ response: StoredResponse) async -> Bool {
         var response = response
-        response.completed = self.number
+        response.completed = self.nextSequenceNumber()
         return await self.cache.store(response, for: self.request, self.flight, of: self.name, self.limits)
     }
 
@@ -290,7 +290,7 @@ struct CacheExchange: Sendable {
     nonisolated(nonsending) func supersede(by reply: HTTPReply, _ sent: Sending) async {
         let now = self.cache.now.date
         let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }
-        let order = ResponseOrder(date: date, sent: sent.number, completed: self.number)
+        let order = ResponseOrder(date: date, sent: sent.number, completed: self.nextSequenceNumber())
         guard let response = SupersedingResponse(reply, to: self.request, order, at: now) else { return }
         await self.cache.supersede(by: response, self.request, self.limits)
     }
@@ -299,7 +299,7 @@ struct CacheExchange: Sendable {
     nonisolated(nonsending) func storeValidated(_ response: StoredResponse) async -> Bool {
         guard let former = self.forward.validated else { return false }
         var response = response
-        response.completed = self.number
+        response.completed = self.nextSequenceNumber()
         guard response.freshness.isKept else {
             await self.cache.supersede(by: SupersedingResponse(response, to: self.request), self.request, self.limits)
             return false
@@ -315,7 +315,7 @@ struct CacheExchange: Sendable {
     }
 
     /// Applies the effects of a response on stored responses: RFC 9111, sections 4.3.5 and 4.4.
-    nonisolated(nonsending) func noted(_ reply: HTTPReply, _ sent: Sending) async {
+    nonisolated(nonsending) func applyEffects(_ reply: HTTPReply, _ sent: Sending) async {
         let call = self.request.call
         guard call.method.isSafe || call.isQuery else {
             for resource in InvalidationInterceptor.resources(changedBy: call, reply) {
@@ -334,7 +334,7 @@ struct CacheExchange: Sendable {
             delay: now.moment.duration(since: sent.moment),
             heuristicLimit: self.cache.heuristicLimit
         )
-        (validated.sent, validated.completed) = (sent.number, self.number)
+        (validated.sent, validated.completed) = (sent.number, self.nextSequenceNumber())
         // RFC 9111, section 5.2.2.5: the response to HEAD may not be stored, so the stored response is out of
         // date.
         guard validated.freshness.isKept else {

@@ -132,7 +132,7 @@ extension CacheableRequest {
         if self.permits(hit) { return .use(hit) }
         let stale = Duration.zero - hit.timeToLive
         let freshness = hit.response.freshness
-        if stale >= .zero, let granted = freshness.granted(freshness.staleWhileRevalidate), stale <= granted,
+        if stale >= .zero, let granted = freshness.limitSinceExpiry(freshness.staleWhileRevalidate), stale <= granted,
             !hit.response.freshness.mustRevalidate, !hit.response.isInvalidated, self.control.maxAge == nil,
             self.control.minFresh == nil,
             self.kind == .whole
@@ -240,7 +240,7 @@ extension CacheableRequest {
             return forward
         }
         let stale = Duration.zero - hit.timeToLive
-        let granted = [response.freshness.granted(response.freshness.staleIfError), self.control.staleIfError]
+        let granted = [response.freshness.limitSinceExpiry(response.freshness.staleIfError), self.control.staleIfError]
             .compactMap(\.self).max()
         forward.toleratesFailure = granted.map { $0 > .zero && stale <= $0 } ?? false
         if stale <= max(granted ?? .zero, staleLimit) { forward.fallback = hit }

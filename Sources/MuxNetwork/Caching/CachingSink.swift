@@ -237,7 +237,7 @@ final class CachingSink: AttemptSink {
             return .validated(response, status)
         case .response(let response):
             // A response to HEAD that clears the cache does not update a stored response.
-            if !(state.hasCleared && self.exchange.describes) { await self.exchange.noted(head, self.sent) }
+            if !(state.hasCleared && self.exchange.describes) { await self.exchange.applyEffects(head, self.sent) }
             return Self.forwarded(state, head, await self.complete(response, state.spool, head))
         case .rest(let stored, let rest):
             guard let rest = await self.completed(rest, state.spool) else { return Self.forwarded(state, head, nil) }

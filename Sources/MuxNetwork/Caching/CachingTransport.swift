@@ -184,7 +184,7 @@ public final class CachingTransport: HTTPTransport {
         self.all.reduce((0, 0, 0)) { sum, cache in
             let occupancy = cache.engine.occupancy
             // A flight may end before its exchange.
-            let tasks = max(occupancy.tasks, cache.commits.withLock(\.count))
+            let tasks = max(occupancy.tasks, cache.runningExchanges.withLock(\.count))
             return (sum.0 + occupancy.waiters, sum.1 + tasks, sum.2 + occupancy.keys)
         }
     }
@@ -226,10 +226,10 @@ public final class CachingTransport: HTTPTransport {
     /// Whether `transport` is the system transport, directly or below caches.
     ///
     /// Any other transport may contain a cache that needs the session of a call.
-    static func isKnown(_ transport: any HTTPTransport) -> Bool {
+    static func endsInSystemTransport(_ transport: any HTTPTransport) -> Bool {
         switch transport {
         case is SystemTransport: true
-        case let cache as ResponseCache: self.isKnown(cache.base)
+        case let cache as ResponseCache: self.endsInSystemTransport(cache.base)
         default: false
         }
     }

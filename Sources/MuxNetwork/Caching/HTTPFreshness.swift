@@ -28,7 +28,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     ///
     /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` for no
     /// limit or for zero.
-    func granted(_ limit: Duration?) -> Duration? {
+    func limitSinceExpiry(_ limit: Duration?) -> Duration? {
         limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
     }
 

@@ -79,7 +79,7 @@ extension ResponseCache {
         let prefix = origin + "/"
         for _ in 0..<2 {
             // Twice: an exchange that began after the first pass may have validated a removed response.
-            self.commits.withLock { _ in
+            self.runningExchanges.withLock { _ in
                 for name in self.engine.keysInFlight where name.resource.hasPrefix(prefix) && name != own {
                     self.engine.fence(name) { _ in }
                 }

@@ -54,7 +54,7 @@ extension ResponseCache {
         if let base = self.base as? ResponseCache {
             limits.session = limits.session == self.session ? base.session : .max
         }
-        if let base = self.base as? any ValidatedTransport, CachingTransport.isKnown(base) {
+        if let base = self.base as? any ValidatedTransport, CachingTransport.endsInSystemTransport(base) {
             return try await base.perform(call, limits, into: sink)
         }
         // The transport may contain another cache, which needs the session of the call.

@@ -65,7 +65,7 @@ extension ResponseCache {
         }
         let (now, first) = (self.repository.time.now, self.settings.errorBackoff)
         self.engine.withState { state in
-            if state.pauses.count >= Self.maximumPauses {
+            if state.pauses.count >= Self.pauseCleanupThreshold {
                 state.pauses = state.pauses.filter { !$0.value.isOver(at: now) }
             }
             state.pauses[name, default: FailurePause()].failed(at: now, first: first, retryAfter: retryAfter)
@@ -73,5 +73,5 @@ extension ResponseCache {
     }
 
     /// The number of pauses at which the next failure removes finished pauses.
-    private static let maximumPauses = 1_000
+    private static let pauseCleanupThreshold = 1_000
 }

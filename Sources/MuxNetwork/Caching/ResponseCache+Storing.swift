@@ -59,13 +59,13 @@ extension ResponseCache {
         // Loads the other variants, which may be on disk only.
         _ = await self.stored(request.name)
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
-        let change = self.commits.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
+        let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { _ in
                 isOfSession = self.session == limits.session
             }
             guard isCurrent, isOfSession,
-                !running.supersede(response, to: request.selecting, of: request.name, at: now)
+                !running.hasNewerResponse(than: response, to: request.selecting, of: request.name, at: now)
             else { return nil }
             let change = self.change(request.name) { stored in
                 stored.insert(
@@ -105,7 +105,7 @@ extension ResponseCache {
     ) async {
         let known = await self.stored(request.name)
         let now = self.now.date
-        let change = self.commits.withLock { running -> (gone: [StoredResponse], isEmpty: Bool)? in
+        let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isEmpty: Bool)? in
             guard self.session == limits.session else { return nil }
             running.note(response, of: request.name, at: now)
             return self.change(request.name) { stored in
@@ -133,7 +133,7 @@ extension ResponseCache {
         if self.settings.cacheKey != nil { await self.responses.save(key: resource) }
     }
 
-    /// Changes the stored responses of a URL atomically; the caller holds ``commits``.
+    /// Changes the stored responses of a URL atomically; the caller holds ``runningExchanges``.
     ///
     /// - Parameters:
     ///   - resource: The URL.
@@ -162,7 +162,7 @@ extension ResponseCache {
 
     /// Removes a stored response whose body is gone.
     func forget(_ response: StoredResponse, of resource: String) {
-        self.commits.withLock { _ in
+        self.runningExchanges.withLock { _ in
             _ = self.change(resource) { stored -> Void? in
                 guard stored.responses.contains(response) else { return nil }
                 stored.remove(response)
@@ -180,9 +180,9 @@ extension ResponseCache {
     ///   - resource: The URL.
     ///   - own: The flight of the request that changed the resource; this flight is not fenced.
     nonisolated(nonsending) func invalidate(_ resource: String, by own: FlightName? = nil) async {
-        self.commits.withLock { _ in self.fence(resource, except: own) }
+        self.runningExchanges.withLock { _ in self.fence(resource, except: own) }
         let known = await self.stored(resource)
-        let isMarked = self.commits.withLock { _ -> Bool in
+        let isMarked = self.runningExchanges.withLock { _ -> Bool in
             self.fence(resource, except: own)
             let change: Void? = self.change(resource) { stored -> Void? in
                 guard !stored.responses.isEmpty else { return nil }
@@ -206,18 +206,18 @@ extension ResponseCache {
 
     func remove(_ resource: String) async {
         let stored = await self.stored(resource)
-        self.commits.withLock { _ in self.fence(resource) }
+        self.runningExchanges.withLock { _ in self.fence(resource) }
         await self.responses.clear(key: resource)
         // Again: an exchange that began after the first fence may have validated a removed response.
-        self.commits.withLock { _ in self.fence(resource) }
+        self.runningExchanges.withLock { _ in self.fence(resource) }
         await self.removeFiles(of: stored)
     }
 
     func removeAll() async -> MuxRepository.ClearReport {
-        self.commits.withLock { _ in self.engine.fenceAll { _ in } }
+        self.runningExchanges.withLock { _ in self.engine.fenceAll { _ in } }
         var report = await self.responses.clear()
         // Again: an exchange that began after the first fence may have validated a removed response.
-        self.commits.withLock { _ in self.engine.fenceAll { _ in } }
+        self.runningExchanges.withLock { _ in self.engine.fenceAll { _ in } }
         guard let folder else { return report }
         if case .failure(let error) = await BlockingWork.run({ Result { try folder.end() } }) {
             report.failures.append(error)
@@ -228,7 +228,7 @@ extension ResponseCache {
 
 extension ResponseCache: SessionParticipant {
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        self.commits.withLock { _ in
+        self.runningExchanges.withLock { _ in
             self.engine.dismissed(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])
                 self.sessionCounted()
@@ -240,7 +240,7 @@ extension ResponseCache: SessionParticipant {
 
     func signOutCompleted() {
         // A call that began during the end of the session may have credentials of the ended session.
-        self.commits.withLock { _ in
+        self.runningExchanges.withLock { _ in
             self.engine.fenceAll { (_: inout State) in self.sessionCounted() }
             self.cleared.sessionEnded()
             self.responses.core.signOutCompleted()

@@ -75,7 +75,7 @@ final class ResponseCache: SessionCounter {
     ///
     /// The lock is held while a response is stored, and while exchanges are fenced. Therefore no exchange
     /// stores a response after a fence.
-    let commits = Locked(RunningExchanges())
+    let runningExchanges = Locked(RunningExchanges())
 
     init(
         _ base: any HTTPTransport,

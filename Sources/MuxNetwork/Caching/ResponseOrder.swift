@@ -170,7 +170,9 @@ struct RunningExchanges: Sendable {
     /// memory.
     ///
     /// If the order is disputed, an arrived response that is not stored counts as newer.
-    func supersede(_ response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date) -> Bool {
+    func hasNewerResponse(than response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date)
+        -> Bool
+    {
         self.superseding[resource]?.contains { newer in
             guard newer.isSelected(by: fields) else { return false }
             let relation = response.order.relation(to: newer.order, at: now)

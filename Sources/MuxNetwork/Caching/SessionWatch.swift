@@ -11,7 +11,7 @@ final class SessionWatch: SessionCounter {
 
     /// Makes a watch; `nil` if `transport` cannot contain a hidden cache (``CachingTransport/isKnown(_:)``).
     init?(_ repository: MuxRepository, isOfAccount: Bool, for transport: (any HTTPTransport)?) {
-        guard let transport, !CachingTransport.isKnown(transport) else { return nil }
+        guard let transport, !CachingTransport.endsInSystemTransport(transport) else { return nil }
         self.repository = repository
         self.isOfAccount = isOfAccount
         repository.attach(self)

@@ -35,14 +35,14 @@ struct ClientChain: Sendable {
     ///
     /// - Parameters:
     ///   - call: The call without the token.
-    ///   - hasToken: Whether the call gets the token of the authenticator.
+    ///   - usesAuthenticator: Whether the call gets the token of the authenticator.
     /// - Returns: The response of the last attempt.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch`, or `CancellationError`.
-    func send(_ call: ValidatedCall, hasToken: Bool) async throws -> HTTPReply {
+    func send(_ call: ValidatedCall, usesAuthenticator: Bool) async throws -> HTTPReply {
         var call = call
         // All attempts, and a token, belong to the session in which the call began.
         call.session = self.cache?.session
-        guard hasToken, let token else { return try await self.repeated(call) }
+        guard usesAuthenticator, let token else { return try await self.repeated(call) }
         if self.cache != nil, token.isBelowCache {
             call.steps = token
             return try await self.repeatedForToken { try await self.repeated(call) }

@@ -226,14 +226,14 @@ public struct HTTPClient: Sendable {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         if let session { call = call.sent(for: session) }
         call.isQuery = isQuery
-        var hasToken = true
+        var usesAuthenticator = true
         if request.usesPrivateHeaders {
-            hasToken = false
+            usesAuthenticator = false
         } else if let token {
-            hasToken = false
+            usesAuthenticator = false
             call = try call.authorized(by: token.headers)
         }
-        let reply = try await self.chain.send(call, hasToken: hasToken)
+        let reply = try await self.chain.send(call, usesAuthenticator: usesAuthenticator)
         return HTTPResponse(request: call.call, reply: reply)
     }
 

@@ -340,7 +340,7 @@ extension AsyncMedia {
             ) { call, sink in
                 guard let session = sessions?.current else { return try await exchange(call, sink) }
                 var call = call
-                call.account = session
+                call.callSession = session
                 try await CallSession.$current.withValue(session) { try await exchange(call, sink) }
             }
         )

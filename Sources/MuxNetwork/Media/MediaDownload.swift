@@ -118,8 +118,8 @@ struct MediaDownload: Sendable {
         machine = try await self.offPool { sink.close() }
         switch failure {
         case nil: break
-        case MediaSink.Redirected.finish?: return try await self.complete(file)
-        case MediaSink.Redirected.askAgain?:
+        case MediaSink.EarlyEnd.finish?: return try await self.complete(file)
+        case MediaSink.EarlyEnd.askAgain?:
             try await self.offPool { try self.folder.restart(self.name, file, nil, self.isCurrent) }
             return .goOn
         case let error?:

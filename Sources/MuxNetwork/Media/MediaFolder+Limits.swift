@@ -37,7 +37,7 @@ extension MediaFolder {
     ///
     /// - Throws: ``MediaError``, such as ``MediaError/diskFull``, or ``Removed``.
     func reserve(_ count: Int64) throws {
-        try self.whole { disk in
+        try self.withLockedDisk { disk in
             self.evict(toFree: count, &disk)
             let (needed, overflow) = count.addingReportingOverflow(self.limits.freeSpaceReserve)
             var free = try self.fileSystem.freeSpace(at: self.path)
@@ -54,7 +54,7 @@ extension MediaFolder {
     func requireSize(of file: OpenFile) throws {
         let minimum = self.limits.minimumFileBytes
         guard minimum > 0 else { return }
-        let size = try self.whole { _ in try self.fileSystem.status(of: file).size }
+        let size = try self.withLockedDisk { _ in try self.fileSystem.status(of: file).size }
         guard size >= minimum else { throw MediaError.tooSmall(minimum: minimum) }
     }
 

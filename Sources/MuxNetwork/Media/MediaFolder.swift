@@ -87,7 +87,7 @@ final class MediaFolder: Sendable {
     ///   - check: Returns whether the caller's work is still valid, without a fence since its start.
     /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
-        try self.whole(attempts: Self.maximumAttempts) { disk in
+        try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             guard check() else { throw Fenced() }
             guard disk.opening != opening || anew else { return }
             try self.folder.claim(self.fileSystem)
@@ -116,7 +116,7 @@ final class MediaFolder: Sendable {
     /// - Parameter opening: The opening number of the next session.
     /// - Throws: The reason for files that were not removed.
     func end(opening: UInt64) throws {
-        try self.whole(attempts: Self.maximumAttempts) { disk in
+        try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
             _ = try self.folder.isPresent(self.fileSystem)
             disk.opening = nil
@@ -143,7 +143,7 @@ final class MediaFolder: Sendable {
 
     /// Removes all files; the session continues.
     func removeAll() throws {
-        try self.whole(attempts: Self.maximumAttempts) { disk in
+        try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             try self.moveAway()
             try self.fileSystem.makeFolders(self.path)
             disk.used = 0
@@ -187,7 +187,7 @@ final class MediaFolder: Sendable {
     ///
     /// - Throws: ``MediaError/disk(_:)`` if another user owns the file or may write to the file.
     func find(_ name: MediaName) throws -> URL? {
-        try self.whole { disk in
+        try self.withLockedDisk { disk in
             guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
                 !status.isFolder, status.size >= self.limits.minimumFileBytes
             else { return nil }
@@ -211,7 +211,7 @@ final class MediaFolder: Sendable {
 
     /// Removes the complete file, the growing file and its sidecar.
     func remove(_ name: MediaName) throws {
-        try self.whole(attempts: Self.maximumAttempts) { disk in
+        try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             for file in [name.file, name.partial, name.sidecar] { try self.remove(file, &disk) }
         }
     }
@@ -233,7 +233,7 @@ final class MediaFolder: Sendable {
         _ name: MediaName,
         _ check: Check
     ) throws -> (file: OpenFile, partial: DownloadStateMachine.Partial) {
-        try self.whole { disk in
+        try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
             try self.keepSession(disk)
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
@@ -263,7 +263,7 @@ final class MediaFolder: Sendable {
 
     /// Truncates the growing file and replaces its sidecar.
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
-        try self.whole { disk in
+        try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
             // Without this check, the sidecar might be written to a new folder without the file `session`.
             try self.requirePresent(file, name)
@@ -288,7 +288,7 @@ final class MediaFolder: Sendable {
     /// Renames the growing file to its final name, and evicts files if the total size exceeds the limit.
     func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
-        return try self.whole { disk in
+        return try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
             try self.requirePresent(file, name)
             let former = try self.fileSystem.status(at: self.path(name.file))?.size ?? 0
@@ -306,7 +306,7 @@ final class MediaFolder: Sendable {
     /// Removes a growing file that cannot be resumed, unless another process or object is downloading the
     /// file.
     func discard(_ name: MediaName, _ check: Check) throws {
-        try self.whole { disk in
+        try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
             if try self.fileSystem.status(at: self.path(name.partial)) != nil {
                 let file = try self.fileSystem.openFile(self.path(name.partial), for: .read)
@@ -328,7 +328,7 @@ final class MediaFolder: Sendable {
     /// - Returns: The result of `body`.
     /// - Throws: The error of `body`. ``MediaError`` for an error of the file system; ``Removed``, if
     ///   `attempts` is 1 and a file is missing: the caller can then open the folder again.
-    func whole<R: Sendable>(attempts: Int = 1, _ body: (inout Disk) throws -> R) throws -> R {
+    func withLockedDisk<R: Sendable>(attempts: Int = 1, _ body: (inout Disk) throws -> R) throws -> R {
         for _ in 1..<attempts {
             do {
                 return try self.once(body)

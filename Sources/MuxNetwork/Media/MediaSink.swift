@@ -7,7 +7,7 @@ import MuxKit
 /// byte is written, even if a custom transport delivers a piece after the cancellation.
 final class MediaSink: HTTPSink {
     /// The reasons to end the exchange after the head of a response.
-    enum Redirected: Error {
+    enum EarlyEnd: Error {
         case askAgain
         case finish
     }
@@ -62,7 +62,7 @@ final class MediaSink: HTTPSink {
     }
 
     private func write(_ head: HTTPReply) throws {
-        try self.whole { state, file in
+        try self.withOpenFile { state, file in
             let fields = DownloadHead(head)
             // Checked before the response replaces the part on disk.
             try self.requireAcceptable(head, fields)
@@ -75,8 +75,8 @@ final class MediaSink: HTTPSink {
                 let sidecar = partial.validator.map { MediaSidecar(validator: $0, total: partial.total) }
                 try self.folder.restart(self.name, file, sidecar) { self.check(partial) }
                 try self.makeRoom(for: partial)
-            case .finish: throw Redirected.finish
-            case .askAgain: throw Redirected.askAgain
+            case .finish: throw EarlyEnd.finish
+            case .askAgain: throw EarlyEnd.askAgain
             case .refuse: throw HTTPError.status(HTTPError.StatusFailure(HTTPResponse(request: self.call, reply: head)))
             case .fail(let contradiction): throw self.error(contradiction)
             }
@@ -84,7 +84,7 @@ final class MediaSink: HTTPSink {
     }
 
     private func write(_ bytes: Data) throws {
-        try self.whole { state, file in
+        try self.withOpenFile { state, file in
             var rest = [UInt8](bytes)[...]
             if let contradiction = state.machine.receives(count: rest.count) { throw self.error(contradiction) }
             try self.folder.requireLinked(file)
@@ -108,7 +108,7 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    private func whole(_ body: (inout State, OpenFile) throws -> Void) throws {
+    private func withOpenFile(_ body: (inout State, OpenFile) throws -> Void) throws {
         let result = self.state.withLock { state -> Result<Void, any Error> in
             guard let file = state.file else { return .failure(CancellationError()) }
             return Result { try body(&state, file) }

@@ -29,7 +29,7 @@ struct CallSession: Sendable {
     var isCurrent: Bool { self.counter.session == self.number }
 
     /// The session of a call; `nil` without a session.
-    static func of(_ call: HTTPCall) -> CallSession? { call.account ?? self.current }
+    static func of(_ call: HTTPCall) -> CallSession? { call.callSession ?? self.current }
 }
 
 /// Counts the ended sessions of a repository.

@@ -38,14 +38,14 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         get { self.template.value }
         set { self.template.value = newValue }
     }
-    private var template = Aside<String?>(nil)
+    private var template = IgnoredInEquality<String?>(nil)
 
     /// The session of the call; `nil` if no client, ``AsyncMedia`` or cache has set a session.
-    var account: CallSession? {
+    var callSession: CallSession? {
         get { self.session.value }
         set { self.session.value = newValue }
     }
-    private var session = Aside<CallSession?>(nil)
+    private var session = IgnoredInEquality<CallSession?>(nil)
 
     /// Makes a request.
     public init(
@@ -239,7 +239,7 @@ package struct ValidatedCall: Sendable {
     /// The call with `session` attached.
     func sent(for session: CallSession) -> ValidatedCall {
         var sent = self
-        sent.call.account = session
+        sent.call.callSession = session
         return sent
     }
 
@@ -307,7 +307,7 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     public var url: URL?
 
     /// Whether the transport reports that the body is as sent by the server, without decoding.
-    var isBodyAsSent = Aside(false)
+    var isBodyAsSent = IgnoredInEquality(false)
 
     /// Makes a response.
     public init(
@@ -362,12 +362,12 @@ package struct HTTPOrigin: Sendable, Hashable {
 }
 
 /// An additional value that does not affect the equality of its container.
-struct Aside<Value: Sendable>: Sendable, Hashable {
+struct IgnoredInEquality<Value: Sendable>: Sendable, Hashable {
     var value: Value
 
     init(_ value: Value) { self.value = value }
 
-    static func == (a: Aside, b: Aside) -> Bool { true }
+    static func == (a: IgnoredInEquality, b: IgnoredInEquality) -> Bool { true }
 
     func hash(into hasher: inout Hasher) {}
 }

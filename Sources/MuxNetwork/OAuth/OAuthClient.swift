@@ -117,7 +117,7 @@ extension OAuthTokens {
             get { self.reply.value }
             set { self.reply.value = newValue }
         }
-        private var reply: Aside<[String: JSONValue]>
+        private var reply: IgnoredInEquality<[String: JSONValue]>
 
         /// Makes an access token.
         public init(
@@ -129,7 +129,7 @@ extension OAuthTokens {
             self.value = value
             self.expiresAt = expiresAt
             self.scopes = scopes
-            self.reply = Aside(fields)
+            self.reply = IgnoredInEquality(fields)
         }
     }
 }

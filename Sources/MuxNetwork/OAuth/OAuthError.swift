@@ -144,7 +144,7 @@ extension OAuthError {
             get { self.privacy.value }
             set { self.privacy.value = newValue }
         }
-        private var privacy = Aside(false)
+        private var privacy = IgnoredInEquality(false)
 
         /// Makes a refusal.
         public init(_ code: OAuthError.Code, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil)

@@ -68,7 +68,7 @@ public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
         _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        try self.options.requireSystemCertificates()
+        try self.options.requireSupportedCertificates()
         let exchange = HTTPExchange(call, limits, self.time)
         return try await exchange.run(into: sink) { ExchangeProducer($0, call.call, self.exchange) }
     }
@@ -178,8 +178,8 @@ private struct WatchedBody: AsyncSequence, Sendable {
         mutating func next() async throws -> Data? { try await self.next(isolation: #isolation) }
 
         mutating func next(isolation actor: isolated (any Actor)?) async throws -> Data? {
-            self.exchange.setServersTurn(false)
-            defer { self.exchange.setServersTurn(true) }
+            self.exchange.setWaitingForServer(false)
+            defer { self.exchange.setWaitingForServer(true) }
             do {
                 return try await self.base.next(isolation: actor)
             } catch {

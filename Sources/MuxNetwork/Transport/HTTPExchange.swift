@@ -160,7 +160,7 @@ package final class HTTPExchange: Sendable {
         var leaving: (any Error)?
         /// Whether the client waits for the server, and not for a free connection or for the body of the
         /// request.
-        var isServersTurn = true
+        var isWaitingForServer = true
         var hasProducerEnded = false
         var lastSign: Moment
         var consumer: CheckedContinuation<News, Never>?
@@ -201,10 +201,10 @@ package final class HTTPExchange: Sendable {
     }
 
     /// Sets whether the client waits for the server; silence counts only during such a wait.
-    package func setServersTurn(_ isServersTurn: Bool) {
+    package func setWaitingForServer(_ isWaitingForServer: Bool) {
         let now = self.time.now
         self.state.withLock { state in
-            state.isServersTurn = isServersTurn
+            state.isWaitingForServer = isWaitingForServer
             state.lastSign = now
         }
     }
@@ -411,7 +411,7 @@ package final class HTTPExchange: Sendable {
     /// - Returns: The time until the next limit, if no data arrives; `nil` after an abort.
     private func timeLeft() -> Duration? {
         let now = self.time.now
-        let (lastSign, isWaiting) = self.state.withLock { ($0.lastSign, $0.consumer != nil && $0.isServersTurn) }
+        let (lastSign, isWaiting) = self.state.withLock { ($0.lastSign, $0.consumer != nil && $0.isWaitingForServer) }
         if self.limits.end <= now, let deadline = self.limits.deadline {
             self.abandon(HTTPError.transport(.deadlineExceeded(after: deadline)))
             return nil

@@ -199,7 +199,7 @@ extension HTTPTransportConfiguration {
     ///
     /// - Parameter readsArchives: Whether the transport supports a client certificate in a PKCS #12 archive.
     /// - Throws: ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
-    func requireSystemCertificates(readsArchives: Bool = false) throws(HTTPError) {
+    func requireSupportedCertificates(readsArchives: Bool = false) throws(HTTPError) {
         guard self.certificateAuthorities == nil else {
             throw .preparation(.unsupportedOption(name: "certificateAuthorities"))
         }

@@ -10,7 +10,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         var runningCount = 0
         /// Identifiers of waiting calls, and of calls that were removed while waiting.
         var waiting = FIFOQueue<Int>()
-        var leftCount = 0
+        var abandonedCount = 0
     }
 
     private enum Place: Sendable {
@@ -52,7 +52,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         switch self.places.removeValue(forKey: id) {
         case nil: return nil
         case .waiting(let host, _)?:
-            self.queues[host]?.leftCount += 1
+            self.queues[host]?.abandonedCount += 1
             self.forgetThoseWhoLeft(at: host)
             return nil
         case .running(let host)?:
@@ -71,10 +71,11 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     /// Removes cancelled calls from the queue of a host if many calls were cancelled since the last removal:
     /// more than 16, and more than half of the number of places.
     private mutating func forgetThoseWhoLeft(at host: Host) {
-        guard let queue = self.queues[host], queue.leftCount > 16, queue.leftCount * 2 > queue.waiting.placeCount
+        guard let queue = self.queues[host], queue.abandonedCount > 16,
+            queue.abandonedCount * 2 > queue.waiting.placeCount
         else { return }
         let calls = self.places
         self.queues[host]?.waiting.removeAll { calls[$0] == nil }
-        self.queues[host]?.leftCount = 0
+        self.queues[host]?.abandonedCount = 0
     }
 }

@@ -58,7 +58,7 @@ struct PreviewMultiplexerTests {
         let repositories = numbers.map(\.repository) + maps.map(\.repository)
         #expect(repositories.allSatisfy { $0.store is MemoryStore })
         #expect(Set(repositories.map { ObjectIdentifier($0) }).count == 8, "a sign-out of one preview ends no other")
-        #expect(numbers.allSatisfy(\.core.isPlain) && maps.allSatisfy(\.core.isPlain))
+        #expect(numbers.allSatisfy(\.core.isMemoryOnly) && maps.allSatisfy(\.core.isMemoryOnly))
         let report = await numbers[0].save()
         #expect(report.saved == 0 && report.failed.isEmpty)
     }

@@ -75,7 +75,7 @@ struct ReportTests {
             { $0.failed = [Failure(name: self.name, error: FetchFailed())] },
             { $0.repairFailures = [FetchFailed()] },
             { $0.leftOverNames = [self.name] },
-            { $0.letGo = 1 },
+            { $0.evictedUnsaved = 1 },
         ]
         for fault in faults {
             var faulty = report
@@ -92,7 +92,7 @@ struct ReportTests {
         let failure = Failure(name: self.name, error: FetchFailed())
         var report = await self.emptyReport()
         #expect(report.description == "nothing to save")
-        (report.saved, report.refreshed, report.unchanged, report.letGo) = (11, 12, 13, 14)
+        (report.saved, report.refreshed, report.unchanged, report.evictedUnsaved) = (11, 12, 13, 14)
         report.failed = Array(repeating: failure, count: 15)
         report.superseded = Array(repeating: self.name, count: 16)
         report.leftOverNames = Array(repeating: self.name, count: 17)

@@ -20,9 +20,9 @@ struct FlightDeadlinesTests {
 
     @Test func `MX-18 the next deadline belongs to a running flight`() {
         var deadlines = self.deadlines(of: 1...5)
-        #expect(deadlines.next { $0 > 2 } == Moment(nanoseconds: 3))
+        #expect(deadlines.removeEnded { $0 > 2 } == Moment(nanoseconds: 3))
         #expect(deadlines.count == 3)
-        #expect(deadlines.next { _ in false } == nil)
+        #expect(deadlines.removeEnded { _ in false } == nil)
         #expect(deadlines.count == 0)
     }
 
@@ -33,6 +33,6 @@ struct FlightDeadlinesTests {
             deadlines.add(flight, of: 0, at: moment, runningCount: 1) { $0 == flight }
         }
         #expect(deadlines.count < 2_000)
-        #expect(deadlines.next { $0 == 20_000 } == Moment(nanoseconds: 20_000))
+        #expect(deadlines.removeEnded { $0 == 20_000 } == Moment(nanoseconds: 20_000))
     }
 }

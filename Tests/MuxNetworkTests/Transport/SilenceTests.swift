@@ -130,13 +130,13 @@ struct SilenceTests {
     @Test func `PT-01 silence does not count while the client has to send or waits for a connection`() async throws {
         let world = try World(silence: .seconds(20))
         let call = Task { try await world.run() }
-        world.exchange.setServersTurn(false)
+        world.exchange.setWaitingForServer(false)
         await world.settle()
         for _ in 0..<3 { await world.pass(.seconds(20)) }
         #expect(!world.exchange.hasEnded)
         world.clock.advance(by: .seconds(10))
 
-        world.exchange.setServersTurn(true)
+        world.exchange.setWaitingForServer(true)
         await world.pass(.seconds(10))
         #expect(!world.exchange.hasEnded, "the limit counts from when it is the server's turn")
         while !world.exchange.hasEnded { await world.pass(.seconds(1)) }

@@ -155,16 +155,16 @@ extension DiskBacking {
     }
 
     /// Marks the entries in memory as dirty, because the disk has lost all entries.
-    func lostOnDisk() {
-        self.memory.inPortions(self.memory.keys) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
+    func markUnsaved() {
+        self.memory.inPortions(self.memory.keys) { state, key in state.withSlot(of: key) { $0.markUnsaved() } }
     }
 
     // MARK: - Before a save
 
     /// Carries out pending removals and refreshes on disk before a save; runs in the lane.
-    func makeGood() async -> MadeGood {
+    func repairDisk() async -> DiskRepair {
         let unsaved = self.collect()
-        var made = MadeGood()
+        var made = DiskRepair()
         if self.memory.engine.withState({ $0.disk.isDomainRemovalPending }) {
             made.failures += await self.removeDomain().failures
         } else if !unsaved.removals.isEmpty {
@@ -206,7 +206,7 @@ extension DiskBacking {
     }
 
     /// Marks the entries of `keys`, which are not in memory, as refreshed on disk.
-    private func saveRefreshes(_ keys: [Key], _ made: inout MadeGood) async throws {
+    private func saveRefreshes(_ keys: [Key], _ made: inout DiskRepair) async throws {
         let repository = self.memory.repository
         let size = SlotMemory<Slots>.portion
         var rest = keys[...]
@@ -231,7 +231,7 @@ extension DiskBacking {
     /// permit this process to overwrite the newer value, so the value in memory is removed.
     ///
     /// - Parameter made: Receives the removed entries and the failures.
-    private func lookForNewer(_ made: inout MadeGood) async {
+    private func lookForNewer(_ made: inout DiskRepair) async {
         let (engine, repository) = (self.memory.engine, self.memory.repository)
         let unseen = engine.withState { $0.disk.unseen }
         guard !unseen.isEmpty else { return }

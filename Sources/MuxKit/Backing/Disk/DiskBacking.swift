@@ -192,7 +192,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
                 defer { state.disk.savedDuringRemoval = [] }
                 return state.disk.savedDuringRemoval
             }
-            self.memory.inPortions(Array(saved)) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
+            self.memory.inPortions(Array(saved)) { state, key in state.withSlot(of: key) { $0.markUnsaved() } }
             let former = engine.withState { state in
                 state.disk.isDomainRemovalPending = false
                 state.disk.refresh.removed()

@@ -22,7 +22,7 @@ extension SlotMemory {
                 let report = await repository.save([participant])
                 self.engine.withState { state in
                     state.disk.wroteBack(report.saved, failed: report.failed.count, of: state.slots.entryCount)
-                    state.disk.lostCount += report.letGo
+                    state.disk.lostCount += report.evictedUnsaved
                 }
                 if report.saved == 0, !report.failed.isEmpty { self.makeUnsavedExpendable() }
                 self.releaseEvicted()

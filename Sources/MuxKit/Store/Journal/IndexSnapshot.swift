@@ -172,7 +172,7 @@ extension Journal {
     func keepIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
             segment.unkept >= max(self.indexFloor, segment.index.count / 8),
-            !segment.holdsNewer, !segment.holdsDeadRecords, !segment.needsLineBreak
+            !segment.holdsNewer, !segment.isRewriteRequired, !segment.needsLineBreak
         else { return }
         // Also reset after a failure, so not every save tries again.
         segment.unkept = 0
@@ -213,7 +213,7 @@ extension Journal {
         segment.index.reserve(kept.rows.count)
         for row in kept.rows {
             guard row.epoch >= session.content.epoch else {
-                segment.holdsDeadRecords = true
+                segment.isRewriteRequired = true
                 continue
             }
             let location = JournalIndex.Location(

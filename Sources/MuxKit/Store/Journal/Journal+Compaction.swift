@@ -46,7 +46,7 @@ extension Journal {
         }
         let bytes = size - segment.index.liveBytes
         guard bytes > 0, bytes >= segment.end / 8 || segment.end <= JournalSegment.compactionFloor else { return }
-        segment.holdsDeadRecords = true
+        segment.isRewriteRequired = true
     }
 
     /// Replaces the segment by a file with the given records only; call with the lock held.
@@ -200,7 +200,7 @@ extension JournalSegment {
 
     var isCompactionDue: Bool {
         guard !self.holdsNewer else { return false }
-        return self.holdsDeadRecords
+        return self.isRewriteRequired
             || self.end - self.index.liveBytes > max(self.index.liveBytes, Self.compactionFloor)
     }
 }

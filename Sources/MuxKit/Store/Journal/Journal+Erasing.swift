@@ -32,7 +32,7 @@ extension Journal {
             // The disk has no room for the tombstones: the overwritten records later count as damaged.
             guard self.segment === segment else { throw error }
             for (digest, _) in doomed { segment.index.remove(digest) }
-            segment.holdsDeadRecords = segment.holdsDeadRecords || !doomed.isEmpty
+            segment.isRewriteRequired = segment.isRewriteRequired || !doomed.isEmpty
         }
         try self.erase(doomed, in: segment, session)
         if durability == .full, let segment = self.segment { try self.synchronize(segment) }
@@ -44,9 +44,9 @@ extension Journal {
 
     /// Overwrites the payloads of `doomed` in the file, or rewrites the file if a rewrite is less work.
     private func erase(_ doomed: [Doomed], in segment: JournalSegment, _ session: Session) throws(MuxStoreError) {
-        guard !doomed.isEmpty || segment.holdsDeadRecords else { return }
+        guard !doomed.isEmpty || segment.isRewriteRequired else { return }
         let bytes = doomed.reduce(0) { $0 + $1.location.count }
-        if !segment.holdsNewer, segment.holdsDeadRecords || bytes > max(segment.index.liveBytes, Self.erasedAtOnce) {
+        if !segment.holdsNewer, segment.isRewriteRequired || bytes > max(segment.index.liveBytes, Self.erasedAtOnce) {
             do throws(MuxStoreError) {
                 let live = self.liveRecords(of: segment, session)[...]
                 try self.replace(segment, session, with: live) { [fileSystem] place throws(MuxStoreError) in

@@ -23,12 +23,12 @@ extension Journal {
         _ durability: MuxDurability,
         after error: MuxStoreError
     ) throws(MuxStoreError) {
-        if self.hasRemovedSpareFiles(), try self.hasWritten(records, durability) { return }
+        if self.removeSpareFiles(), try self.writeIfRoom(records, durability) { return }
         guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { throw error }
         let live = self.liveRecords(of: segment, session)
         if segment.hasDeadBytes || live.count < segment.index.count {
             try self.rewriteOnFullDisk(live[...])
-            if try self.hasWritten(records, durability) { return }
+            if try self.writeIfRoom(records, durability) { return }
         }
         guard let size = self.segment?.end else { throw error }
         let count = Int64(records.bytes.count)
@@ -46,7 +46,7 @@ extension Journal {
             let rest = self.liveRecords(of: segment, session).filter { !dropped.contains($0.digest) }
             let kept = Self.mostRecent(rest, within: limit)
             try self.rewriteOnFullDisk(kept)
-            if try self.hasWritten(records, durability) { return }
+            if try self.writeIfRoom(records, durability) { return }
             isLast = kept.isEmpty
             limit = (self.segment?.index.liveBytes ?? 0) / 2
         }
@@ -54,13 +54,13 @@ extension Journal {
         while records.frames.count > 1 {
             let half = Int64(records.bytes.count / 2) + JournalSegment.overhead(of: records.frames.count)
             _ = try records.keepLast(within: half, orThrow: error)
-            if try self.hasWritten(records, durability) { return }
+            if try self.writeIfRoom(records, durability) { return }
         }
         throw error
     }
 
     /// Writes the records; returns `false` if the disk has no room.
-    private func hasWritten(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) -> Bool {
+    private func writeIfRoom(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) -> Bool {
         do throws(MuxStoreError) {
             try self.write(records, durability)
             return true
@@ -125,7 +125,7 @@ extension Journal {
     ///
     /// - Returns: Whether a file was removed.
     @discardableResult
-    private func hasRemovedSpareFiles() -> Bool {
+    private func removeSpareFiles() -> Bool {
         func names() -> Set<String> {
             let names =
                 try? self.fileSystem.names(in: self.layout.root) + self.fileSystem.names(in: self.layout.journal)
@@ -152,7 +152,7 @@ extension Journal {
         } catch let error where !error.isOutOfSpace {
             throw error
         } catch {
-            self.hasRemovedSpareFiles()
+            self.removeSpareFiles()
         }
         do throws(MuxStoreError) {
             return try self.sessionFile.write(content.encoded)

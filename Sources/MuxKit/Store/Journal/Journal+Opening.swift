@@ -205,10 +205,10 @@ extension Journal {
             case .newer: segment.holdsNewer = true
             case .damage: damaged += 1
             case .record(let frame, _, _) where frame.store != session.content.store:
-                segment.holdsDeadRecords = true
+                segment.isRewriteRequired = true
                 if frame.kind != .begin { damaged += 1 }
             case .record(let frame, _, _) where frame.kind != .begin && frame.epoch < session.content.epoch:
-                segment.holdsDeadRecords = true
+                segment.isRewriteRequired = true
             case .record(let frame, let offset, let count): segment.takeIn(frame, offset: offset, count: count)
             }
         }
@@ -218,7 +218,7 @@ extension Journal {
         }
         segment.end = walker.position
         segment.needsLineBreak = !walker.endsWithLineBreak
-        segment.holdsDeadRecords = segment.holdsDeadRecords || damaged > 0
+        segment.isRewriteRequired = segment.isRewriteRequired || damaged > 0
         self.statistics.damagedRecords += damaged
     }
 

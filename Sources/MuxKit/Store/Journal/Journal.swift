@@ -168,7 +168,7 @@ final class Journal {
                 self.statistics.damagedRecords += 1
                 segment.noteDead(place.digest)
                 segment.index.remove(place.digest)
-                segment.holdsDeadRecords = true
+                segment.isRewriteRequired = true
             }
             return nil
         }

@@ -178,7 +178,7 @@ final class JournalSegment {
     ///
     /// For example after damage, with records of earlier sessions or other stores, or with many unusable
     /// entries.
-    var holdsDeadRecords = false
+    var isRewriteRequired = false
     /// Whether this process flushed the file's name to disk.
     var isNameSafe = false
 

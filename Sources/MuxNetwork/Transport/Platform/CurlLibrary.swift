@@ -121,9 +121,9 @@ extension HTTPExchangeStateMachine.Failure {
         case 7, 28, 97: self = .other(.transport(.notConnected(error)))
         // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
         // certificate, the value is a failure, too.
-        case 35 where !Self.isVerdict(detail): self = .other(.transport(.notConnected(error)))
+        case 35 where !Self.isPermanentTLSFailure(detail): self = .other(.transport(.notConnected(error)))
         // In TLS 1.3 the server verifies the client's certificate after the handshake.
-        case 55 where Self.isVerdict(detail), 56 where Self.isVerdict(detail):
+        case 55 where Self.isPermanentTLSFailure(detail), 56 where Self.isPermanentTLSFailure(detail):
             self = .other(.transport(.insecureConnection(error)))
         // TLS errors: handshake, engine, certificates of either side, ciphers, certificate revocation lists.
         case 35, 51, 53, 54, 58, 59, 60, 66, 77, 80, 82, 83, 90, 91, 98:
@@ -144,7 +144,7 @@ extension HTTPExchangeStateMachine.Failure {
     /// TLS.
     ///
     /// Otherwise the connection was lost, or the server could not serve the connection at that time.
-    private static func isVerdict(_ detail: String) -> Bool {
+    private static func isPermanentTLSFailure(_ detail: String) -> Bool {
         var detail = detail.lowercased()
         // The host name in the text must not affect the result.
         if let host = detail.range(of: " in connection to ") { detail = String(detail[..<host.lowerBound]) }

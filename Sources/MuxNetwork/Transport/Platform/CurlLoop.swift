@@ -47,7 +47,7 @@ final class CurlLoop {
             if self.queues.begins(order, order.id, at: order.call.origin) {
                 self.start(order)
             } else {
-                order.exchange.setServersTurn(false)
+                order.exchange.setWaitingForServer(false)
             }
         case .resume(let id):
             if let transfer = self.transfers[id] { self.resume(transfer) }

@@ -295,9 +295,9 @@ final class CurlTransfer {
                 }
         if mux_easy_set_before_sending(table, self.easy, before, own) == 0 {
             self.countsSendings = true
-            self.order.exchange.setServersTurn(false)
+            self.order.exchange.setWaitingForServer(false)
         } else {
-            self.order.exchange.setServersTurn(true)
+            self.order.exchange.setWaitingForServer(true)
             // Before 7.80, libcurl does not call back before a sending: a kept connection cannot be checked,
             // and libcurl might send the request twice. Therefore each request uses a new connection.
             self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
@@ -378,7 +378,7 @@ final class CurlTransfer {
             _ = mux_easy_note_streams(self.library.table, self.easy, self.streams)
         }
         self.sendings += 1
-        self.order.exchange.setServersTurn(true)
+        self.order.exchange.setWaitingForServer(true)
         return true
     }
 
@@ -404,16 +404,16 @@ final class CurlTransfer {
         guard let upload = self.order.upload else { return 0 }
         switch upload.read(limit: room.count) {
         case .bytes(let bytes):
-            self.order.exchange.setServersTurn(true)
+            self.order.exchange.setWaitingForServer(true)
             return bytes.withUnsafeBytes { source in
                 room.copyMemory(from: source)
                 return source.count
             }
         case .later:
-            self.order.exchange.setServersTurn(false)
+            self.order.exchange.setWaitingForServer(false)
             return Int(MUX_CURL_READFUNC_PAUSE)
         case .end:
-            self.order.exchange.setServersTurn(true)
+            self.order.exchange.setWaitingForServer(true)
             return 0
         case .failed: return Int(MUX_CURL_READFUNC_ABORT)
         }

@@ -279,7 +279,8 @@ extension HTTPExchangeStateMachine.Failure {
         case .cannotConnectToHost?, .notConnectedToInternet?, .internationalRoamingOff?, .callIsActive?,
             .dataNotAllowed?:
             self = .other(.transport(.notConnected(error)))
-        case .secureConnectionFailed? where !Self.isVerdict(error): self = .other(.transport(.notConnected(error)))
+        case .secureConnectionFailed? where !Self.isPermanentTLSFailure(error):
+            self = .other(.transport(.notConnected(error)))
         case .secureConnectionFailed?, .serverCertificateHasBadDate?, .serverCertificateUntrusted?,
             .serverCertificateHasUnknownRoot?, .serverCertificateNotYetValid?, .clientCertificateRejected?,
             .clientCertificateRequired?, .appTransportSecurityRequiresSecureConnection?:
@@ -293,7 +294,7 @@ extension HTTPExchangeStateMachine.Failure {
 
     /// Whether a failed handshake is a rejection of a certificate by either side; otherwise the connection
     /// was lost.
-    private static func isVerdict(_ error: any Error) -> Bool {
+    private static func isPermanentTLSFailure(_ error: any Error) -> Bool {
         // Error codes of Security/SecureTransport.h: chains and roots, dates, names; alerts about the
         // client's certificate.
         let certificates: Set = [

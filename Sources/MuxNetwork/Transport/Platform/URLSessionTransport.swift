@@ -67,10 +67,10 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         #if canImport(Security)
-        try self.options.requireSystemCertificates(readsArchives: true)
+        try self.options.requireSupportedCertificates(readsArchives: true)
         if let certificate = self.options.clientCertificate { try self.bridge.identity.read(certificate) }
         #else
-        try self.options.requireSystemCertificates()
+        try self.options.requireSupportedCertificates()
         #endif
         // The exchange measures the time-out. The session's time-out also counts the time of a slow delegate,
         // and therefore is a day longer.
