@@ -123,12 +123,12 @@ public struct RetryPolicy: Sendable, Hashable {
     /// Attempts with exponentially growing delays: first `base`, then twice the previous delay.
     ///
     /// - Parameters:
-    ///   - base: The first delay before jitter.
+    ///   - base: The first delay before jitter; by default 500 milliseconds, as in ``web``.
     ///   - maxAttempts: The maximum number of attempts, including the first.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func exponential(
-        base: Duration,
+        base: Duration = .milliseconds(500),
         maxAttempts: Int = 3,
         jitter: RetryPolicy.Jitter = .full
     ) -> RetryPolicy {

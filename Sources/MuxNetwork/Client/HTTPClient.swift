@@ -121,11 +121,16 @@ public struct HTTPClient: Sendable {
     /// - Parameters:
     ///   - url: An absolute `http` or `https` URL of your server: the request carries the client's header
     ///     fields and the authenticator's token, as any request of the client.
+    ///   - type: The type of the output, if the call does not determine the type.
     ///   - headers: Header fields of the request.
     /// - Returns: The body as `Data`, or decoded from JSON.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
     ///   `CancellationError`.
-    public func get<Output: Decodable & Sendable>(_ url: URL, headers: HTTPHeaders = [:]) async throws -> Output {
+    public func get<Output: Decodable & Sendable>(
+        _ url: URL,
+        as type: Output.Type = Output.self,
+        headers: HTTPHeaders = [:]
+    ) async throws -> Output {
         let endpoint: HTTPEndpoint
         do throws(HTTPError.PreparationFailure) {
             endpoint = try HTTPEndpoint(url)
@@ -139,6 +144,7 @@ public struct HTTPClient: Sendable {
     ///
     /// - Parameters:
     ///   - path: The path below ``HTTPClient/baseURL``.
+    ///   - type: The type of the output, if the call does not determine the type.
     ///   - query: The query parameters, after the parameters of the base URL.
     ///   - headers: Header fields of the request.
     /// - Returns: The body as `Data`, or decoded from JSON.
@@ -146,6 +152,7 @@ public struct HTTPClient: Sendable {
     ///   `CancellationError`.
     public func get<Output: Decodable & Sendable>(
         _ path: HTTPPath,
+        as type: Output.Type = Output.self,
         query: HTTPQuery = [],
         headers: HTTPHeaders = [:]
     ) async throws -> Output {

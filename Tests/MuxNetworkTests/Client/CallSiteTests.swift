@@ -63,6 +63,19 @@ struct CallSiteTests {
         #expect(try await retry(.immediate(maxAttempts: 3), while: \.isEmpty, work: Self.page) == "page")
     }
 
+    @Test func `CS-01 a GET accepts the type of its output, and exponential delays need no base`() async throws {
+        let (client, transport) = self.client()
+        let url = try #require(self.url)
+        let base = try #require(URL(string: "https://api.domain.com"))
+        let below = HTTPClient(baseURL: base, transport: transport)
+
+        #expect(try await client.get(url, as: User.self).name == "Ada")
+        #expect(try await below.get("users/1", as: User.self, query: ["all": "true"]).name == "Ada")
+        #expect(transport.calls.map(\.url) == [url, url])
+        #expect(RetryPolicy.exponential(maxAttempts: 4).backoff == RetryPolicy.web.backoff)
+        #expect(try await retry(.exponential(maxAttempts: 4)) { try await Self.page() } == "page")
+    }
+
     @Test func `CS-01 work without its attempt is retried after a failure and while it is unfinished`() async throws {
         let calls = Locked(0)
         let isEarly = { (number: Int) in number < 3 }
