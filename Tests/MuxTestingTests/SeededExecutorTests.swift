@@ -30,6 +30,57 @@ struct SeededExecutorTests {
         return (visitors.names.withLock { $0 }, schedule.fingerprint)
     }
 
+    /// The order of tasks that change between the main actor and other executors.
+    private func orderWithMainActor(_ seed: UInt64) async throws -> ([Int], UInt64) {
+        let schedule = SeededExecutor(seed: seed)
+        let visitors = Visitors()
+        try await schedule.runWithMainActor {
+            await withTaskGroup { group in
+                for name in 0..<4 {
+                    group.addTask {
+                        for _ in 0..<3 {
+                            await schedule.pause()
+                            await MainActor.run { visitors.come(name) }
+                        }
+                    }
+                }
+            }
+        }
+        #expect(schedule.visits.arrivals == 0)
+        return (visitors.names.withLock { $0 }, schedule.fingerprint)
+    }
+
+    @Test func `SC-02 a seed determines the order also with the main actor`() async throws {
+        var orders: Set<[Int]> = []
+        for seed in UInt64(0)..<100 {
+            let (names, fingerprint) = try await self.orderWithMainActor(seed)
+            let (again, same) = try await self.orderWithMainActor(seed)
+            #expect(names == again && fingerprint == same)
+            orders.insert(names)
+        }
+        #expect(orders.count > 50)
+    }
+
+    @Test func `SC-02 an operation without an end is stuck also with the main actor, and a failure has its seed`()
+        async throws
+    {
+        struct Failed: Error {}
+        await #expect {
+            try await SeededExecutor(seed: 7).runWithMainActor {
+                let (never, continuation) = AsyncStream<Never>.makeStream()
+                for await _ in never {}
+                continuation.finish()
+            }
+        } throws: { error in
+            if case SeededExecutor.ScheduleError.stuck(7) = error { true } else { false }
+        }
+        await #expect {
+            try await SeededExecutor.exploreWithMainActor(5) { if $0.seed == 3 { throw Failed() } }
+        } throws: { error in
+            if case SeededExecutor.ScheduleError.failed(3, is Failed) = error { true } else { false }
+        }
+    }
+
     @Test func `Q-04 the same seed gives the same order, and most seeds give different orders`() async throws {
         var orders: Set<[Int]> = []
         for seed in UInt64(0)..<100 {

@@ -343,6 +343,7 @@ struct ObservedValueTests {
             try await scenario.play()
             checks += scenario.checkCount
         }
+        #expect(checks > count)
         print("SC-02: \(count) schedules, \(checks) checks of screens")
     }
 

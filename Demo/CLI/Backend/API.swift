@@ -27,7 +27,7 @@ struct API: Sendable {
 
     func renamePlace(_ id: Int, _ name: String, _ token: String) async throws {
         let request = PutName(endpoint: self.base.appending("/places/\(id)"), name: name)
-        _ = try await self.client.response(to: request, token: token)
+        try await self.client.execute(request, token: token)
     }
 
     func signIn(_ user: (name: String, password: String)) async throws -> OAuthSignIn<String, String> {
@@ -80,7 +80,7 @@ struct GetPlaces<Output: Decodable & Sendable>: HTTPRequest {
 }
 
 /// A new name of a place.
-struct PutName: HTTPRequest {
+struct PutName: HTTPCommand {
     var endpoint: HTTPEndpoint
     var name: String
     var method: HTTPMethod { .put }

@@ -109,6 +109,7 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
                 "The server did not accept \(name). The screen showed the name for \(time.milliseconds), until the undo.",
                 stage.isOnline ? .failed : .held
             )
+        case .unconfirmed(let name): ("The server has the name \(name), but did not send the place again.", .noEffect)
         case .signedOut: ("The sign-out ended the change.", .held)
         case .wrong: ("The screen showed a wrong name.", .failed)
         }

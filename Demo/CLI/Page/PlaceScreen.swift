@@ -23,6 +23,8 @@ final class PlaceScreen: Sendable {
         case accepted(String, after: Duration)
         /// The time for which the screen showed the new name.
         case undone(String, after: Duration)
+        /// The server has the new name, but did not send the place afterwards.
+        case unconfirmed(String)
         /// The sign-out removed the value and its change.
         case signedOut
         /// The screen showed another name.
@@ -77,30 +79,39 @@ final class PlaceScreen: Sendable {
     /// Shows another name at once, and sends the name to the server; undoes the change after a failure.
     func rename() async -> Change {
         let places = self.app.places
-        guard let former = await places.loadCachedValue(key: self.id) else { return .noValue }
-        let name = self.names.first { $0 != former.name } ?? former.name
+        guard let former = await places.loadCachedValue(key: self.id),
+            let name = self.names.first(where: { $0 != former.name })
+        else { return .noValue }
         self.pending.withLock { $0 = name }
         defer { self.pending.withLock { $0 = nil } }
         let start = ContinuousClock.now
         let change = places.change(key: self.id) { $0.name = name }
         await self.until { $0.name == name && $0.isChanged }
+        guard self.state.name != nil else { return .signedOut }
         do {
             try await self.app.rename(self.id, to: name)
-            let time = ContinuousClock.now - start
-            self.pending.withLock { $0 = nil }
-            change.commit()
-            guard try await places.request(key: self.id).name == name else { return .wrong }
-            await self.until { $0.name != name || !$0.isStale }
-            return self.state.name == name ? .accepted(name, after: time) : .wrong
-        } catch MuxError.sessionEnded {
-            return .signedOut
-        } catch RunnerError.signedOut {
+        } catch let error where Self.isEndOfSession(error) {
             return .signedOut
         } catch {
             let time = ContinuousClock.now - start
             change.undo()
             await self.until { $0.name != name }
             return [former.name, nil].contains(self.state.name) ? .undone(name, after: time) : .wrong
+        }
+        let time = ContinuousClock.now - start
+        self.pending.withLock { $0 = nil }
+        change.commit()
+        do {
+            return try await places.request(key: self.id).name == name ? .accepted(name, after: time) : .wrong
+        } catch {
+            return Self.isEndOfSession(error) ? .signedOut : .unconfirmed(name)
+        }
+    }
+
+    private static func isEndOfSession(_ error: any Error) -> Bool {
+        switch error {
+        case MuxError.sessionEnded, RunnerError.signedOut: true
+        default: false
         }
     }
 

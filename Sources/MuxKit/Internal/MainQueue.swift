@@ -4,7 +4,7 @@ import Dispatch
 ///
 /// A check for the main thread is not sufficient: on Linux the main thread ends when an asynchronous `main`
 /// first suspends, and other threads then serve the main queue (Swift 6.3.1).
-enum MainQueue {
+package enum MainQueue {
     private static let mark: DispatchSpecificKey<Bool> = {
         let mark = DispatchSpecificKey<Bool>()
         DispatchQueue.main.setSpecific(key: mark, value: true)
@@ -12,5 +12,5 @@ enum MainQueue {
     }()
 
     /// Whether the current thread serves the main queue.
-    static var isCurrent: Bool { DispatchQueue.getSpecific(key: Self.mark) ?? false }
+    package static var isCurrent: Bool { DispatchQueue.getSpecific(key: Self.mark) ?? false }
 }

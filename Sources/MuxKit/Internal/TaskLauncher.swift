@@ -55,12 +55,16 @@ package struct TaskLauncher: Sendable {
         self.executor ?? Self.schedule ?? usual
     }
 
-    /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the
-    /// caller prefers.
+    /// Whether a task may begin on the current thread.
+    ///
+    /// `false` for a launcher with an executor. Without a ``schedule``: `false` on the main queue, and on an
+    /// executor that the caller prefers. With a ``schedule``: the schedule decides in a job of the schedule;
+    /// otherwise `false`.
     ///
     /// An immediate task does not check whether the current thread fits the isolation of the task (Swift
-    /// 6.3.1), so the caller must have no isolation. This property does not detect a caller in an immediate
-    /// task of an actor: no API reports the actor of the current thread.
+    /// 6.3.1), so the caller must have no isolation. A caller without isolation may still run on an actor, in
+    /// an immediate task that the actor started. This property does not detect that case, because no API
+    /// reports the actor of the current thread.
     @usableFromInline
     package var canBeginHere: Bool {
         guard self.executor == nil else { return false }
@@ -89,8 +93,9 @@ package protocol JobSchedule: TaskExecutor {
     /// cases.
     func beginsAtOnce() -> Bool
 
-    /// Announces that the last effect of the current job enqueues exactly one job, possibly from another
-    /// thread; no other job may run before the arrival of this job.
+    /// Announces one job that the current job is about to enqueue, possibly from another thread.
+    ///
+    /// No other job runs before the announced job arrives.
     func awaitArrival()
 }
 
@@ -272,7 +277,8 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
                 failures += part.map { ($0, error) }
                 continue
             }
-            // Alternating items form two parts: this separates neighbours, which often fail together.
+            // Alternating items form two parts. Neighbours often fail together; with halves, one part would
+            // consist of failing items, and could reach `mostFailuresInARow` before any success.
             for remainder in 0...1 {
                 parts.append(part.indices.filter { $0 % 2 == remainder }.map { part[$0] })
             }

@@ -113,12 +113,12 @@ extension FlightEngine {
     /// The keys with a flight.
     package var keysInFlight: [Key] { self.engineState.withLock { Array($0.machines.keys) } }
 
-    /// Reports starts and ends of the flights of `key`.
+    /// Reports when `key` gains or loses its current flight.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - follower: Called outside the lock with the keys whose flights have started or ended; the engine
-    ///     keeps the first follower.
+    ///   - follower: Called outside the lock with the keys that have gained or lost their current flight; the
+    ///     engine keeps the first follower.
     ///   - change: Changes the state under the lock.
     package func follow(
         _ key: Key,

@@ -22,7 +22,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The outcome of a flight, or an answer without a flight.
         case output(Output)
         /// The caller leads this flight: the caller does the work, then calls
-        /// ``land(_:of:failed:settle:always:)``.
+        /// ``land(_:of:failed:late:settle:always:)``.
         case lead(FlightID)
     }
 
@@ -46,8 +46,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     package typealias Instead = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
 
-    /// Does the work of a flight in a task of the engine, and calls ``land(_:of:failed:settle:always:)`` at
-    /// the end, unless ``workBegins(_:of:_:)`` or ``answerEarly(_:of:_:)`` reports the end of the flight.
+    /// Does the work of a flight in a task of the engine, and calls
+    /// ``land(_:of:failed:late:settle:always:)`` at the end, unless ``workBegins(_:of:_:)`` or
+    /// ``answerEarly(_:of:_:)`` reports the end of the flight.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
     @usableFromInline package typealias Waiter = FlightWaiter
@@ -128,7 +129,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline package var followedKeys: Set<Key> = []
         /// Receives, outside the lock, each followed key that has gained or lost its current flight.
         @usableFromInline package var follower: (@Sendable ([Key]) -> Void)?
-        /// The keys for ``follower``.
+        /// The followed keys that have gained or lost their current flight, not yet reported to
+        /// ``follower``.
         @usableFromInline var changedKeys: [Key] = []
 
         @inlinable
@@ -262,8 +264,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         self.lastID.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue &+ 1
     }
 
-    /// Returns an answer at once, the outcome of a flight after a wait, or the lead of a new flight; see
-    /// ``arrive(_:at:now:leads:mayBeginHere:mustFinish:gather:decide:joined:left:arrived:)``.
+    /// Returns an answer at once, the outcome of a flight after a wait, or the lead of a new flight.
+    ///
+    /// See
+    /// ``arrive(_:at:now:leads:mayBeginHere:mustFinish:highestPriority:gather:decide:joined:left:arrived:)``.
     ///
     /// An owner with many callers calls the steps separately, so that each waiting caller takes less memory.
     ///
@@ -326,8 +330,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - key: The key.
     ///   - now: The time.
     ///   - leads: Whether the caller does the work if a new flight has to start.
-    ///   - mayBeginHere: Whether a new flight may begin in this call, on the caller's thread, up to its first
-    ///     suspension: only for a caller without isolation and without other waits.
+    ///   - mayBeginHere: Whether a new flight may begin in this call, on the caller's thread, up to the
+    ///     flight's first suspension; `true` only for a caller that has no isolation and waits for no other
+    ///     flight.
     ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
     ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
     ///   - highestPriority: The limit of the caller's priority.
@@ -384,7 +389,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             guard !Task.isCancelled else {
                 left(&engineState.state)
                 let result = Result<Landing, any Error>.failure(CancellationError())
-                // Within a flight, the cancelled flight may be the flight of the key itself.
+                // Not for a caller within a flight: the caller may be cancelled because that flight is
+                // cancelled, and that flight may be the flight of `key`.
                 guard mustFinish, caller == nil, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) else {
                     return .resume(result)
                 }

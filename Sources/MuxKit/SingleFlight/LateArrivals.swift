@@ -31,8 +31,10 @@ struct LateArrivals: Sendable {
         self.firsts.removeFirst()
     }
 
-    /// The first ticket of a caller with a possible arrival after a change of any tag since `number`; `nil`
-    /// without such a caller.
+    /// The smallest recorded ticket for a change of any tag with a number greater than `number`; `nil` if no
+    /// ticket is recorded.
+    ///
+    /// A caller with a smaller ticket arrived before these changes.
     @usableFromInline
     func first(after number: UInt64) -> Ticket? { self.firsts.lazy.filter { $0.number > number }.map(\.ticket).min() }
 }

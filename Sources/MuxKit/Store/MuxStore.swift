@@ -61,7 +61,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// refresh.
     public var refreshNumber: UInt64?
 
-    /// The tags of the value; a store must return the tags and the number unchanged.
+    /// The tags of the value; a store must return the tags and ``tagNumber`` unchanged.
     public var tags: [String]
 
     /// The number of the last change of any tag before the fetch; `nil` without tags.

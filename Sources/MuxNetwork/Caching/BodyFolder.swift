@@ -235,7 +235,7 @@ final class BodyFolder: Sendable {
         try? self.fileSystem.removeFile(FilePath.join(growing.folder, growing.name))
     }
 
-    /// Removes a file that no stored response uses.
+    /// Removes a file that no stored response uses, or that is unreadable.
     func remove(_ name: String) {
         let path = self.state.withLock { state -> String? in
             state.forget(name)

@@ -203,7 +203,7 @@ extension AsyncMedia {
     ///     same extension: a download resumes with the newest URL.
     ///   - retry: The policy for retries after a transient failure. A transport error after at least 4,096
     ///     new bytes of the file does not count as a failure; the download resumes at once.
-    ///   - budget: Limits the retries to a host; `nil` for no limit.
+    ///   - budget: Limits the number of retries for each host; `nil` for no limit.
     ///   - durability: Whether a complete file survives a power failure.
     ///   - repository: The repository whose sign-out removes the files.
     public init(
@@ -258,7 +258,7 @@ extension AsyncMedia {
     ///     same extension: a download resumes with the newest URL.
     ///   - retry: The policy for retries after a transient failure. A transport error after at least 4,096
     ///     new bytes of the file does not count as a failure; the download resumes at once.
-    ///   - budget: Limits the retries to a host; `nil` for no limit.
+    ///   - budget: Limits the number of retries for each host; `nil` for no limit.
     ///   - durability: Whether a complete file survives a power failure.
     ///   - repository: The repository whose sign-out removes the files; `nil`, the default, for the
     ///     repository of `dependency`, or otherwise the shared repository. If `dependency` has a different

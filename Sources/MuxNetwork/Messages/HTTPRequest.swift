@@ -51,9 +51,9 @@ public protocol HTTPRequest<Output>: Sendable {
     /// an empty text for no key.
     ///
     /// A server that supports the field applies requests with the same key once. So a request with a key is
-    /// repeated as if its method were idempotent: by ``HTTPClient/Configuration/retry``, and after a lost
-    /// connection. Use a new random key for each change, such as a UUID, and the same key for each repetition
-    /// of the change.
+    /// repeated as if its method were idempotent: by ``HTTPClient/Configuration/retry``, and by libcurl after
+    /// the end of a kept connection. Use a new random key for each change, such as a UUID, and the same key
+    /// for each repetition of the change.
     ///
     /// The key is sent unchanged. The draft of the field (draft-ietf-httpapi-idempotency-key-header) requires
     /// a string in quotation marks; widely used servers expect a key without the marks.

@@ -168,9 +168,7 @@ public struct OAuthTokenEndpoint: Sendable {
         guard let text else { return false }
         let all = sent + self.client.parameters.map { (name: $0.0, value: $0.1) }
         var secrets = all.filter { !["client_id", "scope"].contains($0.name) }.map(\.value)
-        if let credentials = self.client.credentials?.headerValue.split(separator: " ").last {
-            secrets.append(String(credentials))
-        }
+        if let credentials = self.client.credentials { secrets.append(credentials.value) }
         if case .header(let secret) = self.client.authentication { secrets.append(secret) }
         return secrets.contains { secret in
             secret.utf8.count >= 4 && (text.contains(secret) || text.contains(PercentEncoding.encode(secret)))

@@ -120,6 +120,7 @@ extension SeededExecutor {
     ) async throws -> Int {
         let seeds = try self.seeds(count, in: ProcessInfo.processInfo.environment)
         for number in 0..<seeds.count {
+            try Task.checkCancellation()
             let schedule = SeededExecutor(seed: seeds.first &+ UInt64(number))
             do {
                 try await schedule.runWithMainActor { try await body(schedule) }
@@ -135,6 +136,9 @@ extension SeededExecutor {
     /// The number of consecutive turns of the main actor without a ready job before virtual time passes: a
     /// job of the main actor can enqueue another job of the main actor.
     private static let maximumTurns = 10
+    /// The limit of a run in real time: time passes without end while an operation waits for an event that
+    /// never happens, and a timer repeats.
+    private static let runLimit = Duration.seconds(60)
 
     /// Runs `operation` with the main actor in the schedule.
     ///
@@ -145,16 +149,20 @@ extension SeededExecutor {
     /// - Throws: The operation's error; ``ScheduleError/stuck(seed:)`` if the operation never ends.
     package func runWithMainActor(_ operation: @escaping @Sendable @concurrent () async throws -> Void) async throws {
         let (root, outcome) = self.start(operation)
-        await withCheckedContinuation { continuation in
-            DispatchQueue.main.async {
-                self.begin()
-                self.drive(afterTurns: 0) {
-                    outcome.withLock { $0 != nil }
-                } end: {
-                    self.rest()
-                    continuation.resume()
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                DispatchQueue.main.async {
+                    self.begin()
+                    self.drive(afterTurns: 0, until: .now + Self.runLimit) {
+                        outcome.withLock { $0 != nil }
+                    } end: {
+                        self.rest()
+                        continuation.resume()
+                    }
                 }
             }
+        } onCancel: {
+            root.cancel()
         }
         guard let result = outcome.withLock({ $0 }) else {
             root.cancel()
@@ -167,13 +175,16 @@ extension SeededExecutor {
     ///
     /// - Parameters:
     ///   - turns: The number of turns since the last ready job.
+    ///   - limit: The end of the time for the run.
     ///   - isOver: Whether the operation has ended.
     ///   - end: Called once, when no job is ready and none will be.
     private func drive(
         afterTurns turns: Int,
+        until limit: ContinuousClock.Instant,
         isOver: @escaping @Sendable () -> Bool,
         end: @escaping @Sendable () -> Void
     ) {
+        guard ContinuousClock.now < limit else { return end() }
         var turns = turns
         steps: while turns > 0 || self.draw(0..<3) > 0 {
             let (canPassTime, isOver) = (self.clock.sleeperCount > 0, isOver())
@@ -181,6 +192,7 @@ extension SeededExecutor {
             case .run(let item):
                 self.run(item)
                 turns = 0
+            case .await(isKnown: true): break steps
             case _ where turns < Self.maximumTurns:
                 turns += 1
                 break steps
@@ -192,7 +204,7 @@ extension SeededExecutor {
             }
         }
         // The block is behind the ready jobs of the main actor.
-        DispatchQueue.main.async { [turns] in self.drive(afterTurns: turns, isOver: isOver, end: end) }
+        DispatchQueue.main.async { [turns] in self.drive(afterTurns: turns, until: limit, isOver: isOver, end: end) }
     }
 }
 

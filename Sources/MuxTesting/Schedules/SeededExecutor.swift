@@ -34,9 +34,10 @@ import MuxKit
 /// such work. The seed does not determine when such work returns.
 ///
 /// **Not detected:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use
-/// ``ScriptedTransport``), timers, and work of more than some tenths of a second on other threads. If virtual
-/// time had to pass during such work, the run ends with ``ScheduleError/outside(seed:underlying:)`` or
-/// ``ScheduleError/stuck(seed:)`` within two seconds. While other work blocks the main thread or all threads
+/// ``ScriptedTransport``), timers, and work of more than some tenths of a second on other threads. If such
+/// work outlasts the real time that the run waits, virtual time passes too early or no job arrives: the run
+/// then ends with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)`` within two
+/// seconds. While other work blocks the main thread or all threads
 /// of the pool, the run waits up to 20 seconds more.
 ///
 /// **Concurrent calls.** The jobs of concurrent calls of ``run(_:)`` run one at a time. Jobs that arrive
@@ -148,7 +149,9 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     let state: Locked<State>
     private let grace: Grace
     private let arrivals = DispatchSemaphore(value: 0)
-    /// Runs all steps; the queue is blocked during waits for work on the cooperative pool.
+    /// Runs the steps, except the steps of ``runWithMainActor(_:)``, which run on the main queue.
+    ///
+    /// The queue is blocked during waits for work on the cooperative pool.
     private let queue = DispatchQueue(label: "MuxTesting.Schedules")
     /// The limit of the wait for an expected job; long because the cooperative pool may be blocked.
     private static let knownLimit = Duration.seconds(60)
@@ -337,7 +340,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Blocks to give possible work outside time to return.
+    /// Blocks for the grace, so that work outside the schedule can return before virtual time passes.
     ///
     /// - Parameters:
     ///   - budget: The rest of the grace's budget.
@@ -424,20 +427,10 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// The main queue or, outside the main queue, the thread.
-    ///
-    /// On Linux, the main queue can run on any thread.
+    /// Identifies the main queue, which can run on any thread on Linux, or else the thread.
     private static var place: ObjectIdentifier {
-        let mark = self.mainQueueMark
-        guard DispatchQueue.getSpecific(key: mark) == nil else { return ObjectIdentifier(mark) }
-        return ObjectIdentifier(Thread.current)
+        MainQueue.isCurrent ? ObjectIdentifier(MainActor.self) : ObjectIdentifier(Thread.current)
     }
-
-    private static let mainQueueMark: DispatchSpecificKey<Void> = {
-        let mark = DispatchSpecificKey<Void>()
-        DispatchQueue.main.setSpecific(key: mark, value: ())
-        return mark
-    }()
 
     // MARK: - TaskExecutor
 

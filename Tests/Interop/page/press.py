@@ -113,8 +113,10 @@ def play(page, url, pid):
     former = page.text("#screen-name")
     requests = page.count("server.resources")
     browser.click("button[data-act='rename']")
-    browser.until("the screen shows the new name before the server has the name", "view.snapshot.screen.isChanged")
-    check("the name has another colour", "changed" in browser.run("return document.getElementById('screen-name').className"))
+    browser.until(
+        "the screen shows the new name, in another colour, before the server has the name",
+        "view.snapshot.screen.isChanged && document.getElementById('screen-name').classList.contains('changed')",
+    )
     page.wait_for_outcome("rename", 4)
     check("the screen shows the server's new name", page.text("#screen-name") not in (former, "No value"))
     check("after a change, the screen's place is fetched once", page.count("server.resources") == requests + 2)

@@ -130,7 +130,7 @@ final class Fleet: Sendable {
             proxies.append(row)
         }
         self.proxies = proxies
-        for number in self.engines.indices { try await self.awaitEngine(number) }
+        for number in self.engines.indices { try await self.registerEngine(number) }
         if layout == .replicas { try await self.awaitReplica() }
         for number in 0..<count { try self.startMachine(number) }
         for machine in self.machines { try await machine.waitUntilConnected() }
@@ -181,12 +181,12 @@ final class Fleet: Sendable {
 
     func startEngine(_ number: Int) async throws {
         try await self.engines[number].start()
-        try await self.awaitEngine(number)
+        try await self.registerEngine(number)
         self.history.note("engine \(number) is started")
     }
 
-    /// Waits until an engine replies.
-    private func awaitEngine(_ number: Int) async throws {
+    /// Tells the guardian the process of an engine.
+    private func registerEngine(_ number: Int) async throws {
         let engine = self.engines[number]
         let text = try await engine.ask("INFO", "server").text ?? ""
         let line = text.split(whereSeparator: \.isNewline).first { $0.hasPrefix("process_id:") }

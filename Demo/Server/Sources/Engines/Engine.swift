@@ -1,7 +1,6 @@
 import Foundation
 package import MuxValkey
 import NIOCore
-import NIOPosix
 import Synchronization
 
 #if canImport(Glibc)
@@ -95,9 +94,21 @@ package final class Engine: Sendable {
     ///
     /// - Throws: ``Ended``; `CancellationError`; the reason of a failed start.
     package func start() async throws {
-        let process = try await Self.launch(self.program, in: self.folder, self.arguments)
-        self.process.withLock { $0 = process }
+        var attempt = 1
+        while true {
+            do {
+                let process = try await Self.launch(self.program, in: self.folder, self.arguments)
+                return self.process.withLock { $0 = process }
+            } catch is Ended where attempt < 5 {
+                // Another process may have the port for a short time.
+                attempt += 1
+                try await Task.sleep(for: .milliseconds(200))
+            }
+        }
     }
+
+    /// The time limit of a start, in seconds.
+    private static let startLimit = 60.0
 
     /// Starts a process, and waits for its message that it accepts connections.
     private static func launch(_ program: Program, in folder: URL, _ arguments: [String]) async throws -> Process {
@@ -116,9 +127,14 @@ package final class Engine: Sendable {
             handle.readabilityHandler = nil
             continuation.finish()
         }
-        // A process that started at the same time may have inherited the pipe, and keeps it open.
-        process.terminationHandler = { _ in continuation.finish() }
+        let finish = { (time: DispatchTime) in
+            DispatchQueue.global().asyncAfter(deadline: time) { continuation.finish() }
+        }
+        // A process that started at the same time may have inherited the pipe, and keeps it open. The last
+        // messages arrive before the end of the short wait.
+        process.terminationHandler = { _ in finish(.now() + 0.2) }
         try process.run()
+        finish(.now() + Self.startLimit)
         var messages = Data()
         for await part in output {
             messages += part
@@ -214,7 +230,7 @@ package final class Engine: Sendable {
         while true {
             if let reply = try? await self.ask(words), isReached(reply) { return }
             let isRunning = self.process.withLock { $0?.isRunning ?? false }
-            guard isRunning else { throw Ended(program: self.program.name, messages: "") }
+            guard isRunning else { throw Ended(program: self.program.name, messages: "The process ended later.") }
             try await Task.sleep(for: .milliseconds(20))
         }
     }

@@ -166,8 +166,8 @@ extension Journal {
         } catch let error where !error.isOutOfSpace {
             throw error
         } catch {
-            // A journal without a session file means a lost number: if the process is killed here, the next
-            // opening starts a new session.
+            // If the process is killed here, the journal's folder exists without a session file. The next
+            // opening then treats the session number as lost, and starts a new session.
             try self.sessionFile.remove()
         }
         try self.sessionFile.write(content.encoded)

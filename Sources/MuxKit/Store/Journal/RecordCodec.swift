@@ -138,7 +138,7 @@ package struct RecordCodec: Sendable {
         )
     }
 
-    /// Appends a record without a payload.
+    /// Appends a record with the payload `null`.
     private func append(_ frame: RecordHeader, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
         let start = bytes.count
         ChecksummedLine.begin(&bytes)

@@ -17,7 +17,7 @@ package import MuxKit
 /// has closed the connection or has sent bytes, the transport closes the connection and sends the request,
 /// with any method, on a new connection. HTTP/2 frames do not count as such bytes if libcurl uses OpenSSL.
 /// Bytes that arrive in the microseconds between the check and the sending cannot be distinguished from the
-/// response; a request that is not idempotent fails if the server closes the connection in that time. libcurl
+/// response; a request that is not repeatable fails if the server closes the connection in that time. libcurl
 /// before 7.80 has no callback for the check, so each request uses a new connection.
 ///
 /// **Content codings.** A body is decoded if the request accepts the coding; otherwise the body is returned
