@@ -127,7 +127,7 @@ package final class Engine: Sendable {
             handle.readabilityHandler = nil
             continuation.finish()
         }
-        let finish = { (time: DispatchTime) in
+        let finish: @Sendable (DispatchTime) -> Void = { time in
             DispatchQueue.global().asyncAfter(deadline: time) { continuation.finish() }
         }
         // A process that started at the same time may have inherited the pipe, and keeps it open. The last
