@@ -83,29 +83,6 @@ func notesOfTheApp(_ session: OAuthDependentRunner<String, String>) -> (Note, St
     return rename
 }
 
-@MainActor
-func sessionOfTheApp(_ note: Note, _ text: String) async throws {
-    let prompt = SignInPrompt()
-    let session = OAuthDependentRunner<String, String>(
-        store: .standard(named: "session"),
-        refreshAccess: { refresh in
-            // Throws `BadDependency` if the server refuses the refresh token; `signIn` is then called.
-            let tokens = try await NotesAPI.refresh(refresh)
-            return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-        },
-        signIn: {
-            let user = try await prompt.ask()
-            let tokens = try await NotesAPI.signIn(user.name, user.password)
-            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
-        }
-    )
-    let users = MultiplexerMap<String, User>(cacheKey: "Users", dependency: session) { id, token in
-        try await NotesAPI.user(id, token)
-    }
-    _ = users
-    try await session.run { token in .output(try await NotesAPI.rename(note.id, text, token)) }
-}
-
 func setUpApp() throws {
     try MuxRepository.setUpShared(MuxRepository(savePolicy: .enteringBackground))
 }

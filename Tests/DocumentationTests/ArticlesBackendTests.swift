@@ -61,3 +61,27 @@ struct ArticlesBackendTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 }
+
+// A sample of the article about SwiftUI apps, with the prompt of the sample app.
+@MainActor
+func sessionOfTheApp(_ note: Note, _ text: String) async throws {
+    let prompt = SignInPrompt()
+    let session = OAuthDependentRunner<String, String>(
+        store: .standard(named: "session"),
+        refreshAccess: { refresh in
+            // Throws `BadDependency` if the server refuses the refresh token; `signIn` is then called.
+            let tokens = try await NotesAPI.refresh(refresh)
+            return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+        },
+        signIn: {
+            let user = try await prompt.ask()
+            let tokens = try await NotesAPI.signIn(user.name, user.password)
+            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+        }
+    )
+    let users = MultiplexerMap<String, User>(cacheKey: "Users", dependency: session) { id, token in
+        try await NotesAPI.user(id, token)
+    }
+    _ = users
+    try await session.run { token in .output(try await NotesAPI.rename(note.id, text, token)) }
+}
