@@ -65,7 +65,7 @@ extension ResponseCache {
                 isOfSession = self.session == limits.session
             }
             guard isCurrent, isOfSession,
-                !running.hasNewerResponse(than: response, to: request.selecting, of: request.name, at: now)
+                !running.isSuperseded(response, to: request.selecting, of: request.name, at: now)
             else { return nil }
             let change = self.change(request.name) { stored in
                 stored.insert(

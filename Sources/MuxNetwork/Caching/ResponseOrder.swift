@@ -170,8 +170,7 @@ struct RunningExchanges: Sendable {
     /// memory.
     ///
     /// If the order is disputed, an arrived response that is not stored counts as newer.
-    func hasNewerResponse(than response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date)
-        -> Bool
+    func isSuperseded(_ response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date) -> Bool
     {
         self.superseding[resource]?.contains { newer in
             guard newer.isSelected(by: fields) else { return false }
