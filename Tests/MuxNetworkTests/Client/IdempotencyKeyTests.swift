@@ -102,9 +102,8 @@ struct IdempotencyKeyTests {
 
     #if os(Linux)
     /// A server that closes the kept connection after the second request, without a response.
-    @Test(arguments: [nil, "k1"]) func `OB-02 a POST with a key is sent again if its kept connection ends`(key: String?)
-        async throws
-    {
+    @Test(arguments: [nil, "k1"], ["", "body"])
+    func `OB-02 a POST with a key is sent again if its kept connection ends`(key: String?, body: String) async throws {
         let server = RawServer { connection in
             for number in 1... {
                 let request = try connection.readRequest()
@@ -118,11 +117,15 @@ struct IdempotencyKeyTests {
         let transport = SystemTransport(options)
         _ = try await transport.send(HTTPCall(url: url))
 
-        var call = HTTPCall(method: "POST", url: url.appending(path: "own"), body: .data(Data("body".utf8)))
+        var call = HTTPCall(
+            method: "POST",
+            url: url.appending(path: "own"),
+            body: body.isEmpty ? nil : .data(Data(body.utf8))
+        )
         call.headers[.idempotencyKey] = key
         do {
             let reply = try await transport.send(call)
-            #expect(key != nil && String(decoding: reply.body, as: UTF8.self) == "POST /own body")
+            #expect(key != nil && String(decoding: reply.body, as: UTF8.self) == "POST /own \(body)")
         } catch {
             #expect(key == nil, "\(error)")
         }
