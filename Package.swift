@@ -47,20 +47,23 @@ let programs: [Target] =
         )
     } : []
 
-let tests: [Target] = ["MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "MuxUITests", "DocumentationTests"]
-    .filter { folder.isEmpty || $0 == folder[0] }
-    .map { name in
-        .testTarget(
-            name: name,
-            dependencies: [
-                "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxTestSupport",
-                "MuxTestNeighbours",
-            ],
-            sources: folder.count > 1 ? ["Support", folder[1]] : nil,
-            resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
-            swiftSettings: testSettings
-        )
-    }
+let tests: [Target] = [
+    "MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "MuxUITests", "MuxOutboxTests", "DocumentationTests",
+]
+.filter { folder.isEmpty || $0 == folder[0] }
+.map { name in
+    .testTarget(
+        name: name,
+        dependencies: [
+            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
+            "MuxTestSupport",
+            "MuxTestNeighbours",
+        ],
+        sources: folder.count > 1 ? ["Support", folder[1]] : nil,
+        resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
+        swiftSettings: testSettings
+    )
+}
 
 let package = Package(
     name: "MuxKit",
@@ -72,6 +75,7 @@ let package = Package(
         .library(name: "MuxConformance", targets: ["MuxConformance"]),
         .library(name: "MuxCompatibility", targets: ["MuxCompatibility"]),
         .library(name: "MuxUI", targets: ["MuxUI"]),
+        .library(name: "MuxOutbox", targets: ["MuxOutbox"]),
     ],
     targets: [
         .target(
@@ -123,6 +127,14 @@ let package = Package(
                     condition: .when(platforms: [.macOS, .macCatalyst, .iOS, .tvOS, .watchOS, .visionOS])
                 ),
             ],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
+        // Offline writes.
+        .target(
+            name: "MuxOutbox",
+            dependencies: ["MuxKit"],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

@@ -5,6 +5,8 @@ struct Layers<Value: Sendable>: Sendable {
         let id: Ticket
         let transform: @Sendable (inout Value) throws -> Void
         var isCommitted = false
+        /// Whether the change was certainly not sent to the server, so that no response includes the change.
+        var isUnsent = false
     }
 
     /// The server's entry; `nil` if memory did not have the value.
@@ -16,8 +18,11 @@ struct Layers<Value: Sendable>: Sendable {
     /// Identifies this state of the changes.
     var version: UInt64 = 0
 
+    /// Whether a response of the server may or may not include a change.
+    var isSending: Bool { self.changes.contains { !$0.isCommitted && !$0.isUnsent } }
+
     /// Whether at least one change is not committed.
-    var isSending: Bool { self.changes.contains { !$0.isCommitted } }
+    var hasUncommitted: Bool { self.changes.contains { !$0.isCommitted } }
 
     /// Applies the changes to ``base``, and skips each change that throws.
     mutating func show() {
@@ -30,11 +35,44 @@ struct Layers<Value: Sendable>: Sendable {
 
     /// The uncommitted changes of a new value; `nil` without uncommitted changes.
     func replaced(by entry: Slot<Value>.Entry) -> Layers? {
-        guard self.isSending else { return nil }
+        guard self.hasUncommitted else { return nil }
         var layers = Layers(base: entry)
         layers.changes = self.changes.filter { !$0.isCommitted }
         layers.show()
         return layers
+    }
+}
+
+/// The uncommitted changes of a key, applied to a fetched entry.
+@usableFromInline
+struct ChangesOfFetch<Value: Sendable>: Sendable {
+    fileprivate let version: UInt64
+    fileprivate let remaining: Layers<Value>?
+
+    /// The fetched value with the changes; `nil` without uncommitted changes.
+    @usableFromInline var shownValue: Value? { self.remaining?.shown?.value }
+}
+
+extension SlotMemory {
+    /// The uncommitted changes of a key, applied to a fetched entry; `nil` without changes.
+    ///
+    /// The closures of the changes run outside the lock.
+    @usableFromInline
+    func changes(of key: Key, on entry: Slot<Value>.Entry) -> ChangesOfFetch<Value>? {
+        guard let layers = self.engine.withState({ $0.layers[key] }) else { return nil }
+        return ChangesOfFetch(version: layers.version, remaining: layers.replaced(by: entry))
+    }
+}
+
+extension SlotState {
+    /// Whether the key still has these changes.
+    @usableFromInline
+    func has(_ changes: ChangesOfFetch<Value>, _ key: Key) -> Bool { self.layers[key]?.version == changes.version }
+
+    /// Stores a fetched entry below uncommitted changes; a call of ``takePendingWork()`` must follow.
+    @usableFromInline
+    mutating func put(_ changes: ChangesOfFetch<Value>, on entry: Slot<Value>.Entry, of key: Key) {
+        if let remaining = changes.remaining { self.put(remaining, on: entry, of: key) }
     }
 }
 
@@ -80,6 +118,9 @@ extension SlotState {
     @usableFromInline
     func isSending(_ key: Key) -> Bool { self.layers[key]?.isSending ?? false }
 
+    /// Whether the server's entry must not replace the changes of the key.
+    func hasUncommitted(_ key: Key) -> Bool { self.layers[key]?.hasUncommitted ?? false }
+
     /// Stores a new entry, and drops the changes of its key; a call of ``takePendingWork()`` must follow.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
@@ -111,7 +152,9 @@ extension SlotState {
     /// Drops committed changes of an evicted key without a value, or beyond ``maximumLayers`` keys.
     @usableFromInline
     mutating func evictedLayers(of key: Key) {
-        guard let layers = self.layers[key], !layers.isSending, self.slots.slot(of: key)?.entry == nil else { return }
+        guard let layers = self.layers[key], !layers.hasUncommitted, self.slots.slot(of: key)?.entry == nil else {
+            return
+        }
         // A refreshed slot without an entry: the disk may have a value.
         let isAbsent = layers.shown == nil && !(self.slots.slot(of: key)?.isRefreshed ?? false)
         guard isAbsent || self.layers.count > Self.maximumLayers else { return }

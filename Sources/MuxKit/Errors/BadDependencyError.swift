@@ -33,5 +33,5 @@ extension Error {
     }
 
     /// Whether the error is a refusal of the dependency, regardless of wrapped errors.
-    var isRefusal: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
+    package var isRefusal: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
 }

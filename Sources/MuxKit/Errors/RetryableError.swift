@@ -78,3 +78,27 @@ public struct RetryAdvice: Sendable, Hashable {
         return code.domain == "NSURLErrorDomain" ? code.code == -1 ? .transient : .permanent : nil
     }
 }
+
+/// An error that can tell that the request did not reach the server.
+package protocol UnsentError: Error {
+    /// Whether the request certainly did not reach the server; `nil` if the wrapped error decides.
+    var isUnsentRequest: Bool? { get }
+}
+
+extension Error {
+    /// Whether the request certainly did not reach the server.
+    package var isUnsent: Bool {
+        self.firstDecision { error in
+            if let error = error as? any UnsentError { return error.isUnsentRequest }
+            let error = error as NSError
+            switch error.domain {
+            // No such host, no connection, no network, roaming off, call active, data not allowed.
+            case "NSURLErrorDomain": return [-1003, -1004, -1006, -1009, -1018, -1019, -1020].contains(error.code)
+            case POSIXError.errorDomain:
+                let codes: [POSIXError.Code] = [.ECONNREFUSED, .ENETDOWN, .ENETUNREACH, .EHOSTDOWN, .EHOSTUNREACH]
+                return codes.contains { Int($0.rawValue) == error.code }
+            default: return nil
+            }
+        } ?? false
+    }
+}

@@ -71,6 +71,19 @@ public struct MuxEvent: Sendable, Equatable {
         /// The shared store refused an entry, or the invalidation of an entry: only this machine has the
         /// entry.
         case notShared
+        /// A change was added to an outbox of `MuxOutbox`.
+        case changeAdded
+        /// An attempt to send a change began.
+        case changeSending
+        /// An attempt failed; another attempt follows.
+        case changeDelayed
+        /// The server confirmed a change.
+        case changeConfirmed
+        /// A change is not sent again without a call by the app: the server refused the change, the change
+        /// has expired, or the outcome is unknown.
+        case changeFailed
+        /// A sign-out dropped unsent changes.
+        case changesDropped
     }
 
     /// The kind of the event.
@@ -91,7 +104,8 @@ public struct MuxEvent: Sendable, Equatable {
     public let duration: Duration?
 
     /// The reason of the failure, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``,
-    /// ``Kind/updateFailed``, ``Kind/sharedStoreUnavailable`` and ``Kind/notShared``.
+    /// ``Kind/updateFailed``, ``Kind/sharedStoreUnavailable``, ``Kind/notShared``, ``Kind/changeDelayed`` and
+    /// ``Kind/changeFailed``.
     public let reason: MuxEvent.Reason?
 
     /// A description of the failure, for ``Kind/storageFailed``; never a value, a token or a path.

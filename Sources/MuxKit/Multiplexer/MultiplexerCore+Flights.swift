@@ -1,17 +1,20 @@
 /// The work of flights: a look-up in the backing, then a fetch.
 extension MultiplexerCore {
-    /// The time of a fetch's start, the number of the last change of any tag, and the slot of the key.
+    /// The time of a fetch's start, the number of the last change of any tag, and the slot of the key without
+    /// changes.
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment
         @usableFromInline let tagNumber: UInt64
         @usableFromInline let former: FormerSlot<Value>?
+        @usableFromInline let hasChanges: Bool
 
         @inlinable
-        init(_ moment: Moment, _ tagNumber: UInt64, _ former: FormerSlot<Value>?) {
+        init(_ moment: Moment, _ tagNumber: UInt64, _ former: FormerSlot<Value>?, hasChanges: Bool) {
             self.moment = moment
             self.tagNumber = tagNumber
             self.former = former
+            self.hasChanges = hasChanges
         }
     }
 
@@ -103,13 +106,14 @@ extension MultiplexerCore {
         // The number is read before the slot, so that a later change of a tag applies to the fetched value.
         let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
-        var isCancelled = false
+        var (isCancelled, hasChanges) = (false, false)
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.fetchBegins(key)
             guard state.layers.isEmpty || state.layers[key] == nil else {
                 former = FormerSlot(state.serverSlot(of: key))
+                hasChanges = true
                 return
             }
             guard let slot = state.slots.slot(of: key) else {
@@ -124,7 +128,7 @@ extension MultiplexerCore {
             return nil
         }
         self.memory.tell(.fetchStarted, key)
-        return Beginning(self.repository.time.now, tagNumber, former?.current)
+        return Beginning(self.repository.time.now, tagNumber, former?.current, hasChanges: hasChanges)
     }
 
     @inlinable
@@ -157,6 +161,8 @@ extension MultiplexerCore {
         let duration = entry.fetchedAt.duration(since: beginning.moment)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         let isOther = self.hasSelection && self.memory.isOtherVariant(key)
+        // A change that begins during the fetch fences the flight.
+        let changes = beginning.hasChanges ? self.memory.changes(of: key, on: entry) : nil
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var work: State.PendingWork?
@@ -164,9 +170,9 @@ extension MultiplexerCore {
             $0.firstLate(entry.condition, of: key)
         } settle: { state, hasNoFence in
             let isSending = !state.layers.isEmpty && state.isSending(key)
-            var mayKeep = hasNoFence && !isSending
+            var mayKeep = hasNoFence && !isSending && (changes.map { state.has($0, key) } ?? true)
             state.sweep(at: entry.fetchedAt, self.memory.usualLimits)
-            if mayKeep, case .superseded(let newer, let digest) = outcome {
+            if mayKeep, changes == nil, case .superseded(let newer, let digest) = outcome {
                 (mayKeep, isSuperseded) = (false, true)
                 let newer = state.adopted(newer, of: key, renewing: nil)
                 replaced = state.commit(newer, of: key)
@@ -177,6 +183,7 @@ extension MultiplexerCore {
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.commit(entry, of: key)
+                if let changes { state.put(changes, on: entry, of: key) }
                 if case .stored(let digest) = outcome {
                     state.shared.keeps(key, digest: digest, revision: entry.revision)
                 }
@@ -188,7 +195,7 @@ extension MultiplexerCore {
             if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }
             return .success(
                 MuxEntry(
-                    value: entry.value,
+                    value: mayKeep ? changes?.shownValue ?? entry.value : entry.value,
                     age: .zero,
                     timeToLive: entry.timeToLive,
                     source: .fetch,

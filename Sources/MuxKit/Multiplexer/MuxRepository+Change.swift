@@ -25,8 +25,15 @@ extension MuxRepository {
     /// not saved.
     public final class Change: Sendable {
         private let end: Locked<(@Sendable (_ isCommitted: Bool) -> Void)?>
+        private let mark: @Sendable (_ isUnsent: Bool) -> Void
 
-        init(_ end: @escaping @Sendable (_ isCommitted: Bool) -> Void) { self.end = Locked(end) }
+        init(
+            mark: @escaping @Sendable (_ isUnsent: Bool) -> Void = { _ in },
+            _ end: @escaping @Sendable (_ isCommitted: Bool) -> Void
+        ) {
+            self.mark = mark
+            self.end = Locked(end)
+        }
 
         deinit { self.undo() }
 
@@ -37,6 +44,12 @@ extension MuxRepository {
         ///
         /// The age of the value is the age of the server's value.
         public func undo() { self.end.withLock { $0.take() }?(false) }
+
+        /// Marks the change as possibly sent to the server: from now on, a response may include the change.
+        package func willSend() { self.mark(false) }
+
+        /// Marks the change as certainly not sent to the server.
+        package func wasUnsent() { self.mark(true) }
     }
 }
 
@@ -44,8 +57,17 @@ extension MultiplexerCore {
     /// Shows a change of the entry until its end.
     ///
     /// The closure runs outside the lock, so the call repeats if the entry changes in the meantime.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - isUnsent: Whether no request has sent the change: then the response to a fetch is kept, and shown
+    ///     with the change.
+    ///   - transform: The change.
+    /// - Returns: The change.
+    /// - Throws: The error of `transform`.
     func change<Failure: Error>(
         _ key: Key,
+        isUnsent: Bool = false,
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
     ) throws(Failure) -> MuxRepository.Change {
         guard key == key else { return MuxRepository.Change { _ in } }
@@ -53,7 +75,7 @@ extension MultiplexerCore {
         while true {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
             var layers = former ?? Layers(base: entry)
-            layers.changes.append(Layers.Change(id: id) { try transform(&$0) })
+            layers.changes.append(Layers.Change(id: id, transform: { try transform(&$0) }, isUnsent: isUnsent))
             layers.shown = entry
             if var value = entry?.value {
                 try transform(&value)
@@ -61,7 +83,21 @@ extension MultiplexerCore {
             }
             if self.replace(former, entry, by: layers, of: key, isNew: true) { break }
         }
-        return MuxRepository.Change { [weak self] in self?.endChange(id, of: key, in: session, isCommitted: $0) }
+        return MuxRepository.Change(
+            mark: { [weak self] in self?.markChange(id, of: key, isUnsent: $0) }
+        ) { [weak self] in self?.endChange(id, of: key, in: session, isCommitted: $0) }
+    }
+
+    /// Marks a change as sent or unsent; running fetches are fenced, as at the beginning of a change.
+    private func markChange(_ id: Ticket, of key: Key, isUnsent: Bool) {
+        while true {
+            let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
+            guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }),
+                layers.changes[place].isUnsent != isUnsent
+            else { return }
+            layers.changes[place].isUnsent = isUnsent
+            if self.replace(former, entry, by: layers, of: key, isNew: false) { return }
+        }
     }
 
     private func endChange(_ id: Ticket, of key: Key, in session: UInt64, isCommitted: Bool) {
@@ -184,6 +220,14 @@ extension Multiplexer {
     ) throws(Failure) -> MuxRepository.Change {
         try self.core.change(.sole, transform)
     }
+
+    /// As ``change(_:)``, for a change that is sent later.
+    package nonisolated func change<Failure: Error>(
+        isUnsent: Bool,
+        _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
+    ) throws(Failure) -> MuxRepository.Change {
+        try self.core.change(.sole, isUnsent: isUnsent, transform)
+    }
 }
 
 extension MultiplexerMap {
@@ -200,5 +244,14 @@ extension MultiplexerMap {
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
     ) throws(Failure) -> MuxRepository.Change {
         try self.core.change(ExactKey(key), transform)
+    }
+
+    /// As ``change(key:_:)``, for a change that is sent later.
+    package nonisolated func change<Failure: Error>(
+        key: Key,
+        isUnsent: Bool,
+        _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
+    ) throws(Failure) -> MuxRepository.Change {
+        try self.core.change(ExactKey(key), isUnsent: isUnsent, transform)
     }
 }

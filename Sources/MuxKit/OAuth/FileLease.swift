@@ -195,20 +195,20 @@ public actor FileLease: MuxLease {
 extension FileLease: ReportsProblems {}
 
 /// A lock between processes, held for one synchronous function.
-struct FolderLock: Sendable {
+package struct FolderLock: Sendable {
     private let path: String
     private let folder: String
     private let fileSystem: any FileSystem
 
     /// Describes a lock on a separate empty file; does not access the disk yet.
-    init(_ name: String, in folder: String, fileSystem: any FileSystem) {
+    package init(_ name: String, in folder: String, fileSystem: any FileSystem) {
         self.path = FilePath.join(folder, name)
         self.folder = folder
         self.fileSystem = fileSystem
     }
 
     /// Runs `body` under the lock; creates the folder (mode 0700) if missing.
-    func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
+    package func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
         let file = try self.lockedFile()
         defer { try? self.fileSystem.unlock(file) }
         return try body()

@@ -38,16 +38,49 @@ package final class LeaseHolder: Sendable {
         try await self.using {
             try await self.orUnavailable { try await self.untilTaken() }
             return try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask {
-                    while (try? await self.time.sleep(for: self.duration / 3)) != nil {
-                        // After a loss to another owner, the lease is not taken again: the other owner may
-                        // have begun the same work.
-                        if let term = try? await self.take(), term.owner != self.owner { return }
-                    }
-                }
+                group.addTask { await self.extend() }
                 defer { group.cancelAll() }
                 return try await work()
             }
+        }
+    }
+
+    /// A use of the lease between ``acquire(_:)`` and ``release(_:)``.
+    package struct Use: Sendable {
+        fileprivate let extender: Task<Void, Never>
+    }
+
+    /// Waits for the lease, and keeps the lease until the matching ``release(_:)``.
+    ///
+    /// For work with suspensions during which the lease must be free. During other uses of this object, the
+    /// call does not access the lease.
+    ///
+    /// - Parameter spawn: Starts the task that extends the lease.
+    /// - Returns: The use.
+    /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
+    package func acquire(_ spawn: TaskLauncher) async throws -> Use {
+        self.state.withLock { $0.uses += 1 }
+        do {
+            if self.tenure == nil { try await self.orUnavailable { try await self.untilTaken() } }
+        } catch {
+            await finishing { await self.mutex.run { await self.useEnded() } }
+            throw error
+        }
+        return Use(extender: spawn(name: "mux.lease") { await self.extend() })
+    }
+
+    /// Ends a use; the lease is given back after the last use.
+    package func release(_ use: Use) async {
+        use.extender.cancel()
+        await finishing { await self.mutex.run { await self.useEnded() } }
+    }
+
+    /// Extends the lease after each third of its duration, until a cancellation or a loss.
+    private func extend() async {
+        while (try? await self.time.sleep(for: self.duration / 3)) != nil {
+            // After a loss to another owner, the lease is not taken again: the other owner may have begun the
+            // same work.
+            if let term = try? await self.take(), term.owner != self.owner { return }
         }
     }
 
@@ -64,7 +97,7 @@ package final class LeaseHolder: Sendable {
     /// lease now.
     ///
     /// If two reads return the same number, no other owner has had the lease between the reads.
-    var tenure: UInt64? {
+    package var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
     }

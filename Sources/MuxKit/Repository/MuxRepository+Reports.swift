@@ -84,9 +84,13 @@ extension MuxRepository {
         ///
         /// Memory is cleared nevertheless, this process does not read the remaining files, and the next save
         /// or sign-out tries again. The repository repeats an invalidation until the shared store confirms
-        /// the invalidation. Only a refused sign-out (``MuxError/calledFromStore``) has no effect: a store
-        /// calls the sign-out during another sign-out, or the wait for earlier operations would deadlock.
+        /// the invalidation. Only a refused sign-out has no effect: an outbox refuses the sign-out because of
+        /// unsent changes (`MuxOutboxError.changesPending`), a store calls the sign-out during another
+        /// sign-out, or the wait for earlier operations would deadlock (``MuxError/calledFromStore``).
         public var failures: [any Error] = []
+
+        /// The number of unsent changes of outboxes (`MuxOutbox`) that a sign-out dropped.
+        public var droppedChanges = 0
 
         package init(failures: [any Error] = []) { self.failures = failures }
 

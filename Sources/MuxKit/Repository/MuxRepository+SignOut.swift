@@ -60,7 +60,7 @@ extension MuxRepository {
     // MARK: - The session
 
     /// Raises the session epoch to `epoch`, an epoch of another process, without ending the session.
-    nonisolated func raiseEpoch(to epoch: UInt64) async throws {
+    package nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
             guard try await self.settledEpoch() < epoch else { return }
             try await self.store.raiseSessionEpoch(to: epoch)
@@ -68,10 +68,14 @@ extension MuxRepository {
         }
     }
 
+    /// The epoch of the current session; `nil` before the first read, and during the end of the session.
+    package nonisolated var knownEpoch: UInt64? {
+        self.registry.withLock { $0.owesSignOut || $0.isEnding ? nil : $0.sessionEpoch }
+    }
+
     /// The epoch of the current session, for callers outside the lane.
     package nonisolated func currentEpoch() async throws -> UInt64 {
-        let known = self.registry.withLock { $0.owesSignOut || $0.isEnding ? nil : $0.sessionEpoch }
-        if let known { return known }
+        if let known = self.knownEpoch { return known }
         return try await self.lane.run { try await self.settledEpoch() }
     }
 
@@ -306,6 +310,8 @@ extension MuxRepository {
     /// `cacheKey` or without, and also if it is initialised or used during the sign-out. A sign-in that
     /// begins after step 3 belongs to the next session, and its tokens stay.
     ///
+    /// An outbox of `MuxOutbox` with unsent changes drops the changes, or refuses the sign-out before step 1.
+    ///
     /// Other processes that share the folder detect the sign-out at the latest at their next access to the
     /// disk: the next request without a value in memory, or the next save. See <doc:SeveralProcesses>.
     ///
@@ -316,6 +322,10 @@ extension MuxRepository {
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {
         let done = await self.inLane(admitsNested: false) {
             var report = MuxRepository.ClearReport()
+            await self.forEachParticipant { participant in
+                if let refusal = await participant.refusalOfSignOut() { report.failures.append(refusal) }
+            }
+            guard report.failures.isEmpty else { return report }
             var raised: UInt64?
             self.registry.withLock { $0.owesSignOut = true }
             do {
@@ -349,7 +359,10 @@ extension MuxRepository {
                     report.failures.append(error)
                 }
             }
-            for participant in self.participants { participant.signOutCompleted() }
+            for participant in self.participants {
+                participant.signOutCompleted()
+                report.droppedChanges += participant.takeDroppedChanges()
+            }
             self.releaseWritten()
             // Again: a fetch that began before its multiplexer was cleared may have put its value in the
             // shared store.
@@ -449,7 +462,7 @@ extension MuxRepository {
     ///   - spared: A participant without values of an ended session, which is not cleared.
     /// - Throws: The store's error; the session has ended nevertheless. ``MuxError/calledFromStore`` if the
     ///   call is inside another sign-out, or would deadlock; the session has not ended.
-    nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
+    package nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }

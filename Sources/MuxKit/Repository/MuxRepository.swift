@@ -342,11 +342,11 @@ extension MuxRepository: Inspectable {
 }
 
 extension MuxRepository {
-    /// A folder for other files of the session, such as downloads, in the app's caches folder.
+    /// A folder for other files of the session, such as downloads, in the app's folder for `purpose`.
     ///
     /// Repositories whose stores have different folders, such as repositories of different accounts, get
     /// different folders. Two apps that share a store's folder, such as an app and its extension, get
-    /// different folders, too, because each app has its own caches folder.
+    /// different folders, too, because each app has its own folders.
     ///
     /// A store's folder in the home folder is identified by its path relative to the home folder, because an
     /// update of the app may move the home folder; any other folder is identified by its absolute path.
@@ -354,14 +354,20 @@ extension MuxRepository {
     /// - Parameters:
     ///   - kind: The kind of files.
     ///   - key: Distinguishes several folders of one kind; `nil` for a single folder.
-    /// - Returns: The folder; its ``StoreFolder/location`` is an error if the path of the caches folder, or
-    ///   of the store's folder, is unusable.
-    package nonisolated func folder(_ kind: OwnedName.Kind, for key: String? = nil) -> StoreFolder {
-        let standard = StoreFolder.standard()
+    ///   - purpose: The kind of the app's folder.
+    /// - Returns: The folder; its ``StoreFolder/location`` is an error if the path of the app's folder, or of
+    ///   the store's folder, is unusable.
+    package nonisolated func folder(
+        _ kind: OwnedName.Kind,
+        for key: String? = nil,
+        in purpose: MuxStoreLocation.Purpose = .caches
+    ) -> StoreFolder {
+        let standard = StoreFolder.standard(purpose)
         guard case .success(let path) = standard.location, let app = FilePath.parent(of: path) else { return standard }
+        let usual = purpose == .caches ? path : StoreFolder.standard().path
         var place = "standard"
         switch (self.store as? any FolderStore)?.folder?.location {
-        case .success(let folder)? where !folder.utf8.elementsEqual(path.utf8):
+        case .success(let folder)? where !folder.utf8.elementsEqual(usual.utf8):
             place = StoreFolder.place(of: folder, home: NSHomeDirectory())
         case .failure(let error)?: return StoreFolder(.failure(error))
         case .success?, nil: break

@@ -20,6 +20,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Whether the participant's `deinit` removes the participant from the repository.
     var detachesItself: Bool { get }
 
+    /// The reason why a sign-out must not begin now; `nil` if the sign-out may begin.
+    func refusalOfSignOut() async -> (any Error)?
+
     /// Marks persistent state outside the repository as invalid for sessions before `epoch`.
     ///
     /// Called before the session ends.
@@ -48,6 +51,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     ///
     /// - Throws: The failure; the sign-out reports it.
     func removeTraces() async throws
+
+    /// Returns the number of unsent changes that were dropped since the last call.
+    func takeDroppedChanges() -> Int
 
     /// Removes values that were fetched or stored during the sign-out.
     ///
@@ -119,6 +125,8 @@ extension SessionParticipant {
     package var gauges: MuxRepository.Gauges { MuxRepository.Gauges() }
     package var isMemoryOnly: Bool { false }
     package var detachesItself: Bool { false }
+    package func refusalOfSignOut() async -> (any Error)? { nil }
+    package func takeDroppedChanges() -> Int { 0 }
     package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? { nil }

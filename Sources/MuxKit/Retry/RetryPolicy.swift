@@ -165,7 +165,7 @@ public struct RetryPolicy: Sendable, Hashable {
     }
 
     /// Whether the policy retries after an error with this advice.
-    func permits(_ advice: RetryAdvice) -> Bool {
+    package func permits(_ advice: RetryAdvice) -> Bool {
         guard advice.isRepeatable || self.repeatsUnsafeWork else { return false }
         guard let status = advice.status else { return advice.isTransient }
         return !self.refusedStatuses.contains(status) && self.retriedStatuses.contains(status)

@@ -168,6 +168,28 @@ extension HTTPError.TransportFailure: RetryableError {
     }
 }
 
+extension HTTPError: UnsentError {
+    package var isUnsentRequest: Bool? {
+        switch self {
+        case .preparation, .authentication: true
+        case .transport(let error, _): error.isUnsentRequest
+        case .status, .decoding: false
+        }
+    }
+}
+
+extension HTTPError.TransportFailure: UnsentError {
+    package var isUnsentRequest: Bool? {
+        switch self {
+        case .notResolved, .notConnected, .insecureConnection, .serverBusy: true
+        case .unreachable(let error): error.isUnsent
+        case .closedWithoutResponse, .timedOut, .deadlineExceeded, .truncated, .notHTTP, .damagedContent,
+            .headTooLarge, .bodyTooLarge, .redirectRefused:
+            false
+        }
+    }
+}
+
 extension HTTPError.StatusFailure: RetryableError {
     /// The advice from the status, the idempotence of the request (RFC 9110, section 9.2.2, and
     /// ``HTTPRequest/idempotencyKey``) and `Retry-After`.

@@ -285,7 +285,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         var replaced: Slot<Value>.Entry?
         defer { withExtendedLifetime(replaced) {} }  // released outside the lock
         return self.memory.answer(key, flight, source: .sharedStore, upTo: last) { state in
-            guard !state.isSending(key) else {
+            guard !state.hasUncommitted(key) else {
                 state.showLayers(of: key)
                 guard let slot = state.slots.slot(of: key), slot.entry != nil else {
                     return Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)

@@ -20,6 +20,8 @@ package struct OwnedName: Sendable {
         case media = "MuxMedia"
         /// A folder of the bodies of stored responses.
         case bodies = "MuxHTTP"
+        /// A folder of an outbox.
+        case outbox = "MuxOutbox"
     }
 
     /// The parts of the full name.

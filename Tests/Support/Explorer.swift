@@ -4,19 +4,19 @@ import Foundation
 ///
 /// Equal states have the same future, so each state is explored once. The search is breadth first, so the
 /// first finding is a shortest sequence.
-struct Explorer<State: Hashable & Sendable, Event: Sendable> {
-    struct Outcome: Sendable {
+package struct Explorer<State: Hashable & Sendable, Event: Sendable> {
+    package struct Outcome: Sendable {
         /// The number of different states.
-        var states = 0
+        package var states = 0
         /// The number of tried events.
-        var transitions = 0
+        package var transitions = 0
         /// The number of sequences of the full length.
-        var sequences = 0.0
+        package var sequences = 0.0
         /// A shortest history with a violation, and the violation.
-        var finding: (history: [Event], what: String)?
+        package var finding: (history: [Event], what: String)?
 
         /// The finding as text.
-        var story: String? {
+        package var story: String? {
             self.finding.map { finding in
                 finding.history.map { "\($0)" }.joined(separator: " → ") + ": " + finding.what
             }
@@ -41,11 +41,16 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
     }
 
     /// The possible events of a state.
-    let events: (State) -> [Event]
+    private let events: (State) -> [Event]
     /// Applies an event and returns a violation, or `nil`.
-    let apply: (inout State, Event) -> String?
+    private let apply: (inout State, Event) -> String?
 
-    func explore(from start: State, depth: Int) -> Outcome {
+    package init(events: @escaping (State) -> [Event], apply: @escaping (inout State, Event) -> String?) {
+        self.events = events
+        self.apply = apply
+    }
+
+    package func explore(from start: State, depth: Int) -> Outcome {
         var outcome = Outcome()
         var numbers = [Hashed(start): 0]
         var nodes: [Node?] = [nil]
@@ -106,7 +111,7 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
 
 extension ProofEnvironment {
     /// Prints the coverage of an exploration.
-    static func report<State, Event>(_ id: String, _ what: String, _ outcome: Explorer<State, Event>.Outcome) {
+    package static func report<State, Event>(_ id: String, _ what: String, _ outcome: Explorer<State, Event>.Outcome) {
         let sequences = outcome.sequences.formatted(.number.notation(.scientific).precision(.significantDigits(3)))
         print("\(id): \(what): \(sequences) sequences through \(outcome.states) states, \(outcome.transitions) events")
     }

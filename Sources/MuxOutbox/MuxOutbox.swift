@@ -1,0 +1,284 @@
+public import Foundation
+public import MuxKit
+
+/// Sends changes to a server, in order and across relaunches, as soon as the server can be reached.
+///
+/// ```swift
+/// static let outbox = MuxOutbox<Change>("Changes", dependency: session, order: { "\($0.post)" }) { change, attempt, token in
+///     try await api.apply(change, idempotencyKey: attempt.idempotencyKey, token: token)
+/// }
+/// .overlay(Backend.top) { change, posts in change.apply(to: &posts) }
+///
+/// try await Backend.outbox.add(.like(post: 7))
+/// ```
+///
+/// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one after another,
+/// in the order of their addition; lanes are sent concurrently.
+///
+/// **Outcomes.** The closure returns: the server has applied the change. A transient error
+/// (``RetryAdvice``): the lane waits for the next attempt, or for the network. Any other error: the change has
+/// failed and stays in ``pending``; the lane continues with the next change.
+///
+/// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process is
+/// killed, the next process sends the change; an attempt of the killed process is repeated with the same
+/// idempotency key. The processes with the same folder, such as an app and its extension, send each change in
+/// one process only.
+///
+/// **Sign-out.** A change is sent only in the session in which the change was added. A sign-out drops the
+/// changes, or is refused: see ``MuxOutboxPolicy/signOut-swift.property``.
+///
+/// **Concurrent calls** are serialised. **Cancellation** does not interrupt a call that has begun to write.
+public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
+    let core: OutboxCore<Change>
+
+    /// Makes an outbox without a dependency, such as for a server without tokens.
+    ///
+    /// Call ``start()`` at the start of the app.
+    ///
+    /// - Parameters:
+    ///   - name: Identifies the outbox on disk: any text.
+    ///   - repository: The repository of the session; by default ``MuxRepository/shared``.
+    ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share the
+    ///     changes in a folder of their app group.
+    ///   - policy: Limits, retries, and the behaviour at a sign-out.
+    ///   - wakeUps: End the wait between two attempts; by default the return of the network.
+    ///   - order: Returns the lane of a change; by default all changes form one lane.
+    ///   - send: Sends a change. Throws if the server did not confirm the change.
+    public convenience init(
+        _ name: String,
+        repository: MuxRepository? = nil,
+        directory: URL? = nil,
+        policy: MuxOutboxPolicy = MuxOutboxPolicy(),
+        wakingOn wakeUps: [RetrySignal.WakeUp]? = nil,
+        order: @escaping @Sendable (Change) throws -> String = { _ in "" },
+        send: @escaping @Sendable @concurrent (_ change: Change, _ attempt: Attempt) async throws -> Void
+    ) {
+        self.init(
+            name,
+            RepositoryChoice(given: repository, ofDependency: nil),
+            directory: directory,
+            policy: policy,
+            wakingOn: wakeUps,
+            order: order
+        ) { change, begin in try await send(change, try await begin()) }
+    }
+
+    /// Makes an outbox whose changes are sent with a dependency, such as a token.
+    ///
+    /// Call ``start()`` at the start of the app.
+    ///
+    /// - Parameters:
+    ///   - name: Identifies the outbox on disk: any text.
+    ///   - dependency: Provides the dependency of each attempt.
+    ///   - repository: The repository of the session; by default the repository of `dependency`.
+    ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share the
+    ///     changes in a folder of their app group.
+    ///   - policy: Limits, retries, and the behaviour at a sign-out.
+    ///   - wakeUps: End the wait between two attempts; by default the return of the network.
+    ///   - order: Returns the lane of a change; by default all changes form one lane.
+    ///   - send: Sends a change. Throws if the server did not confirm the change; a ``BadDependencyError``
+    ///     renews the dependency, and repeats the attempt.
+    public convenience init<Runner: DependencyRunner>(
+        _ name: String,
+        dependency: Runner,
+        repository: MuxRepository? = nil,
+        directory: URL? = nil,
+        policy: MuxOutboxPolicy = MuxOutboxPolicy(),
+        wakingOn wakeUps: [RetrySignal.WakeUp]? = nil,
+        order: @escaping @Sendable (Change) throws -> String = { _ in "" },
+        send:
+            @escaping @Sendable @concurrent (
+                _ change: Change, _ attempt: Attempt, _ dependency: Runner.Dependency
+            ) async throws -> Void
+    ) {
+        self.init(
+            name,
+            RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository),
+            directory: directory,
+            policy: policy,
+            wakingOn: wakeUps,
+            order: order
+        ) { change, begin in
+            // The attempt begins when the token is known.
+            try await dependency.run { token in try await send(change, try await begin(), token) }
+        }
+    }
+
+    package init(
+        _ name: String,
+        _ repository: RepositoryChoice,
+        directory: URL?,
+        policy: MuxOutboxPolicy,
+        wakingOn wakeUps: [RetrySignal.WakeUp]?,
+        fileSystem: any FileSystem = POSIXFileSystem(),
+        leaseDuration: Duration = .seconds(30),
+        order: @escaping @Sendable (Change) throws -> String,
+        deliver:
+            @escaping @Sendable (
+                _ change: Change, _ begin: @Sendable () async throws -> Attempt
+            ) async throws -> Void
+    ) {
+        let owner = OwnedName(.outbox, [name])
+        let folder =
+            directory.map { StoreFolder($0).appending(owner.fileName, owner: owner) }
+            ?? repository.repository.folder(.outbox, for: name, in: .data)
+        self.core = OutboxCore(
+            name,
+            repository: repository,
+            folder: folder,
+            policy: policy,
+            wakeUps: wakeUps ?? [.reachable(RetryPolicy.Host(name))],
+            fileSystem: fileSystem,
+            leaseDuration: leaseDuration,
+            order: order,
+            deliver: deliver
+        )
+    }
+
+    deinit { self.core.stop() }
+
+    // MARK: - Configuration
+
+    /// Shows pending changes in the value of a multiplexer, at once and also after a relaunch.
+    ///
+    /// The value is shown with the change until the server has confirmed the change and a later fetch has
+    /// succeeded, or until the change has failed. After the last pending change, each overlaid value is fetched
+    /// once, if a view or a request needs the value. See ``MuxRepository/Change``.
+    ///
+    /// - Parameters:
+    ///   - multiplexer: The multiplexer.
+    ///   - apply: Applies a change to the value; may run several times, and must not have other effects. If the
+    ///     closure throws, the change is not shown.
+    /// - Returns: This outbox.
+    @discardableResult
+    public func overlay<Value>(
+        _ multiplexer: Multiplexer<Value>,
+        apply: @escaping @Sendable (_ change: Change, _ value: inout Value) throws -> Void
+    ) -> MuxOutbox {
+        self.core.overlay { _ in
+            OutboxOverlays<Change>.Target(
+                id: AnyHashableSendable(ObjectIdentifier(multiplexer)),
+                show: { change in try? multiplexer.change(isUnsent: true) { try apply(change, &$0) } },
+                hold: { multiplexer.change { _ in } }
+            )
+        }
+        return self
+    }
+
+    /// Shows pending changes in the values of a map, as ``overlay(_:apply:)``.
+    ///
+    /// - Parameters:
+    ///   - map: The map.
+    ///   - key: Returns the key of the value that a change concerns; `nil` if the change concerns no value.
+    ///   - apply: Applies a change to the value.
+    /// - Returns: This outbox.
+    @discardableResult
+    public func overlay<Key, Value>(
+        _ map: MultiplexerMap<Key, Value>,
+        key: @escaping @Sendable (Change) -> Key?,
+        apply: @escaping @Sendable (_ change: Change, _ value: inout Value) throws -> Void
+    ) -> MuxOutbox {
+        self.core.overlay { change in
+            guard let key = key(change) else { return nil }
+            return OutboxOverlays<Change>.Target(
+                id: AnyHashableSendable(OverlaidKey(map: ObjectIdentifier(map), key: key)),
+                show: { change in try? map.change(key: key, isUnsent: true) { try apply(change, &$0) } },
+                hold: { map.change(key: key) { _ in } }
+            )
+        }
+        return self
+    }
+
+    /// Determines which changes of a lane wait for a failed change of the lane; by default no change waits.
+    ///
+    /// A waiting change is sent after the failed change was sent with ``retry(_:)``, or removed with
+    /// ``discard(_:)``. A change also waits for a waiting change.
+    ///
+    /// - Parameter isBlocked: Whether `later` must not be sent before `failed`.
+    /// - Returns: This outbox.
+    @discardableResult
+    public func blocked(by isBlocked: @escaping @Sendable (_ later: Change, _ failed: Change) -> Bool) -> MuxOutbox {
+        self.core.state.withLock { $0.isBlocked = isBlocked }
+        return self
+    }
+
+    /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
+    ///
+    /// Call this in the initialiser of the app: the first frame then shows the changes. Any other call of the
+    /// outbox has the same effects, after a suspension. Further calls are harmless.
+    ///
+    /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file.
+    public func start() { self.core.restore() }
+
+    // MARK: - Changes
+
+    /// Adds a change; returns when the change is durable.
+    ///
+    /// The change is sent in the background. The overlays show the change when this call returns.
+    ///
+    /// - Parameter change: The change.
+    /// - Returns: The identity of the change, for ``retry(_:)`` and ``discard(_:)``.
+    /// - Throws: ``MuxOutboxError``, or ``MuxError/repositoryMismatch``; the change is then not kept.
+    /// - Complexity: One append to a file, with a synchronization.
+    @discardableResult
+    public func add(_ change: Change) async throws -> PendingChange.ID { try await self.core.add(change) }
+
+    /// The changes that are not confirmed: waiting, being sent, failed and unreadable, in the order of their
+    /// addition.
+    ///
+    /// Includes the changes of other processes with the same folder.
+    public var pending: [PendingChange] { get async { await self.core.list() } }
+
+    /// The list ``pending``, now and after each change by this process; skips states if the consumer is slow.
+    ///
+    /// The sequence ends with the outbox.
+    public var states: AsyncStream<[PendingChange]> {
+        let signals = self.core.changes.stream(of: 0)
+        let (stream, continuation) = AsyncStream.makeStream(
+            of: [PendingChange].self,
+            bufferingPolicy: .bufferingNewest(1)
+        )
+        let task = self.core.repository.spawn(name: "mux.outbox.states") { [weak core = self.core] in
+            guard let first = await core?.list() else { return continuation.finish() }
+            continuation.yield(first)
+            for await _ in signals {
+                guard let list = await core?.list() else { break }
+                continuation.yield(list)
+            }
+            continuation.finish()
+        }
+        continuation.onTermination = { _ in task.cancel() }
+        return stream
+    }
+
+    /// Requests further attempts of a failed change; no effect on any other change.
+    ///
+    /// The change keeps its place in the order of its lane, and its age begins again.
+    ///
+    /// - Parameter id: The change.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the request is not on disk; the change is sent
+    ///   nevertheless.
+    public func retry(_ id: PendingChange.ID) async throws {
+        do { try await self.core.retry(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
+    }
+
+    /// Removes a change; no effect without such a change.
+    ///
+    /// A running attempt continues, and the server may still apply the change.
+    ///
+    /// - Parameter id: The change.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the removal is not on disk; the next call of the
+    ///   outbox writes the removal.
+    public func discard(_ id: PendingChange.ID) async throws {
+        do { try await self.core.discard(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
+    }
+
+    /// Starts the next attempts now, such as from a button "Try again".
+    public func retryNow() { self.core.signal.retryNow() }
+}
+
+/// A key of a map with overlays.
+private struct OverlaidKey<Key: Hashable & Sendable>: Hashable, Sendable {
+    let map: ObjectIdentifier
+    let key: Key
+}

@@ -1,0 +1,46 @@
+public import Foundation
+public import MuxKit
+
+/// An error of an outbox; contains no change.
+#if hasAttribute(nonexhaustive)
+@nonexhaustive
+#endif
+public enum MuxOutboxError: Error, Sendable {
+    /// The change cannot be encoded, or the `order` closure threw an error.
+    case invalidChange(underlying: any Error)
+
+    /// The change exceeds ``MuxOutboxPolicy/maximumBytes`` together with the other changes.
+    case tooLarge(bytes: Int, limit: Int)
+
+    /// The outbox has ``MuxOutboxPolicy/maximumCount`` changes.
+    case tooManyChanges(limit: Int)
+
+    /// A sign-out ended the session during the call.
+    case sessionEnded
+
+    /// The change could not be written to disk; the change is not kept.
+    case notStored(underlying: MuxStoreError)
+
+    /// A sign-out was refused (``MuxOutboxPolicy/SignOut/isRefused``), because the outbox has this number of
+    /// changes.
+    case changesPending(Int)
+}
+
+extension MuxOutboxError: LocalizedError, CustomStringConvertible {
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
+    /// A description in one sentence or two.
+    public var errorDescription: String? {
+        switch self {
+        case .invalidChange(let error): ErrorText.joined("The change could not be prepared for sending.", error)
+        case .tooLarge(let bytes, let limit):
+            "The change has \(bytes) bytes; all changes together may have \(limit) bytes."
+        case .tooManyChanges(let limit): "The outbox has \(limit) changes, the maximum."
+        case .sessionEnded: "The user signed out before the change was stored."
+        case .notStored(let error): ErrorText.joined("The change could not be stored.", error)
+        case .changesPending(let count):
+            count == 1 ? "A change is not sent yet." : "\(count) changes are not sent yet."
+        }
+    }
+}

@@ -1,0 +1,66 @@
+public import MuxKit
+
+/// The limits of an outbox, its retries, and its behaviour at a sign-out.
+public struct MuxOutboxPolicy: Sendable {
+    /// The age above which a change is not sent; by default 30 days.
+    ///
+    /// The age counts from ``MuxOutbox/add(_:)``, or from the last ``MuxOutbox/retry(_:)``. Inside a process,
+    /// steps of the wall clock have no effect.
+    public var maximumAge: Duration
+
+    /// The maximum number of changes, including failed changes; by default 10,000.
+    public var maximumCount: Int
+
+    /// The maximum size of all changes as JSON, in bytes; by default 20 million.
+    public var maximumBytes: Int
+
+    /// The maximum number of lanes that send at the same time; by default 4.
+    public var maximumConcurrentLanes: Int
+
+    /// The delays between the attempts of a change.
+    ///
+    /// By default any number of attempts, with random delays of up to 1, 2, 4 seconds and so on, and of up to
+    /// an hour. If the policy permits no further attempt after a transient failure, the change has failed.
+    public var retry: RetryPolicy
+
+    /// Whether the server applies a change at most once for each idempotency key; by default `true`.
+    ///
+    /// If `false`, a change is not sent again after an attempt that may have reached the server: the change is
+    /// listed as ``MuxOutbox/PendingChange/State/unknown``.
+    public var isIdempotent: Bool
+
+    /// The behaviour at a sign-out; by default ``SignOut/dropsChanges``.
+    public var signOut: SignOut
+
+    /// The behaviour of a sign-out with pending or failed changes.
+    public enum SignOut: Sendable, Hashable {
+        /// The sign-out removes the changes; ``MuxRepository/ClearReport/droppedChanges`` is their number.
+        case dropsChanges
+        /// The sign-out has no effect, and reports ``MuxOutboxError/changesPending(_:)``.
+        case isRefused
+    }
+
+    /// Makes a policy; the parameters have the names of the properties.
+    public init(
+        maximumAge: Duration = .seconds(30 * 24 * 60 * 60),
+        maximumCount: Int = 10_000,
+        maximumBytes: Int = 20_000_000,
+        maximumConcurrentLanes: Int = 4,
+        retry: RetryPolicy = RetryPolicy(
+            maxAttempts: .max,
+            backoff: .exponential(base: .seconds(1)),
+            maximumDelay: .seconds(60 * 60),
+            maximumRetryAfter: .seconds(24 * 60 * 60)
+        ),
+        isIdempotent: Bool = true,
+        signOut: SignOut = .dropsChanges
+    ) {
+        self.maximumAge = maximumAge
+        self.maximumCount = maximumCount
+        self.maximumBytes = maximumBytes
+        self.maximumConcurrentLanes = maximumConcurrentLanes
+        self.retry = retry
+        self.isIdempotent = isIdempotent
+        self.signOut = signOut
+    }
+}

@@ -1,0 +1,534 @@
+package import Foundation
+package import MuxKit
+
+/// The changes of one outbox on disk: an append-only log of records, in the format of the journal.
+///
+/// Blocks, and is used by a single thread at a time. Several processes share the log; a process holds the
+/// file lock while reading and writing records.
+///
+/// A record is an entry of the journal's format. The domain of its name is the kind, the key is the identity
+/// of the change:
+///
+/// - `add`: a new change; the payload is the change, the validator is the lane.
+/// - `state`: the new state of a change; the payload is a ``OutboxStateMachine/Progress``.
+/// - `end`: the change was confirmed or discarded.
+/// - `session`: the changes of all earlier sessions are dropped.
+///
+/// A later version of the library increments the schema version of records with another meaning. This version
+/// keeps such records, and does not send their changes.
+///
+/// **On disk.** If a process is killed during an append, the next process truncates the incomplete record at
+/// the end of the file. A damaged record in the middle is kept and listed. A rewrite without the records of
+/// ended changes writes another file, and renames the file.
+package final class OutboxLog {
+    package typealias ID = OutboxStateMachine.ID
+    package typealias Progress = OutboxStateMachine.Progress
+
+    /// The content of a change.
+    package struct Content: Sendable {
+        /// The change as JSON; `nil` for a damaged record.
+        package var payload: Data?
+        /// The wall-clock time of the addition.
+        package var addedAt: Date
+        /// The bytes of records that this version cannot write again; empty for a readable change.
+        package var raw: [UInt8] = []
+        /// The size of the change in bytes.
+        package var size: Int { (self.payload?.count ?? 0) + self.raw.count }
+    }
+
+    /// The limits of the changes on disk.
+    package struct Limits: Sendable {
+        package var count: Int
+        package var bytes: Int
+        package var age: Duration
+
+        package init(count: Int, bytes: Int, age: Duration) {
+            self.count = count
+            self.bytes = bytes
+            self.age = age
+        }
+    }
+
+    private enum Kind: String {
+        case add, state, end, session
+    }
+
+    /// The schema version of the records of this version of the library.
+    private static let version = 1
+    /// The identity of the journal format's store; outboxes are distinguished by their folders.
+    private static let store: UInt64 = 0x6d75_786f_7574_6278
+    /// The number of bytes of ended records above which a rewrite is due.
+    private static let rewriteSize: Int64 = 1 << 16
+    private static let fileName = "changes.jsonl"
+
+    package let limits: Limits
+    private let folder: StoreFolder
+    private let fileSystem: CheckedFileSystem
+    private let lock: FolderLock
+    private let path: String
+    private let codec = RecordCodec(store: OutboxLog.store)
+    private let wallTime: @Sendable () -> Date
+    private let time: TimeSource
+
+    private var file: OpenFile?
+    private var identity: FileStatus.Identity?
+    /// The end of the part of the file that was read.
+    private var end: Int64 = 0
+    private var needsLineBreak = false
+    /// Whether the file has records of a later format, which this version cannot read at all.
+    private var holdsNewer = false
+    /// Whether this process flushed the names of the file and the folder to disk.
+    private var isNameSafe = false
+    /// Changes whose last state or end is not on disk yet, after a failed write.
+    private var unsaved: Set<ID> = []
+    /// The payload bytes of all changes.
+    private var size = 0
+    /// The changes that ended, were dropped or became unreadable since the last call of ``takeEvents()``.
+    private var events: [Event] = []
+
+    package private(set) var machine = OutboxStateMachine()
+    package private(set) var contents: [ID: Content] = [:]
+
+    /// A change of the list that another process may have caused.
+    package enum Event: Sendable {
+        case added(ID)
+        /// Confirmed or discarded by another process.
+        case ended(ID)
+        /// Dropped by a sign-out.
+        case dropped(ID)
+        /// The state of the change is another state.
+        case progressed(ID)
+
+        package var id: ID {
+            switch self {
+            case .added(let id), .ended(let id), .dropped(let id), .progressed(let id): id
+            }
+        }
+    }
+
+    package init(
+        _ folder: StoreFolder,
+        limits: Limits,
+        fileSystem base: any FileSystem,
+        problems: StorageProblems,
+        wallTime: @escaping @Sendable () -> Date,
+        time: TimeSource
+    ) {
+        let fileSystem = CheckedFileSystem(base, for: folder, problems: problems)
+        self.folder = folder
+        self.fileSystem = fileSystem
+        self.lock = FolderLock("lock", in: folder.path, fileSystem: fileSystem)
+        self.path = FilePath.join(folder.path, Self.fileName)
+        self.limits = limits
+        self.wallTime = wallTime
+        self.time = time
+    }
+
+    /// The changes of the list since the last call.
+    package func takeEvents() -> [Event] {
+        defer { self.events = [] }
+        return self.events
+    }
+
+    // MARK: - Access
+
+    /// Runs `body` with all records read, and without writes by other processes.
+    package func update<R>(_ body: (OutboxLog) throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
+        try self.folder.claim(self.fileSystem)
+        return try self.lock.hold { () throws(MuxStoreError) in
+            try self.refresh()
+            try? self.saveUnsaved()
+            return try body(self)
+        }
+    }
+
+    /// Reads the records of an existing file; creates no folder.
+    package func readIfPresent() throws(MuxStoreError) {
+        guard try self.folder.isPresent(self.fileSystem), try self.fileSystem.status(at: self.path) != nil else {
+            return
+        }
+        try self.lock.hold { () throws(MuxStoreError) in try self.refresh() }
+    }
+
+    /// Changes the state of the changes in memory.
+    package func withMachine<R>(_ body: (inout OutboxStateMachine) -> R) -> R { body(&self.machine) }
+
+    // MARK: - Reading
+
+    private func refresh() throws(MuxStoreError) {
+        guard let status = try self.fileSystem.status(at: self.path) else {
+            // Another program removed the file: the changes in memory are written again.
+            let isLost = self.file != nil && !self.contents.isEmpty
+            self.close()
+            if isLost { try self.rewrite() }
+            return
+        }
+        if let file = self.file, status.identity == self.identity, status.size >= self.end {
+            if status.size > self.end { try self.read(file, to: status.size, isAgain: false) }
+            return
+        }
+        self.close()
+        let file = try self.fileSystem.openFile(self.path, for: .append)
+        let opened = try self.fileSystem.status(of: file)
+        (self.file, self.identity) = (file, opened.identity)
+        try self.temporaryFile.removeLeftovers()
+        try self.read(file, to: opened.size, isAgain: true)
+    }
+
+    private func close() {
+        (self.file, self.identity, self.end) = (nil, nil, 0)
+        (self.needsLineBreak, self.holdsNewer, self.isNameSafe) = (false, false, false)
+    }
+
+    /// Reads the records from ``end`` to `size`.
+    ///
+    /// - Parameter isAgain: Whether the file is another file: changes without a record in the file have ended.
+    private func read(_ file: OpenFile, to size: Int64, isAgain: Bool) throws(MuxStoreError) {
+        var found: Set<ID> = []
+        if isAgain {
+            // The bytes of unreadable records are read again.
+            for (id, content) in self.contents where !content.raw.isEmpty { self.setRaw([], of: id) }
+        }
+        var walker = JournalWalker(from: self.end, to: size)
+        let fileSystem = self.fileSystem
+        let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
+            try fileSystem.readAll(file, at: offset, count: count)
+        }
+        // The end of the last valid record: damaged bytes are between this position and the next record.
+        var valid = self.end
+        var isDamaged = false
+        func addDamage(upTo end: Int64) throws(MuxStoreError) {
+            guard isDamaged, end > valid else { return }
+            isDamaged = false
+            found.insert(self.addDamage(try read(valid, Int(end - valid))))
+        }
+        while let step = try walker.next(reading: read) {
+            switch step {
+            case .newer: self.holdsNewer = true
+            case .damage: isDamaged = true
+            case .record(_, let offset, let count):
+                try addDamage(upTo: offset)
+                valid = offset + count
+                if let id = self.apply(try read(offset, Int(count))) { found.insert(id) }
+            }
+        }
+        try addDamage(upTo: walker.position)
+        if walker.endsTorn {
+            try self.fileSystem.truncate(file, to: walker.position)
+        }
+        self.end = walker.position
+        self.needsLineBreak = !walker.endsWithLineBreak
+        guard isAgain else { return }
+        for id in self.contents.keys where !found.contains(id) && !self.unsaved.contains(id) { self.remove(id) }
+    }
+
+    /// Lists a damaged part of the file.
+    private func addDamage(_ raw: [UInt8]) -> ID {
+        var hash = FNV()
+        hash.combine(raw)
+        let id = "damaged-" + Hex.text(of: hash.value)
+        guard self.contents[id] == nil else {
+            self.setRaw(raw, of: id)
+            return id
+        }
+        self.add(
+            OutboxStateMachine.Item(
+                id: id,
+                lane: nil,
+                session: self.machine.session,
+                progress: Progress(key: id, since: self.wallTime().timeIntervalSince1970),
+                isReadable: false
+            ),
+            Content(payload: nil, addedAt: self.wallTime(), raw: raw)
+        )
+        return id
+    }
+
+    /// Applies a record.
+    ///
+    /// - Returns: The identity of a change that the record adds or keeps.
+    private func apply(_ record: [UInt8]) -> ID? {
+        let entry = self.codec.entry(in: record)
+        guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
+        guard let id = facts.name.key else {
+            guard facts.name.domain == Kind.session.rawValue else { return self.addDamage(record) }
+            self.drop(before: facts.sessionEpoch)
+            return nil
+        }
+        guard facts.sessionEpoch >= self.machine.session else { return nil }
+        let kind = facts.schemaVersion == Self.version && entry != nil ? Kind(rawValue: facts.name.domain) : nil
+        switch kind {
+        case .add: self.applyAddition(facts, id, raw: [])
+        case .state:
+            guard let progress = try? JSONDecoder().decode(Progress.self, from: facts.payload) else {
+                self.keep(record, of: facts, id)
+                break
+            }
+            if self.machine[id]?.progress != progress {
+                self.machine.progressed(id, to: progress)
+                self.renewExpiry(id)
+                self.events.append(.progressed(id))
+            }
+        case .end: self.remove(id)
+        case .session, nil: self.keep(record, of: facts, id)
+        }
+        return id
+    }
+
+    private func applyAddition(_ facts: MuxStoredEntry, _ id: ID, raw: [UInt8]) {
+        let since = facts.fetchedAt.timeIntervalSince1970
+        self.add(
+            OutboxStateMachine.Item(
+                id: id,
+                lane: facts.validator,
+                session: facts.sessionEpoch,
+                progress: Progress(key: id, since: since),
+                expiry: self.expiry(since: since),
+                isReadable: raw.isEmpty
+            ),
+            Content(payload: raw.isEmpty ? facts.payload : nil, addedAt: facts.fetchedAt, raw: raw)
+        )
+    }
+
+    /// Keeps a record that this version cannot read, and prevents the sending of the change.
+    private func keep(_ record: [UInt8], of facts: MuxStoredEntry, _ id: ID) {
+        guard self.contents[id] != nil else { return self.applyAddition(facts, id, raw: record) }
+        self.setRaw((self.contents[id]?.raw ?? []) + record, of: id)
+        guard self.machine[id]?.isReadable ?? false else { return }
+        self.machine.becameUnreadable(id)
+        self.events.append(.progressed(id))
+    }
+
+    private func setRaw(_ raw: [UInt8], of id: ID) {
+        self.size += raw.count - (self.contents[id]?.raw.count ?? 0)
+        self.contents[id]?.raw = raw
+    }
+
+    /// The time after which a change is not sent: a step of the wall clock during this process has no effect.
+    func expiry(since: Double) -> Int64 {
+        let age = Duration.saturating(seconds: self.wallTime().timeIntervalSince1970 - since)
+        let rest = max(.zero, self.limits.age - max(.zero, age))
+        return self.time.now.advanced(by: rest).nanoseconds
+    }
+
+    private func renewExpiry(_ id: ID) {
+        guard let since = self.machine[id]?.progress.since else { return }
+        self.machine.setExpiry(self.expiry(since: since), of: id)
+    }
+
+    // MARK: - The state in memory
+
+    private func add(_ item: OutboxStateMachine.Item, _ content: Content) {
+        // The end of an unsaved change without an entry in memory is not on disk yet.
+        guard self.machine[item.id] != nil || !self.unsaved.contains(item.id), self.machine.added(item) else { return }
+        self.contents[item.id] = content
+        self.size += content.size
+        self.events.append(.added(item.id))
+    }
+
+    private func remove(_ id: ID) {
+        guard self.machine.ended(id) != nil else { return }
+        self.forget(id)
+        self.events.append(.ended(id))
+    }
+
+    private func forget(_ id: ID) {
+        if let content = self.contents.removeValue(forKey: id) { self.size -= content.size }
+    }
+
+    /// Drops the changes of the sessions before `session`, in memory.
+    package func drop(before session: UInt64) {
+        for item in self.machine.sessionBegan(session) {
+            self.forget(item.id)
+            self.unsaved.remove(item.id)
+            self.events.append(.dropped(item.id))
+        }
+    }
+
+    // MARK: - Writing
+
+    /// Appends a change durably.
+    ///
+    /// - Throws: The error; the change is then neither on disk nor in memory.
+    package func append(_ payload: Data, id: ID, lane: String) throws(OutboxLogError) {
+        guard self.machine.count < self.limits.count else { throw .tooMany(limit: self.limits.count) }
+        guard payload.count <= self.limits.bytes - min(self.size, self.limits.bytes) else {
+            throw .tooLarge(bytes: payload.count, limit: self.limits.bytes)
+        }
+        let now = self.wallTime()
+        let entry = self.entry(.add, id, self.machine.session, payload, at: now, lane: lane)
+        do throws(MuxStoreError) {
+            try self.checkVersion()
+            try self.write([entry], .full)
+        } catch {
+            throw .store(error)
+        }
+        self.applyAddition(entry, id, raw: [])
+    }
+
+    /// Appends the state of a change; after a failure, the next ``update(_:)`` writes the state again.
+    package func write(_ item: OutboxStateMachine.Item, _ durability: MuxDurability) throws(MuxStoreError) {
+        self.events.append(.progressed(item.id))
+        try self.save(item.id, self.stateEntry(item), durability)
+    }
+
+    /// Appends the end of a change, which must have ended in the machine.
+    package func writeEnd(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
+        self.forget(item.id)
+        try self.save(item.id, self.entry(.end, item.id, item.session, Self.null), .full)
+    }
+
+    /// Ends a change without an attempt.
+    package func end(_ id: ID) throws(MuxStoreError) {
+        guard let item = self.machine.ended(id) else { return }
+        let isDamaged = self.contents[id]?.raw.isEmpty == false
+        try self.writeEnd(item)
+        // An end does not remove records that this version cannot read.
+        if isDamaged { try self.rewrite() }
+    }
+
+    /// Begins a session durably, and drops the changes of earlier sessions.
+    package func beginSession(_ session: UInt64) throws(MuxStoreError) {
+        self.drop(before: session)
+        var entry = self.entry(.session, "", session, Self.null)
+        entry.name.key = nil
+        try self.write([entry], .full)
+    }
+
+    private static let null = Data("null".utf8)
+
+    private func save(_ id: ID, _ entry: MuxStoredEntry, _ durability: MuxDurability) throws(MuxStoreError) {
+        do throws(MuxStoreError) {
+            try self.write([entry], durability)
+        } catch {
+            self.unsaved.insert(id)
+            throw error
+        }
+    }
+
+    private func saveUnsaved() throws(MuxStoreError) {
+        guard !self.unsaved.isEmpty else { return }
+        let session = self.machine.session
+        try self.write(
+            self.unsaved.map { id in
+                self.machine[id].map { self.stateEntry($0) } ?? self.entry(.end, id, session, Self.null)
+            },
+            .full
+        )
+        self.unsaved = []
+    }
+
+    private func stateEntry(_ item: OutboxStateMachine.Item) -> MuxStoredEntry {
+        // The state has no value that JSON cannot represent.
+        self.entry(.state, item.id, item.session, (try? JSONEncoder().encode(item.progress)) ?? Self.null)
+    }
+
+    private func entry(
+        _ kind: Kind,
+        _ id: ID,
+        _ session: UInt64,
+        _ payload: Data,
+        at date: Date? = nil,
+        lane: String? = nil
+    ) -> MuxStoredEntry {
+        MuxStoredEntry(
+            name: MuxStoreKey(domain: kind.rawValue, key: id),
+            schemaVersion: Self.version,
+            sessionEpoch: session,
+            fetchedAt: date ?? self.wallTime(),
+            timeToLive: .zero,
+            validator: lane,
+            payload: payload
+        )
+    }
+
+    /// Refuses to add and to send if the file has records of a later format.
+    package func checkVersion() throws(MuxStoreError) {
+        if self.holdsNewer { throw .newerFormat }
+    }
+
+    /// Appends records; removes the written bytes after a failure.
+    private func write(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
+        guard !entries.isEmpty else { return }
+        var bytes: [UInt8] = self.needsLineBreak ? [0x0a] : []
+        for entry in entries { _ = try self.codec.append(entry, to: &bytes) }
+        let file = try self.openedFile()
+        do {
+            try self.fileSystem.appendAll(bytes, to: file)
+            if durability == .full { try self.synchronize(file) }
+        } catch {
+            // If the truncation fails, the next call reads the file again.
+            do { try self.fileSystem.truncate(file, to: self.end) } catch { self.close() }
+            throw error
+        }
+        self.end += Int64(bytes.count)
+        self.needsLineBreak = false
+    }
+
+    private func openedFile() throws(MuxStoreError) -> OpenFile {
+        if let file = self.file { return file }
+        try? self.fileSystem.mark(self.folder.path)
+        let file = try self.fileSystem.openFile(self.path, for: .append)
+        (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)
+        return file
+    }
+
+    private func synchronize(_ file: OpenFile) throws(MuxStoreError) {
+        try self.fileSystem.synchronize(file)
+        guard !self.isNameSafe else { return }
+        try self.fileSystem.synchronizeFolder(self.folder.path)
+        self.isNameSafe = true
+    }
+
+    // MARK: - Rewriting
+
+    /// Rewrites the file without ended changes, if the file has many bytes of ended changes, or no change.
+    package func rewriteIfDue() throws(MuxStoreError) {
+        guard !self.holdsNewer, self.unsaved.isEmpty else { return }
+        let live = Int64(self.size) + Int64(self.contents.count) * 1_024
+        let isDue = self.contents.isEmpty ? self.end > 1_024 : self.end > max(2 * live, Self.rewriteSize)
+        if isDue { try self.rewrite() }
+    }
+
+    /// Rewrites the file without the records of ended changes.
+    package func rewrite() throws(MuxStoreError) {
+        try self.checkVersion()
+        var bytes: [UInt8] = []
+        var session = self.entry(.session, "", self.machine.session, Self.null)
+        session.name.key = nil
+        _ = try self.codec.append(session, to: &bytes)
+        for item in self.machine.all {
+            guard let content = self.contents[item.id] else { continue }
+            if let payload = content.payload {
+                let (id, lane) = (item.id, item.lane)
+                let addition = self.entry(.add, id, item.session, payload, at: content.addedAt, lane: lane)
+                _ = try self.codec.append(addition, to: &bytes)
+                if item.progress != Progress(key: id, since: content.addedAt.timeIntervalSince1970) {
+                    _ = try self.codec.append(self.stateEntry(item), to: &bytes)
+                }
+            }
+            bytes += content.raw
+            if bytes.last != 0x0a { bytes.append(0x0a) }
+        }
+        try self.temporaryFile.write(Data(bytes), durability: .full)
+        self.close()
+        let file = try self.fileSystem.openFile(self.path, for: .append)
+        (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)
+        (self.end, self.isNameSafe) = (Int64(bytes.count), true)
+        self.unsaved = []
+    }
+
+    private var temporaryFile: DurableFile {
+        DurableFile(Self.fileName, in: self.folder.path, fileSystem: self.fileSystem)
+    }
+}
+
+@available(*, unavailable)
+extension OutboxLog: Sendable {}
+
+/// An error of ``OutboxLog/append(_:id:lane:)``.
+package enum OutboxLogError: Error {
+    case tooMany(limit: Int)
+    case tooLarge(bytes: Int, limit: Int)
+    case store(MuxStoreError)
+}

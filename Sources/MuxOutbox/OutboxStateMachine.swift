@@ -1,0 +1,406 @@
+/// The states and the order of all changes of one outbox.
+///
+/// A change belongs to a *lane*. The changes of a lane are sent in the order of their addition, one after
+/// another; lanes are independent of each other.
+///
+/// The machine receives the records of the log (``added(_:)``, ``progressed(_:to:)``, ``ended(_:)``,
+/// ``sessionBegan(_:)``) from this and from other processes, and the events of attempts in this process.
+package struct OutboxStateMachine: Sendable, Hashable {
+    /// The identity of a change.
+    package typealias ID = String
+
+    /// The durable state of a change.
+    package struct Progress: Sendable, Hashable, Codable {
+        package enum Status: String, Sendable, Hashable, Codable {
+            /// The change waits for its turn, or for the next attempt.
+            case waiting
+            /// An attempt has begun; its outcome is not known yet.
+            case sending
+            /// The server refused the change, or no further attempt is permitted.
+            case refused
+            /// The change was not sent within its age limit.
+            case expired
+            /// The outcome of an attempt was lost, and the server does not detect a repetition.
+            case unknown
+        }
+
+        package var status = Status.waiting
+        /// The number of attempts.
+        package var attempts = 0
+        /// Whether an earlier attempt may have reached the server.
+        package var mayHaveArrived = false
+        /// The idempotency key of the change's attempts.
+        package var key: String
+        /// The description of the failure; `nil` without a failure.
+        package var message: String?
+        /// The wall-clock time from which the age counts, in seconds since 1970.
+        package var since: Double
+
+        package init(key: String, since: Double) {
+            self.key = key
+            self.since = since
+        }
+
+        /// Whether the change is sent without a call by the app.
+        package var isPending: Bool { self.status == .waiting || self.status == .sending }
+    }
+
+    /// A change.
+    package struct Item: Sendable, Hashable {
+        package let id: ID
+        /// The lane; `nil` for a damaged record, whose lane is unreadable.
+        package let lane: String?
+        /// The number of the session in which the change was added.
+        package let session: UInt64
+        package var progress: Progress
+        /// The time after which the change is not sent.
+        package var expiry: Int64
+        /// Whether this version of the app can read the change.
+        package var isReadable: Bool
+        /// Whether an attempt of this process is running.
+        package fileprivate(set) var isInFlight = false
+        /// Whether a failed change before this change prevents the sending.
+        package fileprivate(set) var isBlocked = false
+        /// The position in the order of all additions.
+        package fileprivate(set) var number: UInt64 = 0
+
+        package init(
+            id: ID,
+            lane: String?,
+            session: UInt64,
+            progress: Progress,
+            expiry: Int64 = .max,
+            isReadable: Bool = true
+        ) {
+            self.id = id
+            self.lane = lane
+            self.session = session
+            self.progress = progress
+            self.expiry = expiry
+            self.isReadable = isReadable
+        }
+    }
+
+    private var items: [ID: Item] = [:]
+    /// The changes of each lane, in the order of their addition.
+    private var lanes: [String: [ID]] = [:]
+    /// The lanes with a running sender.
+    private var activeLanes: Set<String> = []
+    /// Lanes without a sender that may have a change to send, in order.
+    private var candidates: [String] = []
+    /// The elements of ``candidates``.
+    private var candidateSet: Set<String> = []
+    /// The number of the last addition.
+    private var lastNumber: UInt64 = 0
+    /// The number of the current session.
+    package private(set) var session: UInt64 = 0
+
+    package init() {}
+
+    package subscript(id: ID) -> Item? { self.items[id] }
+
+    /// All changes, in the order of their addition.
+    package var all: [Item] { self.items.values.sorted { $0.number < $1.number } }
+
+    /// The number of changes, also of failed and unreadable changes.
+    package var count: Int { self.items.count }
+
+    /// The changes of a lane, in the order of their addition.
+    package func changes(in lane: String) -> [Item] { (self.lanes[lane] ?? []).compactMap { self.items[$0] } }
+
+    /// The number of lanes with a running sender.
+    package var senderCount: Int { self.activeLanes.count }
+
+    // MARK: - Records
+
+    /// A change was added, by this or another process.
+    ///
+    /// - Returns: Whether the change is new, and belongs to the current session.
+    @discardableResult
+    package mutating func added(_ item: Item) -> Bool {
+        guard self.items[item.id] == nil, item.session >= self.session else { return false }
+        var item = item
+        self.lastNumber += 1
+        item.number = self.lastNumber
+        self.items[item.id] = item
+        if let lane = item.lane {
+            self.lanes[lane, default: []].append(item.id)
+            self.consider(lane)
+        }
+        return true
+    }
+
+    /// A record has another state of a change.
+    ///
+    /// The state of a change in flight comes from the attempt.
+    package mutating func progressed(_ id: ID, to progress: Progress) {
+        guard var item = self.items[id], !item.isInFlight else { return }
+        item.progress = progress
+        self.replace(item)
+    }
+
+    /// A record of a later version concerns the change: this version must not send the change.
+    package mutating func becameUnreadable(_ id: ID) {
+        guard var item = self.items[id] else { return }
+        item.isReadable = false
+        self.replace(item)
+    }
+
+    /// The age of the change counts from another time.
+    package mutating func setExpiry(_ expiry: Int64, of id: ID) { self.items[id]?.expiry = expiry }
+
+    /// The change was confirmed or discarded, by this or another process.
+    ///
+    /// - Returns: The removed change; `nil` without such a change.
+    @discardableResult
+    package mutating func ended(_ id: ID) -> Item? {
+        guard let item = self.items.removeValue(forKey: id) else { return nil }
+        if let lane = item.lane {
+            if let place = self.lanes[lane]?.firstIndex(of: id) { self.lanes[lane]?.remove(at: place) }
+            if self.lanes[lane]?.isEmpty ?? false { self.lanes[lane] = nil }
+            self.consider(lane)
+        }
+        return item
+    }
+
+    /// A session began: the changes of earlier sessions are dropped.
+    ///
+    /// - Returns: The dropped changes.
+    package mutating func sessionBegan(_ session: UInt64) -> [Item] {
+        guard session > self.session else { return [] }
+        self.session = session
+        let dropped = self.items.values.filter { $0.session < session }
+        for item in dropped { self.ended(item.id) }
+        return dropped
+    }
+
+    // MARK: - Sending
+
+    /// This process has the exclusive right to send, and has read all records.
+    ///
+    /// The outcome of an attempt of an ended process is lost.
+    ///
+    /// - Parameter isIdempotent: Whether the server applies a change at most once for each key.
+    /// - Returns: The changes with a new state, to be written.
+    package mutating func becameSender(isIdempotent: Bool) -> [Item] {
+        let interrupted = self.items.values.filter {
+            $0.progress.status == .sending && !$0.isInFlight && $0.isReadable
+        }
+        return interrupted.map { item in
+            var item = item
+            item.progress.mayHaveArrived = true
+            item.progress.status = isIdempotent ? .waiting : .unknown
+            self.replace(item)
+            return item
+        }
+    }
+
+    /// Starts senders of lanes with a change to send, up to `limit` running senders.
+    ///
+    /// - Returns: The lanes; ``nextChange(in:at:)`` must follow for each lane.
+    package mutating func startedLanes(upTo limit: Int) -> [String] {
+        var started: [String] = []
+        var count = 0
+        for lane in self.candidates {
+            guard self.activeLanes.count < limit else { break }
+            count += 1
+            self.candidateSet.remove(lane)
+            guard !self.activeLanes.contains(lane), self.next(in: lane) != nil else { continue }
+            self.activeLanes.insert(lane)
+            started.append(lane)
+        }
+        self.candidates.removeFirst(count)
+        return started
+    }
+
+    package enum NextAction: Sendable, Hashable {
+        /// Send this change.
+        case send(ID)
+        /// Write that the change has expired, and ask again.
+        case expire(Item)
+        /// End the sender of the lane.
+        case rest
+    }
+
+    /// The sender of the lane asks for a change.
+    package mutating func nextChange(in lane: String, at now: Int64) -> NextAction {
+        guard self.activeLanes.contains(lane) else { return .rest }
+        guard var item = self.next(in: lane) else {
+            self.laneEnded(lane)
+            return .rest
+        }
+        guard item.expiry <= now else { return .send(item.id) }
+        item.progress.status = .expired
+        self.replace(item)
+        return .expire(item)
+    }
+
+    /// The sender of the lane has ended.
+    package mutating func laneEnded(_ lane: String) {
+        if self.activeLanes.remove(lane) != nil, self.next(in: lane) != nil { self.consider(lane) }
+    }
+
+    package enum BeginAction: Sendable, Hashable {
+        /// Write the state; then send with this number, key, and flag of an earlier arrival.
+        case write(Progress, mayHaveArrived: Bool)
+        /// Do not send: the change has ended, failed, or belongs to an ended session.
+        case ignore
+    }
+
+    /// An attempt is about to begin; another attempt of the same change may have ended with a refused token.
+    package mutating func attemptBegan(_ id: ID) -> BeginAction {
+        guard var item = self.items[id], item.isReadable, item.session >= self.session, !item.isBlocked,
+            item.isInFlight || item.progress.status == .waiting
+        else { return .ignore }
+        let mayHaveArrived = item.progress.mayHaveArrived
+        item.isInFlight = true
+        item.progress.status = .sending
+        item.progress.attempts += 1
+        item.progress.message = nil
+        self.items[id] = item
+        return .write(item.progress, mayHaveArrived: mayHaveArrived)
+    }
+
+    /// The outcome of an attempt.
+    package enum Outcome: Sendable, Hashable {
+        /// The server applied the change.
+        case confirmed
+        /// The attempt did not reach the server.
+        case unsent
+        /// The response was lost, or requests another attempt.
+        case unclear
+        /// The response was lost, and the server does not detect a repetition.
+        case unknown(String)
+        /// The server refused the change.
+        case refused(String)
+    }
+
+    package enum EndAction: Sendable, Hashable {
+        /// The change has ended already.
+        case ignore
+        /// Write the end of the change.
+        case writeEnd(Item)
+        /// Write the state.
+        case write(Item)
+    }
+
+    /// The attempt has ended.
+    package mutating func attemptEnded(_ id: ID, _ outcome: Outcome) -> EndAction {
+        guard var item = self.items[id], item.isInFlight else { return .ignore }
+        item.isInFlight = false
+        switch outcome {
+        case .confirmed:
+            self.items[id] = item
+            self.ended(id)
+            return .writeEnd(item)
+        case .unsent:
+            item.progress.status = .waiting
+        case .unclear:
+            item.progress.status = .waiting
+            item.progress.mayHaveArrived = true
+        case .unknown(let message):
+            item.progress.status = .unknown
+            item.progress.mayHaveArrived = true
+            item.progress.message = message
+        case .refused(let message):
+            item.progress.status = .refused
+            item.progress.message = message
+        }
+        self.replace(item)
+        return .write(item)
+    }
+
+    /// No further attempt of the lane's next change is permitted.
+    ///
+    /// - Returns: The change, to be written; `nil` without a change.
+    package mutating func gaveUp(in lane: String, _ message: String) -> Item? {
+        guard var item = self.next(in: lane) else { return nil }
+        item.progress.status = .refused
+        item.progress.message = message
+        self.replace(item)
+        return item
+    }
+
+    // MARK: - The app
+
+    /// The app requests further attempts of a failed change.
+    ///
+    /// - Parameters:
+    ///   - id: The change.
+    ///   - key: The key of the further attempts if no earlier attempt can have reached the server: a server
+    ///     may have stored its refusal with the former key.
+    ///   - since: The wall-clock time, in seconds since 1970.
+    ///   - expiry: The time after which the change is not sent.
+    /// - Returns: The change, to be written; `nil` for a change that has not failed.
+    package mutating func retried(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
+        guard var item = self.items[id], item.isReadable, !item.progress.isPending else { return nil }
+        if !item.progress.mayHaveArrived { item.progress.key = key }
+        item.progress.status = .waiting
+        item.progress.message = nil
+        item.progress.since = since
+        item.expiry = expiry
+        self.replace(item)
+        return item
+    }
+
+    /// A failed change prevents the sending of exactly these changes of the lane.
+    package mutating func block(_ blocked: Set<ID>, in lane: String) {
+        for id in self.lanes[lane] ?? [] { self.items[id]?.isBlocked = blocked.contains(id) }
+        self.consider(lane)
+    }
+
+    // MARK: - Order
+
+    /// The next change of a lane to be sent; `nil` if the lane has to rest.
+    private func next(in lane: String) -> Item? {
+        for id in self.lanes[lane] ?? [] {
+            guard let item = self.items[id] else { continue }
+            // The order of the lane: no change passes a change that may still be sent.
+            guard item.isReadable, !item.isInFlight else { return nil }
+            switch item.progress.status {
+            case .waiting: if !item.isBlocked { return item }
+            case .sending: return nil
+            case .refused, .expired, .unknown: continue
+            }
+        }
+        return nil
+    }
+
+    private mutating func replace(_ item: Item) {
+        self.items[item.id] = item
+        if let lane = item.lane { self.consider(lane) }
+    }
+
+    /// Adds the lane to the candidates, unless the lane has a sender.
+    private mutating func consider(_ lane: String) {
+        guard !self.activeLanes.contains(lane), self.candidateSet.insert(lane).inserted else { return }
+        self.candidates.append(lane)
+    }
+
+    // MARK: - Invariants
+
+    /// A description of a violated invariant; `nil` without a violation.
+    package var violation: String? {
+        for (lane, ids) in self.lanes {
+            let changes = ids.compactMap { self.items[$0] }
+            if changes.count != ids.count || changes.contains(where: { $0.lane != lane }) {
+                return "lane \(lane) is wrong"
+            }
+            if Set(ids).count != ids.count { return "lane \(lane) repeats a change" }
+            if changes.count(where: \.isInFlight) > 1 { return "two changes of lane \(lane) are in flight" }
+        }
+        let count = self.lanes.values.reduce(0) { $0 + $1.count }
+        if count != self.items.values.count(where: { $0.lane != nil }) { return "a change has no lane" }
+        if self.items.values.contains(where: { $0.session < self.session }) { return "a change has an ended session" }
+        // A change that can be sent is found by the next ``startedLanes(upTo:)``.
+        for lane in self.lanes.keys where self.next(in: lane) != nil {
+            if !self.activeLanes.contains(lane), !self.candidateSet.contains(lane) {
+                return "lane \(lane) is forgotten"
+            }
+        }
+        if self.items.values.contains(where: { $0.isInFlight && $0.progress.status != .sending }) {
+            return "a change in flight is not being sent"
+        }
+        return nil
+    }
+}
