@@ -273,6 +273,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         do { try await self.core.discard(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
 
+    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
+    package var waitCount: Int? { self.core.waitCount }
+
     /// Starts the next attempts now, such as from a button "Try again".
     public func retryNow() { self.core.signal.retryNow() }
 }

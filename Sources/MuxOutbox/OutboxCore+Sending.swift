@@ -54,12 +54,16 @@ extension OutboxCore {
             // The session has ended, or the app has released the outbox.
         }
         await self.release(sender)
-        self.state.withLock { state in
-            state.waiting.remove(lane)
-            state.senders[lane] = nil
-        }
-        _ = try? await self.performInSession(nil) { log throws(MuxStoreError) in
+        await self.laneEnded(lane)
+    }
+
+    private func laneEnded(_ lane: String) async {
+        await self.finish { log in
             log.withMachine { $0.laneEnded(lane) }
+            self.state.withLock { state in
+                state.waiting.remove(lane)
+                state.senders[lane] = nil
+            }
         }
     }
 
@@ -92,13 +96,13 @@ extension OutboxCore {
     /// Frees the lease and the place of the lane during the wait for the next attempt.
     private func wait(_ sender: Sender, after error: any Error) async -> RetryResult<Bool> {
         let isOffline = SilenceableError.isSilenceable(error)
+        await self.release(sender)
         self.state.withLock { state in
             state.isOffline = isOffline
             state.waiting.insert(sender.lane)
         }
-        await self.release(sender)
         // Other lanes may start now, and the overlays may rest.
-        _ = try? await self.performInSession(nil) { _ in }
+        await self.finish { _ in }
         return .failure(error.isCancellation && !Task.isCancelled ? CancelledAttempt() : error, .retry)
     }
 
@@ -185,7 +189,7 @@ extension OutboxCore {
         case .confirmed, .refused, .unknown: self.overlays.hold(change)
         case .unsent, .unclear: break
         }
-        let action = try? await self.performInSession(nil) { log throws(MuxStoreError) in
+        let action = await self.finish { log in
             let action = log.withMachine { $0.attemptEnded(id, outcome) }
             switch action {
             case .ignore: break
@@ -195,7 +199,7 @@ extension OutboxCore {
             try? log.rewriteIfDue()
             return action
         }
-        self.settle(id, outcome, failure, action ?? .ignore)
+        self.settle(id, outcome, failure, action)
         switch outcome {
         case .confirmed, .refused, .unknown:
             let wasOffline = self.state.withLock { state in

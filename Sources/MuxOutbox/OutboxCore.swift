@@ -121,60 +121,63 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         // Outside of the mutex: a sign-out, which `currentEpoch` waits for, uses the mutex. If the repository's
         // folder is unreadable, the session of the log is the current session.
         let session = try? await self.repository.currentEpoch()
-        let result = try await self.performInSession(session, body)
-        if let session { await self.compareSessions(session) }
-        return result
+        let (result, logSession) = await self.run { log in
+            Result { () throws(MuxStoreError) in
+                try log.update { log throws(MuxStoreError) in
+                    if let session, session > log.machine.session { try log.beginSession(session) }
+                    return try body(log)
+                }
+            }
+        }
+        if let session { await self.compare(session, to: logSession) }
+        return try result.get()
+    }
+
+    /// As ``perform(_:)``, without a read of the repository's session, and even if the file is unusable.
+    ///
+    /// The next operation then writes the new states.
+    func finish<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> R {
+        await self.run { $0.finish(body) }.0
+    }
+
+    /// Runs `body`, and then starts senders; returns also the session of the log.
+    private func run<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> (R, session: UInt64) {
+        await self.mutex.run {
+            let (limit, waiting) = self.state.withLock { state in
+                (state.laneLimit(self.policy.maximumConcurrentLanes), state.waiting.count)
+            }
+            let done = await BlockingWork.run { () -> Done<R> in
+                self.log.withLock { Done($0, body($0), startingUpTo: limit, waiting: waiting) }
+            }
+            self.changed(done.events)
+            self.start(done.lanes)
+            if done.rests { self.overlays.rest() }
+            return (done.result, done.session)
+        }
     }
 
     /// Ends the repository's session if the log has a later session: another process has signed out.
     ///
     /// If this is the first comparison, and the repository has the number 0, the number may have been lost with
     /// the repository's folder of caches: then the number rises without the end of the session.
-    private func compareSessions(_ session: UInt64) async {
+    private func compare(_ session: UInt64, to logSession: UInt64) async {
         let isFirst = self.state.withLock { state in
             defer { state.hasComparedSessions = true }
             return !state.hasComparedSessions
         }
-        let later = self.log.withLock { $0.machine.session }
-        guard session < later else { return }
+        guard session < logSession else { return }
         if isFirst, session == 0 {
-            try? await self.repository.raiseEpoch(to: later)
+            try? await self.repository.raiseEpoch(to: logSession)
         } else {
-            try? await self.repository.endSession(before: later, sparing: self.identity)
+            try? await self.repository.endSession(before: logSession, sparing: self.identity)
         }
-    }
-
-    /// As ``perform(_:)``, in a known session; `nil` for the session of the log.
-    func performInSession<R: Sendable>(
-        _ session: UInt64?,
-        _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> R
-    ) async throws(MuxStoreError) -> R {
-        let result = await self.mutex.run { () async -> Result<R, MuxStoreError> in
-            let (limit, waiting) = self.state.withLock { state in
-                (state.laneLimit(self.policy.maximumConcurrentLanes), state.waiting.count)
-            }
-            let done = await BlockingWork.run { () -> Done<R> in
-                self.log.withLock { log in
-                    let result = Result { () throws(MuxStoreError) -> R in
-                        try log.update { log throws(MuxStoreError) -> R in
-                            if let session, session > log.machine.session { try log.beginSession(session) }
-                            return try body(log)
-                        }
-                    }
-                    return Done(log, result, startingUpTo: limit, waiting: waiting)
-                }
-            }
-            self.changed(done.events)
-            self.start(done.lanes)
-            if done.rests { self.overlays.rest() }
-            return done.result
-        }
-        return try result.get()
     }
 
     /// The effects of an operation.
     private struct Done<R: Sendable>: Sendable {
-        let result: Result<R, MuxStoreError>
+        let result: R
+        /// The session of the log.
+        let session: UInt64
         /// The new states of changes.
         let events: [(OutboxLog.Event, Item?, Data?)]
         /// The lanes whose sender has to start.
@@ -182,8 +185,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         /// Whether no change is being sent.
         let rests: Bool
 
-        init(_ log: OutboxLog, _ result: Result<R, MuxStoreError>, startingUpTo limit: Int, waiting: Int) {
+        init(_ log: OutboxLog, _ result: R, startingUpTo limit: Int, waiting: Int) {
             self.result = result
+            self.session = log.machine.session
             self.events = log.takeEvents().map { ($0, log.machine[$0.id], log.contents[$0.id]?.payload) }
             self.lanes = log.withMachine { $0.startedLanes(upTo: limit) }
             self.rests = log.machine.senderCount <= waiting
@@ -329,6 +333,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             if let change = self.decoded(payload) { self.overlays.show(id, change, in: overlay) }
         }
     }
+
+    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
+    var waitCount: Int? { self.state.withLock { $0.senders.count == $0.waiting.count ? $0.waiting.count : nil } }
 
     func tell(_ kind: MuxEvent.Kind, reason: MuxEvent.Reason? = nil) {
         self.repository.observer?.tell(MuxEvent(kind, name: self.name, reason: reason))

@@ -77,6 +77,8 @@ package final class OutboxLog {
     private var needsLineBreak = false
     /// Whether the file has records of a later format, which this version cannot read at all.
     private var holdsNewer = false
+    /// Whether the file lock is held and all records are read.
+    private var isLocked = false
     /// Whether this process flushed the names of the file and the folder to disk.
     private var isNameSafe = false
     /// Changes whose last state or end is not on disk yet, after a failed write.
@@ -136,10 +138,19 @@ package final class OutboxLog {
     package func update<R>(_ body: (OutboxLog) throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
         try self.folder.claim(self.fileSystem)
         return try self.lock.hold { () throws(MuxStoreError) in
+            self.isLocked = true
+            defer { self.isLocked = false }
             try self.refresh()
             try? self.saveUnsaved()
             return try body(self)
         }
+    }
+
+    /// As ``update(_:)``; if the file is unusable, runs `body` without access to the file.
+    package func finish<R>(_ body: (OutboxLog) -> R) -> R {
+        var result: R?
+        try? self.update { result = body($0) }
+        return result ?? body(self)
     }
 
     /// Reads the records of an existing file; creates no folder.
@@ -147,7 +158,11 @@ package final class OutboxLog {
         guard try self.folder.isPresent(self.fileSystem), try self.fileSystem.status(at: self.path) != nil else {
             return
         }
-        try self.lock.hold { () throws(MuxStoreError) in try self.refresh() }
+        try self.lock.hold { () throws(MuxStoreError) in
+            self.isLocked = true
+            defer { self.isLocked = false }
+            try self.refresh()
+        }
     }
 
     /// Changes the state of the changes in memory.
@@ -447,9 +462,14 @@ package final class OutboxLog {
         if self.holdsNewer { throw .newerFormat }
     }
 
+    private func checkLock() throws(MuxStoreError) {
+        if !self.isLocked { throw .fileSystem(.lock, code: POSIXFileSystem.ioError) }
+    }
+
     /// Appends records; removes the written bytes after a failure.
     private func write(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
         guard !entries.isEmpty else { return }
+        try self.checkLock()
         var bytes: [UInt8] = self.needsLineBreak ? [0x0a] : []
         for entry in entries { _ = try self.codec.append(entry, to: &bytes) }
         let file = try self.openedFile()
@@ -492,6 +512,7 @@ package final class OutboxLog {
 
     /// Rewrites the file without the records of ended changes.
     package func rewrite() throws(MuxStoreError) {
+        try self.checkLock()
         try self.checkVersion()
         var bytes: [UInt8] = []
         var session = self.entry(.session, "", self.machine.session, Self.null)

@@ -88,6 +88,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
     private var activeLanes: Set<String> = []
     /// Lanes without a sender that may have a change to send, in order.
     private var candidates: [String] = []
+    /// The blocked changes of each lane.
+    private var blockedIDs: [String: [ID]] = [:]
     /// The elements of ``candidates``.
     private var candidateSet: Set<String> = []
     /// The number of the last addition.
@@ -158,7 +160,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         if let lane = item.lane {
             if let place = self.lanes[lane]?.firstIndex(of: id) { self.lanes[lane]?.remove(at: place) }
             if self.lanes[lane]?.isEmpty ?? false { self.lanes[lane] = nil }
-            self.consider(lane)
+            self.unblock(lane)
         }
         return item
     }
@@ -345,8 +347,10 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// A failed change prevents the sending of exactly these changes of the lane.
     package mutating func block(_ blocked: Set<ID>, in lane: String) {
-        for id in self.lanes[lane] ?? [] { self.items[id]?.isBlocked = blocked.contains(id) }
-        self.consider(lane)
+        self.unblock(lane)
+        let ids = (self.lanes[lane] ?? []).filter { blocked.contains($0) }
+        for id in ids { self.items[id]?.isBlocked = true }
+        if !ids.isEmpty { self.blockedIDs[lane] = ids }
     }
 
     // MARK: - Order
@@ -368,7 +372,13 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     private mutating func replace(_ item: Item) {
         self.items[item.id] = item
-        if let lane = item.lane { self.consider(lane) }
+        if let lane = item.lane { self.unblock(lane) }
+    }
+
+    /// The sender of the lane has to determine the blocked changes again.
+    private mutating func unblock(_ lane: String) {
+        for id in self.blockedIDs.removeValue(forKey: lane) ?? [] { self.items[id]?.isBlocked = false }
+        self.consider(lane)
     }
 
     /// Adds the lane to the candidates, unless the lane has a sender.

@@ -1,0 +1,186 @@
+public import Foundation
+public import MuxKit
+
+/// A server in memory that applies each change once per idempotency key, for tests of an outbox.
+///
+/// ```swift
+/// let server = FakeChangeServer()
+/// let outbox = MuxOutbox<Change>("Changes", repository: repository, directory: folder) { change, attempt in
+///     try await server.receive(change.text, key: attempt.idempotencyKey)
+/// }
+/// server.react(.loseResponse, .refuse(status: 409, "The post was deleted."))
+/// ```
+///
+/// ``response(to:)`` is the handler of a ``LoopbackServer``, for a test over HTTP.
+///
+/// **Concurrent calls** are safe; each request takes the next reaction.
+public final class FakeChangeServer: Sendable {
+    /// The reaction to one request.
+    public enum Reaction: Sendable {
+        /// Applies the change, and responds with 200.
+        case confirm
+        /// Applies the change, and closes the connection without a response.
+        case loseResponse
+        /// Closes the connection without applying the change.
+        case loseRequest
+        /// Refuses the connection: the request is not sent. Over HTTP the same as ``loseRequest``.
+        case refuseConnection
+        /// Responds with the status and a message, without applying the change.
+        case refuse(status: Int, String)
+        /// Responds with 503 and `Retry-After`, without applying the change.
+        case busy(retryAfter: Duration)
+        /// Applies the change; the response follows when the closure returns.
+        case wait(@Sendable @concurrent () async -> Void)
+    }
+
+    /// An applied change.
+    public struct Applied: Sendable, Hashable {
+        /// The content of the request.
+        public let content: String
+        /// The idempotency key; `nil` without a key.
+        public let key: String?
+        /// The token of the request; `nil` without a token.
+        public let token: String?
+    }
+
+    /// The failure of a request.
+    public struct Failure: Error, Sendable, Hashable {
+        /// The status of the response; `nil` without a response.
+        public let status: Int?
+        /// The message of the response, or a description of the lost connection.
+        public let message: String
+        fileprivate var retryAfter: Duration?
+        fileprivate var hasArrived = true
+    }
+
+    private struct State: Sendable {
+        var reactions: [Reaction] = []
+        var applied: [Applied] = []
+        var keys: Set<String> = []
+        var running: [String: Int] = [:]
+        var overlaps = 0
+        var repetitions = 0
+    }
+
+    private let state = Locked(State())
+    private let requests = Tally()
+    private let changes = Tally()
+    private let usual: @Sendable (_ content: String, _ key: String?) -> Reaction
+
+    /// Makes a server.
+    ///
+    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``.
+    public init(usual: @escaping @Sendable (_ content: String, _ key: String?) -> Reaction = { _, _ in .confirm }) {
+        self.usual = usual
+    }
+
+    /// Determines the reactions to the next requests, in order, after earlier calls of this method.
+    public func react(_ reactions: Reaction...) { self.state.withLock { $0.reactions += reactions } }
+
+    /// The applied changes, in order.
+    public var applied: [Applied] { self.state.withLock { $0.applied } }
+
+    /// The number of requests.
+    public var requestCount: Int { self.requests.value }
+
+    /// The number of requests whose key was applied before.
+    public var repetitionCount: Int { self.state.withLock { $0.repetitions } }
+
+    /// The number of requests whose key was in another running request.
+    public var overlapCount: Int { self.state.withLock { $0.overlaps } }
+
+    /// Suspends until this number of requests has begun.
+    public func waitForRequest(_ count: Int = 1) async { await self.requests.reached(count) }
+
+    /// Suspends until this number of changes is applied.
+    public func waitForApplied(_ count: Int = 1) async { await self.changes.reached(count) }
+
+    /// Processes a request.
+    ///
+    /// - Parameters:
+    ///   - content: The content of the change.
+    ///   - key: The idempotency key; each change without a key is applied.
+    ///   - token: The token of the request.
+    /// - Throws: ``Failure``.
+    public func receive(_ content: String, key: String?, token: String? = nil) async throws(Failure) {
+        let reaction = self.state.withLock { state -> Reaction in
+            if let key {
+                if state.running[key] != nil { state.overlaps += 1 }
+                state.running[key, default: 0] += 1
+            }
+            return state.reactions.isEmpty ? self.usual(content, key) : state.reactions.removeFirst()
+        }
+        self.requests.add()
+        defer {
+            if let key {
+                self.state.withLock { state in
+                    state.running[key, default: 0] -= 1
+                    if state.running[key] == 0 { state.running[key] = nil }
+                }
+            }
+        }
+        let change = Applied(content: content, key: key, token: token)
+        switch reaction {
+        case .confirm: self.apply(change)
+        case .loseResponse:
+            self.apply(change)
+            throw Failure(status: nil, message: "The connection was lost.")
+        case .loseRequest: throw Failure(status: nil, message: "The connection was lost.")
+        case .refuseConnection:
+            throw Failure(status: nil, message: "The connection was refused.", hasArrived: false)
+        case .refuse(let status, let message): throw Failure(status: status, message: message)
+        case .busy(let time): throw Failure(status: 503, message: "The server is busy.", retryAfter: time)
+        case .wait(let body):
+            self.apply(change)
+            await body()
+        }
+    }
+
+    private func apply(_ change: Applied) {
+        let isNew = self.state.withLock { state in
+            guard change.key.map({ state.keys.insert($0).inserted }) ?? true else {
+                state.repetitions += 1
+                return false
+            }
+            state.applied.append(change)
+            return true
+        }
+        if isNew { self.changes.add() }
+    }
+
+    /// The response to a request with the header field `Idempotency-Key` and a bearer token.
+    ///
+    /// A refusal has the message as its body, in plain text.
+    public func response(to request: LoopbackServer.Request) async -> LoopbackServer.Response {
+        let content = String(decoding: request.body, as: UTF8.self)
+        do throws(Failure) {
+            try await self.receive(content, key: request.header("Idempotency-Key"), token: request.bearerToken)
+            return .text("")
+        } catch {
+            guard let status = error.status else { return LoopbackServer.Response(steps: [.close]) }
+            guard let time = error.retryAfter else { return .text(error.message, status: status) }
+            let seconds = "\(time.components.seconds)"
+            return LoopbackServer.Response(status: status, headers: ["Retry-After": seconds], body: Data())
+        }
+    }
+}
+
+extension FakeChangeServer.Failure: RetryableError, ConnectivityError, UnsentError {
+    /// Transient for a lost connection; otherwise the status decides.
+    public var retryAdvice: RetryAdvice {
+        RetryAdvice(isTransient: self.status == nil, status: self.status, retryAfter: self.retryAfter)
+    }
+
+    /// Whether the server sent no response.
+    public var isConnectivityFailure: Bool { self.status == nil }
+
+    package var isUnsentRequest: Bool? { !self.hasArrived }
+}
+
+extension FakeChangeServer.Failure: LocalizedError, CustomStringConvertible {
+    /// The message.
+    public var errorDescription: String? { self.message }
+
+    /// The message.
+    public var description: String { self.message }
+}

@@ -1,0 +1,318 @@
+import Foundation
+import MuxKit
+import MuxOutbox
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+@Suite(.standard)
+struct OutboxTests {
+    @Test func `OB-01 a change is durable when add returns, and is sent`() async throws {
+        let world = OutboxWorld()
+        let gate = Gate<Void>()
+        world.server.react(.wait { try? await gate.pass() })
+        let outbox = world.outbox()
+
+        let id = try await outbox.add(Note("a"))
+
+        let text = try String(contentsOf: world.file, encoding: .utf8)
+        #expect(text.contains("\"text\":\"a\""))
+        await gate.waitForCall()
+        #expect(await outbox.list == ["a sending"])
+        gate.open()
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+        #expect(world.server.applied.map(\.content) == ["a"])
+        #expect(world.server.applied.map(\.key) == [id])
+    }
+
+    @Test func `OB-01 the changes of a lane are sent in order, and lanes are sent concurrently`() async throws {
+        let world = OutboxWorld()
+        let gate = Gate<Void>()
+        let server = FakeChangeServer { content, _ in
+            content.hasPrefix("a") ? .wait { try? await gate.pass() } : .confirm
+        }
+        let held = OutboxWorld(world.scratch, server: server)
+        let outbox = held.outbox()
+
+        for number in 1...3 { try await outbox.add(Note("a\(number)", in: "a")) }
+        for number in 1...3 { try await outbox.add(Note("b\(number)", in: "b")) }
+
+        await gate.waitForCall()
+        await server.waitForApplied(4)
+        #expect(server.applied.map(\.content).sorted() == ["a1", "b1", "b2", "b3"])
+        gate.openForGood(returning: ())
+        await held.waitForRest(outbox)
+        #expect(server.applied.map(\.content).filter { $0.hasPrefix("a") } == ["a1", "a2", "a3"])
+        #expect(server.applied.map(\.content).filter { $0.hasPrefix("b") } == ["b1", "b2", "b3"])
+    }
+
+    @Test func `OB-01 a later process sends the changes of an ended process`() async throws {
+        let scratch = Scratch()
+        do {
+            let world = OutboxWorld(scratch)
+            world.server.react(.refuseConnection)
+            let outbox = world.outbox()
+            for number in 1...3 { try await outbox.add(Note("\(number)")) }
+            await world.waitForRest(outbox)
+            #expect(await outbox.list == ["1 waiting", "2 waiting", "3 waiting"])
+        }
+        let world = OutboxWorld(scratch)
+        let outbox = world.outbox()
+
+        outbox.start()
+
+        await world.server.waitForApplied(3)
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["1", "2", "3"])
+        #expect(await outbox.list.isEmpty)
+    }
+
+    @Test func `OB-02 a lost response is repeated with the same key and the flag of an earlier arrival`() async throws {
+        let world = OutboxWorld()
+        let attempts = Locked<[MuxOutbox<Note>.Attempt]>([])
+        let outbox = MuxOutbox<Note>(
+            "Notes",
+            repository: world.repository,
+            directory: world.folder,
+            policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: .max)),
+            wakingOn: []
+        ) { note, attempt in
+            attempts.withLock { $0.append(attempt) }
+            try await world.server.receive(note.text, key: attempt.idempotencyKey)
+        }
+        world.server.react(.refuseConnection, .loseResponse, .confirm)
+
+        try await outbox.add(Note("a"))
+
+        await world.server.waitForRequest(3)
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.count == 1)
+        #expect(world.server.repetitionCount == 1)
+        let all = attempts.withLock { $0 }
+        #expect(all.map(\.number) == [1, 2, 3])
+        #expect(all.map(\.mayHaveArrived) == [false, false, true])
+        #expect(Set(all.map(\.idempotencyKey)).count == 1)
+    }
+
+    @Test func `OB-02 of 1000 changes with lost responses each is applied once`() async throws {
+        let lost = Locked<Set<String>>([])
+        let server = FakeChangeServer { _, key in
+            lost.withLock { $0.insert(key ?? "").inserted } ? .loseResponse : .confirm
+        }
+        let world = OutboxWorld(server: server)
+        let outbox = world.outbox(policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: .max)))
+
+        for number in 0..<1_000 { try await outbox.add(Note("\(number)", in: "\(number % 5)")) }
+
+        await server.waitForApplied(1_000)
+        await world.waitForRest(outbox)
+        #expect(server.applied.count == 1_000)
+        #expect(Set(server.applied.map(\.key)).count == 1_000)
+        #expect(server.repetitionCount == 1_000)
+        #expect(await outbox.list.isEmpty)
+        for lane in 0..<5 {
+            let numbers = server.applied.compactMap { Int($0.content) }.filter { $0 % 5 == lane }
+            #expect(numbers == numbers.sorted())
+        }
+    }
+}
+
+@Suite(.standard)
+struct OutboxFailureTests {
+    @Test func `OB-03 a transient failure waits for the delay of the policy`() async throws {
+        let world = OutboxWorld()
+        let policy = MuxOutboxPolicy(retry: .fixed(.seconds(10), maxAttempts: .max, jitter: .none))
+        let outbox = world.outbox(policy: policy)
+        world.server.react(.refuse(status: 500, "Broken."), .loseRequest)
+
+        try await outbox.add(Note("a"))
+
+        await world.waitForRest(outbox)
+        #expect(world.server.requestCount == 1)
+        #expect(await outbox.list == ["a waiting"])
+        world.clock.advance(by: .seconds(9))
+        #expect(world.server.requestCount == 1)
+        world.clock.advance(by: .seconds(1))
+        await world.server.waitForRequest(2)
+        await world.waitForRest(outbox)
+        world.clock.advance(by: .seconds(10))
+        await world.server.waitForApplied()
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+    }
+
+    @Test func `OB-03 a lane waits for Retry-After, and not longer than a call of retryNow`() async throws {
+        let world = OutboxWorld()
+        let outbox = world.outbox(policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: .max)))
+        world.server.react(.busy(retryAfter: .seconds(100)), .busy(retryAfter: .seconds(100)))
+
+        try await outbox.add(Note("a"))
+
+        await world.waitForRest(outbox)
+        world.clock.advance(by: .seconds(99))
+        #expect(world.server.requestCount == 1)
+        world.clock.advance(by: .seconds(1))
+        await world.server.waitForRequest(2)
+        await world.waitForRest(outbox)
+        outbox.retryNow()
+        await world.server.waitForApplied()
+        await world.waitForRest(outbox)
+        #expect(world.clock.now.offset == .seconds(100))
+    }
+
+    @Test func `OB-03 a lane waits for an event, such as the return of the network`() async throws {
+        let world = OutboxWorld()
+        let network = Locked<(@Sendable () -> Void)?>(nil)
+        let wakeUp = RetrySignal.WakeUp { wake in
+            network.withLock { $0 = wake }
+            return { network.withLock { $0 = nil } }
+        }
+        let outbox = world.outbox(
+            policy: MuxOutboxPolicy(
+                retry: RetryPolicy(
+                    maxAttempts: .max,
+                    backoff: .fixed(.seconds(3_600)),
+                    jitter: .none,
+                    wakeJitter: .zero
+                )
+            ),
+            wakingOn: [wakeUp]
+        )
+        world.server.react(.refuseConnection)
+        try await outbox.add(Note("a"))
+        await world.waitForRest(outbox)
+        let wake = await settled {
+            network.withLock { $0 }
+        } when: {
+            $0 != nil
+        }
+
+        wake?()
+
+        await world.server.waitForApplied()
+        await world.waitForRest(outbox)
+        #expect(world.clock.now.offset == .zero)
+    }
+
+    @Test func `OB-03 a refused change is kept with the message of the server, and blocks no change`() async throws {
+        let world = OutboxWorld()
+        let outbox = world.outbox()
+        world.server.react(.refuse(status: 409, "The post was deleted."))
+
+        let id = try await outbox.add(Note("1", in: "a"))
+        try await outbox.add(Note("2", in: "a"))
+        try await outbox.add(Note("3", in: "b"))
+
+        await world.server.waitForApplied(2)
+        await world.waitForRest(outbox)
+        let refused = "1 refused(\"The post was deleted.\")"
+        #expect(await outbox.list == [refused])
+        #expect(world.events.count(of: .changeFailed) == 1)
+        // The failure is also known after a relaunch.
+        let later = world.relaunched()
+        let again = later.outbox()
+        #expect(await again.list == [refused])
+        await later.waitForRest(again)
+        #expect(world.server.requestCount == 3)
+
+        try await again.retry(id)
+
+        await world.server.waitForApplied(3)
+        await later.waitForRest(again)
+        #expect(await again.list.isEmpty)
+        #expect(world.server.applied.last?.key != id, "a server may have stored the refusal with the key")
+    }
+
+    @Test func `OB-03 a failed change blocks exactly the changes named by blocked(by:)`() async throws {
+        let world = OutboxWorld()
+        let outbox = world.outbox().blocked { later, failed in later.text.hasPrefix(failed.text) }
+        world.server.react(.refuse(status: 422, "No."))
+
+        let id = try await outbox.add(Note("1"))
+        for text in ["1a", "2", "1ab", "3"] { try await outbox.add(Note(text)) }
+
+        await world.server.waitForApplied(2)
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["2", "3"])
+        #expect(await outbox.list == ["1 refused(\"No.\")", "1a waiting", "1ab waiting"])
+
+        try await outbox.discard(id)
+
+        await world.server.waitForApplied(4)
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["2", "3", "1a", "1ab"])
+    }
+
+    @Test func `OB-03 without keys a change with a lost response is listed as unknown, and not sent again`()
+        async throws
+    {
+        let world = OutboxWorld()
+        let policy = MuxOutboxPolicy(retry: .immediate(maxAttempts: .max), isIdempotent: false)
+        let outbox = world.outbox(policy: policy)
+        world.server.react(.refuseConnection, .loseResponse)
+
+        let id = try await outbox.add(Note("1"))
+        try await outbox.add(Note("2"))
+
+        await world.server.waitForApplied(2)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list == ["1 unknown"])
+        #expect(world.server.requestCount == 3)
+        try await outbox.retry(id)
+        await world.server.waitForRequest(4)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+    }
+
+    @Test func `OB-03 a policy without further attempts ends in a failure`() async throws {
+        let world = OutboxWorld()
+        let outbox = world.outbox(policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: 2)))
+        world.server.react(.refuse(status: 500, "Broken."), .refuse(status: 500, "Broken."))
+
+        try await outbox.add(Note("1"))
+        try await outbox.add(Note("2"))
+
+        await world.server.waitForApplied(1)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list == ["1 refused(\"Broken.\")"])
+    }
+
+    @Test func `OB-03 offline, a single lane tries, and all lanes continue after its success`() async throws {
+        let isOffline = Locked(true)
+        let server = FakeChangeServer { _, _ in isOffline.withLock { $0 } ? .refuseConnection : .confirm }
+        let world = OutboxWorld(server: server)
+        let policy = MuxOutboxPolicy(retry: .fixed(.seconds(60), maxAttempts: .max, jitter: .none))
+        let outbox = world.outbox(policy: policy)
+        for number in 0..<50 { try await outbox.add(Note("\(number)", in: "\(number)")) }
+        await world.waitForRest(outbox)
+        let attempts = server.requestCount
+        #expect(attempts <= 5)
+
+        isOffline.withLock { $0 = false }
+        world.clock.advance(by: .seconds(60))
+
+        await server.waitForApplied(50)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+        #expect(server.requestCount == attempts + 50)
+    }
+
+    @Test func `OB-03 an app's CancellationError is a transient failure`() async throws {
+        let world = OutboxWorld()
+        let calls = Tally()
+        let outbox = MuxOutbox<Note>(
+            "Notes",
+            repository: world.repository,
+            directory: world.folder,
+            policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: .max)),
+            wakingOn: []
+        ) { _, _ in if calls.add() < 3 { throw CancellationError() } }
+
+        try await outbox.add(Note("a"))
+
+        await calls.reached(3)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+    }
+}
