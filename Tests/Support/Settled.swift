@@ -7,6 +7,7 @@
 ///   - value: Reads the value.
 ///   - isSettled: The condition.
 /// - Returns: The value of the last read.
+@discardableResult
 package func settled<Value>(
     _ value: () async -> Value,
     when isSettled: (Value) -> Bool
