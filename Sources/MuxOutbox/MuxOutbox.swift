@@ -111,6 +111,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         policy: MuxOutboxPolicy,
         wakingOn wakeUps: [RetrySignal.WakeUp]?,
         fileSystem: any FileSystem = POSIXFileSystem(),
+        lease: (any MuxLease)? = nil,
         leaseDuration: Duration = .seconds(30),
         order: @escaping @Sendable (Change) throws -> String,
         deliver:
@@ -129,6 +130,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
             policy: policy,
             wakeUps: wakeUps ?? [.reachable(RetryPolicy.Host(name))],
             fileSystem: fileSystem,
+            lease: lease,
             leaseDuration: leaseDuration,
             order: order,
             deliver: deliver
@@ -158,7 +160,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         self.core.overlay { _ in
             OutboxOverlays<Change>.Target(
                 id: AnyHashableSendable(ObjectIdentifier(multiplexer)),
-                show: { change in try? multiplexer.change(isUnsent: true) { try apply(change, &$0) } },
+                show: { change, isUnsent in
+                    try? multiplexer.change(isUnsent: isUnsent) { try apply(change, &$0) }
+                },
                 hold: { multiplexer.change { _ in } }
             )
         }
@@ -182,7 +186,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
             guard let key = key(change) else { return nil }
             return OutboxOverlays<Change>.Target(
                 id: AnyHashableSendable(OverlaidKey(map: ObjectIdentifier(map), key: key)),
-                show: { change in try? map.change(key: key, isUnsent: true) { try apply(change, &$0) } },
+                show: { change, isUnsent in
+                    try? map.change(key: key, isUnsent: isUnsent) { try apply(change, &$0) }
+                },
                 hold: { map.change(key: key) { _ in } }
             )
         }

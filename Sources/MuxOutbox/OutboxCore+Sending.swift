@@ -32,6 +32,7 @@ extension OutboxCore {
     func start(_ lanes: [String]) {
         for lane in lanes {
             self.state.withLock { state in
+                guard !state.isStopped else { return }
                 state.senders[lane] = self.repository.spawn(name: "mux.outbox") { [self] in
                     await self.sendAll(of: lane)
                 }
@@ -110,10 +111,10 @@ extension OutboxCore {
     private func nextChange(in lane: String) async throws -> (ID, Data?)? {
         while true {
             let blocked = try await self.blockedChanges(in: lane)
-            let tenure = self.lease.tenure
+            guard let tenure = self.lease.tenure else { throw LostLease() }
             let now = self.repository.time.now.nanoseconds
             let next = try await self.perform { log throws(MuxStoreError) -> (OutboxStateMachine.NextAction, Data?)? in
-                try self.becomeSender(log, tenure)
+                try self.becomeSender(log, tenure, of: lane)
                 guard blocked?.isCurrent(in: log.machine, lane) ?? true else { return nil }
                 if let blocked { log.withMachine { $0.block(blocked.ids, in: lane) } }
                 let action = log.withMachine { $0.nextChange(in: lane, at: now) }
@@ -134,8 +135,13 @@ extension OutboxCore {
     }
 
     /// Settles the interrupted attempts of processes that had the lease before.
-    private func becomeSender(_ log: OutboxLog, _ tenure: UInt64?) throws(MuxStoreError) {
-        guard let tenure, self.state.withLock({ $0.tenure }) != tenure else { return }
+    private func becomeSender(
+        _ log: OutboxLog,
+        _ tenure: UInt64,
+        of lane: String? = nil
+    ) throws(MuxStoreError) {
+        let isNew = self.state.withLock { $0.tenure } != tenure
+        guard isNew || lane.map({ log.machine.isInterrupted($0) }) ?? false else { return }
         let items = log.withMachine { $0.becameSender(isIdempotent: self.policy.isIdempotent) }
         for item in items { try log.write(item, .full) }
         self.state.withLock { $0.tenure = tenure }
@@ -199,7 +205,7 @@ extension OutboxCore {
             try? log.rewriteIfDue()
             return action
         }
-        self.settle(id, outcome, failure, action)
+        self.tell(outcome, failure, action)
         switch outcome {
         case .confirmed, .refused, .unknown:
             let wasOffline = self.state.withLock { state in
@@ -213,9 +219,8 @@ extension OutboxCore {
         }
     }
 
-    /// Ends the overlays, and tells the observer.
-    private func settle(
-        _ id: ID,
+    /// Tells the observer.
+    private func tell(
         _ outcome: OutboxStateMachine.Outcome,
         _ error: (any Error)?,
         _ action: OutboxStateMachine.EndAction
@@ -223,19 +228,9 @@ extension OutboxCore {
         let reason = error.map { MuxEvent.Reason(of: $0) }
         switch outcome {
         case .confirmed:
-            self.overlays.end(id, isCommitted: true)
-            self.changes.send((), to: 0)
             if action != .ignore { self.tell(.changeConfirmed) }
-        case .refused:
-            self.overlays.end(id, isCommitted: false)
-            self.tell(.changeFailed, reason: reason)
-        case .unknown:
-            self.overlays.end(id, isCommitted: true)
-            self.tell(.changeFailed, reason: reason)
-        case .unsent:
-            self.overlays.wasUnsent(id)
-            self.tell(.changeDelayed, reason: reason)
-        case .unclear: self.tell(.changeDelayed, reason: reason)
+        case .refused, .unknown: self.tell(.changeFailed, reason: reason)
+        case .unsent, .unclear: self.tell(.changeDelayed, reason: reason)
         }
     }
 
@@ -246,7 +241,6 @@ extension OutboxCore {
     private func begin(_ id: ID) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }
-        self.overlays.willSend(id)
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
             try self.becomeSender(log, tenure)
             try log.checkVersion()

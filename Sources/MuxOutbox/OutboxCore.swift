@@ -59,6 +59,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         policy: MuxOutboxPolicy,
         wakeUps: [RetrySignal.WakeUp],
         fileSystem: any FileSystem,
+        lease: (any MuxLease)?,
         leaseDuration: Duration,
         order: @escaping @Sendable (Change) throws -> String,
         deliver: @escaping Deliver
@@ -83,14 +84,16 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
                 time: owner.time
             )
         )
-        let lease = FileLease(
-            OwnedName(.lease, ["MuxOutbox"]),
-            in: folder,
-            fileSystem: fileSystem,
-            problems: owner.problems,
-            wallTime: owner.wallTime,
-            time: owner.time
-        )
+        let lease =
+            lease
+            ?? FileLease(
+                OwnedName(.lease, ["MuxOutbox"]),
+                in: folder,
+                fileSystem: fileSystem,
+                problems: owner.problems,
+                wallTime: owner.wallTime,
+                time: owner.time
+            )
         self.lease = LeaseHolder(lease, owner: UUID().uuidString, duration: leaseDuration, time: owner.time)
         self.loop = RetryLoop(
             policy.retry,
@@ -284,7 +287,6 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// Removes a change; an attempt of the change continues.
     func discard(_ id: ID) async throws(MuxStoreError) {
         try await self.perform { log throws(MuxStoreError) in try log.end(id) }
-        self.overlays.end(id, isCommitted: false)
         self.signal.retryNow()
     }
 
@@ -297,6 +299,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         for (event, item, payload) in events {
             switch event {
             case .ended(let id): self.overlays.end(id, isCommitted: true)
+            case .discarded(let id): self.overlays.end(id, isCommitted: false)
             case .dropped(let id):
                 dropped += 1
                 self.overlays.end(id, isCommitted: false)
@@ -314,7 +317,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         guard let item, !self.overlays.isEmpty else { return }
         switch item.progress.status {
         case .waiting, .sending:
-            if item.isReadable, let change = self.decoded(payload) { self.overlays.show(id, change) }
+            if item.isReadable { self.overlays.show(id, isUnsent: item.isUnsent) { self.decoded(payload) } }
         case .refused, .expired: self.overlays.end(id, isCommitted: false)
         // The next fetch shows whether the server has the change.
         case .unknown: self.overlays.end(id, isCommitted: true)
@@ -326,11 +329,13 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.overlays.add(overlay)
         let known = self.log.withLock { log in
             log.machine.all.filter { $0.progress.isPending && $0.isReadable }.map {
-                ($0.id, log.contents[$0.id]?.payload)
+                ($0, log.contents[$0.id]?.payload)
             }
         }
-        for (id, payload) in known {
-            if let change = self.decoded(payload) { self.overlays.show(id, change, in: overlay) }
+        for (item, payload) in known {
+            if let change = self.decoded(payload) {
+                self.overlays.show(item.id, isUnsent: item.isUnsent, change, in: overlay)
+            }
         }
     }
 

@@ -94,8 +94,10 @@ package final class OutboxLog {
     /// A change of the list that another process may have caused.
     package enum Event: Sendable {
         case added(ID)
-        /// Confirmed or discarded by another process.
+        /// Confirmed, or ended by another process.
         case ended(ID)
+        /// Removed by the app.
+        case discarded(ID)
         /// Dropped by a sign-out.
         case dropped(ID)
         /// The state of the change is another state.
@@ -103,7 +105,7 @@ package final class OutboxLog {
 
         package var id: ID {
             switch self {
-            case .added(let id), .ended(let id), .dropped(let id), .progressed(let id): id
+            case .added(let id), .ended(let id), .discarded(let id), .dropped(let id), .progressed(let id): id
             }
         }
     }
@@ -390,6 +392,7 @@ package final class OutboxLog {
     /// Appends the end of a change, which must have ended in the machine.
     package func writeEnd(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         self.forget(item.id)
+        self.events.append(.ended(item.id))
         try self.save(item.id, self.entry(.end, item.id, item.session, Self.null), .full)
     }
 
@@ -397,6 +400,7 @@ package final class OutboxLog {
     package func end(_ id: ID) throws(MuxStoreError) {
         guard let item = self.machine.ended(id) else { return }
         let isDamaged = self.contents[id]?.raw.isEmpty == false
+        self.events.append(.discarded(id))
         try self.writeEnd(item)
         // An end does not remove records that this version cannot read.
         if isDamaged { try self.rewrite() }

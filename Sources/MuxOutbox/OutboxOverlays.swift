@@ -12,8 +12,8 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     struct Target: Sendable {
         /// Identifies the multiplexer and the key.
         let id: AnyHashableSendable
-        /// Shows `change` in the multiplexer.
-        let show: @Sendable (Change) -> MuxRepository.Change?
+        /// Shows `change` in the multiplexer; `isUnsent` if no request can have sent the change.
+        let show: @Sendable (_ change: Change, _ isUnsent: Bool) -> MuxRepository.Change?
         /// Postpones the refresh of the key.
         let hold: @Sendable () -> MuxRepository.Change?
     }
@@ -37,16 +37,27 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         self.state.withLock { $0.overlays }.compactMap { $0(change) }
     }
 
-    /// Shows a change in all overlays, unless the change is shown.
-    func show(_ id: ID, _ change: Change) {
-        guard self.state.withLock({ $0.shown[id] == nil }) else { return }
-        let shown = self.targets(of: change).compactMap { $0.show(change) }
+    /// Shows a change in all overlays, or marks the shown change.
+    ///
+    /// - Parameters:
+    ///   - id: The change.
+    ///   - isUnsent: Whether no request can have sent the change: then a response to a fetch cannot include the
+    ///     change, and is shown with the change. Otherwise a response may or may not include the change, and is
+    ///     not kept.
+    ///   - change: Reads the change.
+    func show(_ id: ID, isUnsent: Bool, _ change: () -> Change?) {
+        if let shown = self.state.withLock({ $0.shown[id] }) {
+            for change in shown { change.mark(isUnsent: isUnsent) }
+            return
+        }
+        guard let change = change() else { return }
+        let shown = self.targets(of: change).compactMap { $0.show(change, isUnsent) }
         self.state.withLock { $0.shown[id] = shown }
     }
 
     /// Shows a change in an overlay that was added after the change.
-    func show(_ id: ID, _ change: Change, in overlay: @Sendable (Change) -> Target?) {
-        guard let shown = overlay(change)?.show(change) else { return }
+    func show(_ id: ID, isUnsent: Bool, _ change: Change, in overlay: @Sendable (Change) -> Target?) {
+        guard let shown = overlay(change)?.show(change, isUnsent) else { return }
         self.state.withLock { $0.shown[id, default: []].append(shown) }
     }
 
@@ -56,16 +67,6 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
             guard self.state.withLock({ $0.holds[target.id] == nil }), let hold = target.hold() else { continue }
             self.state.withLock { $0.holds[target.id] = hold }
         }
-    }
-
-    /// An attempt is about to send the change: a response of the server may include the change from now on.
-    func willSend(_ id: ID) {
-        for change in self.state.withLock({ $0.shown[id] ?? [] }) { change.willSend() }
-    }
-
-    /// The change certainly did not reach the server.
-    func wasUnsent(_ id: ID) {
-        for change in self.state.withLock({ $0.shown[id] ?? [] }) { change.wasUnsent() }
     }
 
     /// Ends the overlays of a change.

@@ -64,6 +64,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         /// The position in the order of all additions.
         package fileprivate(set) var number: UInt64 = 0
 
+        /// Whether no request can have sent the change.
+        package var isUnsent: Bool { self.progress.status == .waiting && !self.progress.mayHaveArrived }
+
         package init(
             id: ID,
             lane: String?,
@@ -207,7 +210,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
             guard self.activeLanes.count < limit else { break }
             count += 1
             self.candidateSet.remove(lane)
-            guard !self.activeLanes.contains(lane), self.next(in: lane) != nil else { continue }
+            guard !self.activeLanes.contains(lane), self.needsSender(lane) else { continue }
             self.activeLanes.insert(lane)
             started.append(lane)
         }
@@ -239,7 +242,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// The sender of the lane has ended.
     package mutating func laneEnded(_ lane: String) {
-        if self.activeLanes.remove(lane) != nil, self.next(in: lane) != nil { self.consider(lane) }
+        if self.activeLanes.remove(lane) != nil, self.needsSender(lane) { self.consider(lane) }
     }
 
     package enum BeginAction: Sendable, Hashable {
@@ -370,6 +373,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return nil
     }
 
+    /// Whether an attempt of another sender of the lane has no outcome: the other sender may have been killed.
+    package func isInterrupted(_ lane: String) -> Bool {
+        let first = (self.lanes[lane] ?? []).lazy.compactMap { self.items[$0] }.first(where: \.progress.isPending)
+        return first.map { $0.progress.status == .sending && !$0.isInFlight && $0.isReadable } ?? false
+    }
+
+    private func needsSender(_ lane: String) -> Bool { self.next(in: lane) != nil || self.isInterrupted(lane) }
+
     private mutating func replace(_ item: Item) {
         self.items[item.id] = item
         if let lane = item.lane { self.unblock(lane) }
@@ -403,7 +414,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         if count != self.items.values.count(where: { $0.lane != nil }) { return "a change has no lane" }
         if self.items.values.contains(where: { $0.session < self.session }) { return "a change has an ended session" }
         // A change that can be sent is found by the next ``startedLanes(upTo:)``.
-        for lane in self.lanes.keys where self.next(in: lane) != nil {
+        for lane in self.lanes.keys where self.needsSender(lane) {
             if !self.activeLanes.contains(lane), !self.candidateSet.contains(lane) {
                 return "lane \(lane) is forgotten"
             }

@@ -25,13 +25,13 @@ extension MuxRepository {
     /// not saved.
     public final class Change: Sendable {
         private let end: Locked<(@Sendable (_ isCommitted: Bool) -> Void)?>
-        private let mark: @Sendable (_ isUnsent: Bool) -> Void
+        private let markUnsent: @Sendable (_ isUnsent: Bool) -> Void
 
         init(
             mark: @escaping @Sendable (_ isUnsent: Bool) -> Void = { _ in },
             _ end: @escaping @Sendable (_ isCommitted: Bool) -> Void
         ) {
-            self.mark = mark
+            self.markUnsent = mark
             self.end = Locked(end)
         }
 
@@ -45,11 +45,8 @@ extension MuxRepository {
         /// The age of the value is the age of the server's value.
         public func undo() { self.end.withLock { $0.take() }?(false) }
 
-        /// Marks the change as possibly sent to the server: from now on, a response may include the change.
-        package func willSend() { self.mark(false) }
-
-        /// Marks the change as certainly not sent to the server.
-        package func wasUnsent() { self.mark(true) }
+        /// Marks the change as certainly unsent, or as possibly sent: then a response may include the change.
+        package func mark(isUnsent: Bool) { self.markUnsent(isUnsent) }
     }
 }
 

@@ -1,0 +1,184 @@
+import Foundation
+import MuxKit
+import MuxOutbox
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+@Suite(.standard)
+struct OutboxOverlayTests {
+    /// Two lists at a server, which a change with the lane "a" or "b" extends.
+    private struct Lists: Sendable {
+        let world: OutboxWorld
+        let fetches = Locked<[String]>([])
+        let map: MultiplexerMap<String, [String]>
+
+        init(_ world: OutboxWorld, timeToLive: Duration = .seconds(1_000)) {
+            let fetches = self.fetches
+            self.world = world
+            self.map = MultiplexerMap(
+                policy: MuxPolicy(timeToLive: timeToLive, fetchTimeout: .longest),
+                repository: world.repository
+            ) { key in
+                fetches.withLock { $0.append("fetch \(key) after \(world.server.applied.count)") }
+                return world.server.applied.map(\.content).filter { $0.hasPrefix(key) }
+            }
+        }
+
+        func outbox() -> MuxOutbox<Note> {
+            self.world.outbox().overlay(self.map, key: { $0.lane }) { note, list in list.append(note.text) }
+        }
+
+        func shown(_ key: String) -> [String]? { self.map.cachedEntry(key: key)?.value }
+    }
+
+    @Test func `OB-08 a change is visible when add returns, until the server has the change`() async throws {
+        let world = OutboxWorld()
+        let lists = Lists(world)
+        let outbox = lists.outbox()
+        let gate = Gate<Void>()
+        world.server.react(.wait { try? await gate.pass() })
+        #expect(try await lists.map.request(key: "a") == [])
+
+        try await outbox.add(Note("a1", in: "a"))
+
+        #expect(lists.shown("a") == ["a1"])
+        await gate.waitForCall()
+        #expect(lists.shown("a") == ["a1"])
+        gate.open()
+        await world.waitForRest(outbox)
+        #expect(lists.shown("a") == ["a1"])
+        #expect(try await lists.map.request(key: "a") == ["a1"])
+        #expect(lists.fetches.withLock { $0 } == ["fetch a after 0", "fetch a after 1"])
+    }
+
+    @Test func `OB-08 a refused change disappears, and a later change stays`() async throws {
+        let world = OutboxWorld()
+        let lists = Lists(world)
+        let outbox = lists.outbox()
+        _ = try await lists.map.request(key: "a")
+        let gate = Gate<Void>()
+        world.server.react(.refuse(status: 409, "No."), .wait { try? await gate.pass() })
+
+        try await outbox.add(Note("a1", in: "a"))
+        try await outbox.add(Note("a2", in: "a"))
+
+        await gate.waitForCall()
+        #expect(lists.shown("a") == ["a2"])
+        gate.open()
+        await world.waitForRest(outbox)
+        #expect(try await lists.map.request(key: "a") == ["a2"])
+        let failed = try #require(await outbox.pending.first)
+        let again = Gate<Void>()
+        world.server.react(.wait { try? await again.pass() })
+        try await outbox.retry(failed.id)
+        await again.waitForCall()
+        #expect(lists.shown("a") == ["a2", "a1"])
+        again.open()
+        await world.waitForRest(outbox)
+        #expect(try await lists.map.request(key: "a") == ["a2", "a1"])
+    }
+
+    @Test func `OB-08 changes are visible after start of the next launch, before any other call`() async throws {
+        let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
+        do {
+            let outbox = Lists(world).outbox()
+            try await outbox.add(Note("a1", in: "a"))
+            await world.waitForRest(outbox)
+        }
+        let later = world.relaunched()
+        let lists = Lists(later)
+        let outbox = lists.outbox()
+
+        outbox.start()
+
+        // The value is fetched, and shown with the change that is not sent yet.
+        #expect(try await lists.map.request(key: "a") == ["a1"])
+        #expect(lists.shown("a") == ["a1"])
+        await later.waitForRest(outbox)
+        #expect(try await lists.map.request(key: "a") == ["a1"])
+        #expect(lists.fetches.withLock { $0.count } == 1, "the fetched value is kept below the change")
+    }
+
+    @Test func `OB-08 a value is fetched and kept while changes wait for the network`() async throws {
+        let isOffline = Locked(true)
+        let server = FakeChangeServer { _, _ in isOffline.withLock { $0 } ? .refuseConnection : .confirm }
+        let world = OutboxWorld(server: server)
+        let lists = Lists(world)
+        let outbox = lists.outbox()
+        #expect(try await lists.map.request(key: "a") == [])
+        try await outbox.add(Note("a1", in: "a"))
+        await world.waitForRest(outbox)
+        try? await server.receive("a0", key: "other device")
+        isOffline.withLock { $0 = false }
+        try await server.receive("a0", key: "other device")
+        isOffline.withLock { $0 = true }
+
+        lists.map.refresh(key: "a")
+
+        #expect(try await lists.map.request(key: "a") == ["a0", "a1"])
+        #expect(lists.shown("a") == ["a0", "a1"])
+        isOffline.withLock { $0 = false }
+        outbox.retryNow()
+        await world.waitForRest(outbox)
+        await server.waitForApplied(2)
+        await world.waitForRest(outbox)
+        #expect(try await lists.map.request(key: "a") == ["a0", "a1"])
+    }
+
+    @Test func `OB-08 an overlay that is added later shows the pending changes, and a sign-out removes them`()
+        async throws
+    {
+        let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
+        let value = Multiplexer<[String]>(
+            policy: MuxPolicy(timeToLive: .seconds(1_000), fetchTimeout: .longest),
+            repository: world.repository
+        ) { ["server"] }
+        let outbox = world.outbox()
+        try await outbox.add(Note("a"))
+        await world.waitForRest(outbox)
+        _ = try await value.request()
+
+        outbox.overlay(value) { note, list in list.append(note.text) }
+
+        #expect(value.cachedEntry?.value == ["server", "a"])
+        await world.repository.signOut()
+        #expect(value.cachedEntry == nil)
+        #expect(try await value.request() == ["server"])
+        await world.waitForRest(outbox)
+    }
+
+    @Test func `OB-09 on reconnection all changes are sent first, then each overlaid key is fetched once`() async throws
+    {
+        for _ in 0..<repetitions(200) {
+            let isOffline = Locked(true)
+            let server = FakeChangeServer { _, _ in isOffline.withLock { $0 } ? .refuseConnection : .confirm }
+            let world = OutboxWorld(server: server)
+            let lists = Lists(world)
+            let outbox = lists.outbox()
+            for key in ["a", "b"] { _ = try await lists.map.request(key: key) }
+            for text in ["a1", "b1", "a2", "b2"] { try await outbox.add(Note(text, in: String(text.prefix(1)))) }
+            await world.waitForRest(outbox)
+            lists.fetches.withLock { $0 = [] }
+
+            try await withThrowingTaskGroup { group in
+                // Two views follow the values, and fetch as soon as a value is stale.
+                for key in ["a", "b"] {
+                    group.addTask {
+                        for await state in lists.map.states(key: key) where state.entry?.value.count == 2 {
+                            if state.isStale, !state.isLoading { _ = try? await lists.map.request(key: key) }
+                            if server.applied.count == 4, !state.isStale { return }
+                        }
+                    }
+                }
+                isOffline.withLock { $0 = false }
+                outbox.retryNow()
+                await world.waitForRest(outbox)
+                for key in ["a", "b"] { _ = try await lists.map.request(key: key) }
+                try await group.waitForAll()
+            }
+
+            #expect(lists.fetches.withLock { $0.sorted() } == ["fetch a after 4", "fetch b after 4"])
+        }
+    }
+}
