@@ -161,7 +161,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
             OutboxOverlays<Change>.Target(
                 id: AnyHashableSendable(ObjectIdentifier(multiplexer)),
                 show: { change, isUnsent in
-                    try? multiplexer.change(isUnsent: isUnsent) { try apply(change, &$0) }
+                    try? multiplexer.overlay(isUnsent: isUnsent) { try apply(change, &$0) }
                 },
                 hold: { multiplexer.change { _ in } }
             )
@@ -187,7 +187,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
             return OutboxOverlays<Change>.Target(
                 id: AnyHashableSendable(OverlaidKey(map: ObjectIdentifier(map), key: key)),
                 show: { change, isUnsent in
-                    try? map.change(key: key, isUnsent: isUnsent) { try apply(change, &$0) }
+                    try? map.overlay(key: key, isUnsent: isUnsent) { try apply(change, &$0) }
                 },
                 hold: { map.change(key: key) { _ in } }
             )
@@ -282,8 +282,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
     package var waitCount: Int? { self.core.waitCount }
 
-    /// Starts the next attempts now, such as from a button "Try again".
-    public func retryNow() { self.core.signal.retryNow() }
+    /// Starts the next attempt of each lane now, even before the end of a `Retry-After`, such as from a button
+    /// "Try again".
+    public func retryNow() { self.core.retryNow() }
 }
 
 /// A key of a map with overlays.

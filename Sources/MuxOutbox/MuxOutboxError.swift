@@ -1,5 +1,5 @@
 public import Foundation
-public import MuxKit
+import MuxKit
 
 /// An error of an outbox; contains no change.
 #if hasAttribute(nonexhaustive)
@@ -15,11 +15,11 @@ public enum MuxOutboxError: Error, Sendable {
     /// The outbox has ``MuxOutboxPolicy/maximumCount`` changes.
     case tooManyChanges(limit: Int)
 
-    /// A sign-out ended the session during the call.
+    /// A sign-out ended the session before the change was stored; the change is not kept.
     case sessionEnded
 
-    /// The change could not be written to disk; the change is not kept.
-    case notStored(underlying: MuxStoreError)
+    /// The disk could not be written or read. After ``MuxOutbox/add(_:)``, the change is not kept.
+    case notStored(underlying: any Error)
 
     /// A sign-out was refused (``MuxOutboxPolicy/SignOut/isRefused``), because the outbox has this number of
     /// changes.

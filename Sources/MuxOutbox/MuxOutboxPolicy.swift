@@ -25,9 +25,11 @@ public struct MuxOutboxPolicy: Sendable {
 
     /// Whether the server applies a change at most once for each idempotency key; by default `true`.
     ///
-    /// If `false`, a change is not sent again after an attempt that may have reached the server: the change is
-    /// listed as ``MuxOutbox/PendingChange/State/unknown``.
-    public var isIdempotent: Bool
+    /// A server that ignores the key can apply a change twice: pass `false` for such a server. Then a change is
+    /// not sent again after an attempt with a lost response, and is listed as
+    /// ``MuxOutbox/PendingChange/State/unknown``. A response with the status 425, 429 or 503 still permits
+    /// another attempt.
+    public var serverDetectsRepetitions: Bool
 
     /// The behaviour at a sign-out; by default ``SignOut/dropsChanges``.
     public var signOut: SignOut
@@ -52,7 +54,7 @@ public struct MuxOutboxPolicy: Sendable {
             maximumDelay: .seconds(60 * 60),
             maximumRetryAfter: .seconds(24 * 60 * 60)
         ),
-        isIdempotent: Bool = true,
+        serverDetectsRepetitions: Bool = true,
         signOut: SignOut = .dropsChanges
     ) {
         self.maximumAge = maximumAge
@@ -60,7 +62,7 @@ public struct MuxOutboxPolicy: Sendable {
         self.maximumBytes = maximumBytes
         self.maximumConcurrentLanes = maximumConcurrentLanes
         self.retry = retry
-        self.isIdempotent = isIdempotent
+        self.serverDetectsRepetitions = serverDetectsRepetitions
         self.signOut = signOut
     }
 }

@@ -1,126 +1,197 @@
 import Foundation
 import MuxKit
 
+/// The sender of one lane.
+final class OutboxSender: Sendable {
+    private struct State: Sendable {
+        var task: Task<Void, Never>?
+        var isWaiting = false
+    }
+
+    let lane: String
+    /// Ends the wait for the next attempt.
+    let signal = RetrySignal()
+    private let state = Locked(State())
+
+    init(_ lane: String) { self.lane = lane }
+
+    /// Whether the sender waits for the next attempt.
+    var isWaiting: Bool {
+        get { self.state.withLock { $0.isWaiting } }
+        set { self.state.withLock { $0.isWaiting = newValue } }
+    }
+
+    func run(_ task: Task<Void, Never>) { self.state.withLock { $0.task = task } }
+
+    func cancel() { self.state.withLock { $0.task }?.cancel() }
+}
+
 /// The senders: one task for each lane with a change to send.
 ///
-/// A sender holds the lease of the folder, except during the wait between two attempts.
+/// A sender holds the lease of the folder and a slot, except during the wait between two attempts.
 extension OutboxCore {
     /// The attempt must not begin: the change has ended, or its session.
-    private struct NotSendable: RetryableError, UnsentError {
+    private struct NotSendable: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
-        var isUnsentRequest: Bool? { true }
     }
 
     /// Another process may be sending.
-    private struct LostLease: RetryableError, UnsentError {
+    private struct LostLease: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
-        var isUnsentRequest: Bool? { true }
     }
 
     /// The closure of the app threw `CancellationError` without a cancellation.
     private struct CancelledAttempt: Error {}
 
-    /// The uses of the lease by one sender.
-    private final class Sender: Sendable {
-        let lane: String
-        let use = Locked<LeaseHolder.Use?>(nil)
+    /// The result of a step of a sender.
+    private enum Step {
+        /// The lane may have another change.
+        case next
+        /// The lane rests.
+        case rest
+    }
 
-        init(_ lane: String) { self.lane = lane }
+    /// The progress of a sender.
+    private final class Run: Sendable {
+        let sender: OutboxSender
+        let use = Locked<LeaseHolder.Use?>(nil)
+        /// The change of the last attempt, the number of its failed attempts, and whether this sender has
+        /// waited.
+        let state = Locked((id: ID?.none, failures: 0, hasWaited: false))
+
+        init(_ sender: OutboxSender) { self.sender = sender }
     }
 
     /// Starts the senders of lanes.
     func start(_ lanes: [String]) {
         for lane in lanes {
+            let sender = OutboxSender(lane)
+            // With the state locked, so the sender is registered before its end.
             self.state.withLock { state in
                 guard !state.isStopped else { return }
-                state.senders[lane] = self.repository.spawn(name: "mux.outbox") { [self] in
-                    await self.sendAll(of: lane)
+                state.senders[lane] = sender
+                // Outside of the caller's operations: the sender outlives the caller.
+                ReentrantAsyncMutex.outside {
+                    sender.run(self.repository.spawn(name: "mux.outbox") { [self] in await self.sendAll(sender) })
                 }
             }
         }
     }
 
     /// Sends the changes of a lane, one after another.
-    private func sendAll(of lane: String) async {
-        let sender = Sender(lane)
+    private func sendAll(_ sender: OutboxSender) async {
+        let run = Run(sender)
+        var loop = self.loop
+        loop.wakeUps.append(.signal(sender.signal))
         do {
-            while try await self.loop.run(nil, { _ in await self.step(sender) }) {}
-        } catch let error as RetryError {
-            let message = (error.lastError ?? error).sentence
-            _ = try? await self.perform { log throws(MuxStoreError) in
-                if let item = log.withMachine({ $0.gaveUp(in: lane, message) }) { try log.write(item, .full) }
+            sending: while true {
+                switch try await loop.run(nil, { _ in await self.step(run) }) {
+                case .next: continue
+                case .rest: break sending
+                }
             }
-            self.tell(.changeFailed, reason: MuxEvent.Reason(of: error))
+        } catch let error as RetryError {
+            await self.giveUp(run, error)
         } catch {
             // The session has ended, or the app has released the outbox.
         }
-        await self.release(sender)
-        await self.laneEnded(lane)
-    }
-
-    private func laneEnded(_ lane: String) async {
+        await self.release(run)
         await self.finish { log in
-            log.withMachine { $0.laneEnded(lane) }
-            self.state.withLock { state in
-                state.waiting.remove(lane)
-                state.senders[lane] = nil
-            }
+            log.withMachine { $0.laneEnded(sender.lane) }
+            self.state.withLock { $0.senders[sender.lane] = nil }
         }
     }
 
-    private func release(_ sender: Sender) async {
-        if let use = sender.use.withLock({ $0.take() }) { await self.lease.release(use) }
+    /// The policy permits no further attempt of the change.
+    private func giveUp(_ run: Run, _ error: RetryError) async {
+        guard let id = run.state.withLock({ $0.id }) else { return }
+        let message = (error.lastError ?? error).sentence
+        let hasFailed = await self.finish { log in
+            guard let item = log.withMachine({ $0.gaveUp(id, message) }) else { return false }
+            try? log.write(item)
+            return true
+        }
+        if hasFailed { self.tell(.changeFailed, reason: MuxEvent.Reason(of: error)) }
+    }
+
+    private func release(_ run: Run) async {
+        guard let use = run.use.withLock({ $0.take() }) else { return }
+        await self.lease.release(use)
+        self.slots.leave()
     }
 
     /// Sends the next change of the lane.
-    ///
-    /// - Returns: Whether the lane may have another change.
-    private func step(_ sender: Sender) async -> RetryResult<Bool> {
-        self.state.withLock { _ = $0.waiting.remove(sender.lane) }
+    private func step(_ run: Run) async -> RetryResult<Step> {
+        run.sender.isWaiting = false
         do {
-            if sender.use.withLock({ $0 == nil }) {
-                let use = try await self.lease.acquire(self.repository.spawn)
-                sender.use.withLock { $0 = use }
+            if run.use.withLock({ $0 == nil }) {
+                try await self.slots.enter(run.sender.lane, isUrgent: { false }, waits: {})
+                do {
+                    let use = try await self.lease.acquire(self.repository.spawn)
+                    run.use.withLock { $0 = use }
+                } catch {
+                    self.slots.leave()
+                    throw error
+                }
             }
-            guard let (id, payload) = try await self.nextChange(in: sender.lane) else { return .output(false) }
+            guard let (id, payload) = try await self.nextChange(run) else { return .output(.rest) }
             guard let change = self.decoded(payload) else {
-                try await self.perform { log throws(MuxStoreError) in log.withMachine { $0.becameUnreadable(id) } }
-                return .output(true)
+                await self.finish { log in log.withMachine { $0.becameUnreadable(id) } }
+                return .output(.next)
             }
-            guard let error = await self.attempt(id, change) else { return .output(true) }
-            return await self.wait(sender, after: error)
+            run.state.withLock { if $0.id != id { ($0.id, $0.failures) = (id, 0) } }
+            switch await self.attempt(id, change) {
+            case .ended: return .output(.next)
+            case .failed(let error, let isAttempt):
+                let failures = run.state.withLock { state in
+                    if isAttempt { state.failures += 1 }
+                    return state.failures
+                }
+                let isLast = isAttempt && failures >= max(1, self.policy.retry.maxAttempts)
+                return await self.wait(run, after: error, isLast ? .never : .retry)
+            }
         } catch {
-            return await self.wait(sender, after: error)
+            return await self.wait(run, after: error, .retry)
         }
     }
 
-    /// Frees the lease and the place of the lane during the wait for the next attempt.
-    private func wait(_ sender: Sender, after error: any Error) async -> RetryResult<Bool> {
-        let isOffline = SilenceableError.isSilenceable(error)
-        await self.release(sender)
-        self.state.withLock { state in
-            state.isOffline = isOffline
-            state.waiting.insert(sender.lane)
+    /// Frees the lease and the slot during the wait for the next attempt.
+    private func wait(_ run: Run, after error: any Error, _ plan: RetryProvider.Plan) async -> RetryResult<Step> {
+        await self.release(run)
+        let isOffline =
+            error.isUnsent && SilenceableError.isSilenceable(error) && RetryAdvice.of(error).retryAfter == nil
+        let failures = self.state.withLock { state in
+            if isOffline { state.offlineFailures += 1 }
+            run.sender.isWaiting = true
+            return isOffline ? state.offlineFailures : 0
         }
+        run.state.withLock { $0.hasWaited = true }
         // Other lanes may start now, and the overlays may rest.
         await self.finish { _ in }
-        return .failure(error.isCancellation && !Task.isCancelled ? CancelledAttempt() : error, .retry)
+        let error = error.isCancellation && !Task.isCancelled ? CancelledAttempt() : error
+        // The lanes take turns without a connection, so the delay grows with the failures of all lanes.
+        guard failures > 0, case .retry = plan else { return .failure(error, plan) }
+        return .failure(error, .after(self.loop.policy.delay(beforeAttempt: failures, random: self.loop.random())))
     }
 
     /// The next change of the lane; `nil` if the lane rests.
-    private func nextChange(in lane: String) async throws -> (ID, Data?)? {
+    private func nextChange(_ run: Run) async throws -> (ID, Data?)? {
+        let lane = run.sender.lane
+        // Without a connection, another lane takes the turn after a wait.
+        let isTurnOver = run.state.withLock { $0.hasWaited } && self.state.withLock { $0.offlineFailures > 0 }
         while true {
             let blocked = try await self.blockedChanges(in: lane)
             guard let tenure = self.lease.tenure else { throw LostLease() }
             let now = self.repository.time.now.nanoseconds
             let next = try await self.perform { log throws(MuxStoreError) -> (OutboxStateMachine.NextAction, Data?)? in
+                if isTurnOver, log.machine.hasCandidates { return (.rest, nil) }
                 try self.becomeSender(log, tenure, of: lane)
                 guard blocked?.isCurrent(in: log.machine, lane) ?? true else { return nil }
                 if let blocked { log.withMachine { $0.block(blocked.ids, in: lane) } }
                 let action = log.withMachine { $0.nextChange(in: lane, at: now) }
                 switch action {
                 case .send(let id): return (action, log.contents[id]?.payload)
-                case .expire(let item): try log.write(item, .full)
+                case .expire(let item): try log.write(item)
                 case .rest: break
                 }
                 return (action, nil)
@@ -142,8 +213,8 @@ extension OutboxCore {
     ) throws(MuxStoreError) {
         let isNew = self.state.withLock { $0.tenure } != tenure
         guard isNew || lane.map({ log.machine.isInterrupted($0) }) ?? false else { return }
-        let items = log.withMachine { $0.becameSender(isIdempotent: self.policy.isIdempotent) }
-        for item in items { try log.write(item, .full) }
+        let items = log.withMachine { $0.becameSender(isIdempotent: self.policy.serverDetectsRepetitions) }
+        for item in items { try log.write(item) }
         self.state.withLock { $0.tenure = tenure }
     }
 
@@ -154,8 +225,9 @@ extension OutboxCore {
         let lane: [Item]
 
         func isCurrent(in machine: OutboxStateMachine, _ lane: String) -> Bool {
-            machine.changes(in: lane).map(\.id) == self.lane.map(\.id)
-                && machine.changes(in: lane).map(\.progress.status) == self.lane.map(\.progress.status)
+            let changes = machine.changes(in: lane)
+            return changes.map(\.id) == self.lane.map(\.id)
+                && changes.map(\.progress.status) == self.lane.map(\.progress.status)
         }
     }
 
@@ -180,27 +252,44 @@ extension OutboxCore {
 
     // MARK: - One attempt
 
+    /// The result of an attempt.
+    private enum AttemptResult {
+        /// The change has ended or failed.
+        case ended
+        /// Another attempt follows; `isAttempt` is `false` if no request began.
+        case failed(any Error, isAttempt: Bool)
+    }
+
     /// Sends a change, and writes the outcome.
-    ///
-    /// - Returns: The error of a transient failure; `nil` if the change has ended or failed.
-    private func attempt(_ id: ID, _ change: Change) async -> (any Error)? {
+    private func attempt(_ id: ID, _ change: Change) async -> AttemptResult {
+        let hasBegun = Locked(false)
         var failure: (any Error)?
         do {
-            try await self.deliver(change) { try await self.begin(id) }
+            try await self.deliver(change) {
+                let attempt = try await self.begin(id)
+                hasBegun.withLock { $0 = true }
+                return attempt
+            }
         } catch {
             failure = error
         }
-        let outcome = failure.map { self.outcome(of: $0) } ?? .confirmed
+        let isAttempt = hasBegun.withLock { $0 }
+        // A closure that sends nothing confirms a change without an attempt.
+        let isUnattempted = failure == nil && !isAttempt
+        let outcome = failure.map { isAttempt ? self.outcome(of: $0) : .unsent } ?? .confirmed
         switch outcome {
         case .confirmed, .refused, .unknown: self.overlays.hold(change)
         case .unsent, .unclear: break
         }
         let action = await self.finish { log in
-            let action = log.withMachine { $0.attemptEnded(id, outcome) }
+            let action = log.withMachine { machine in
+                if isUnattempted { _ = machine.attemptBegan(id) }
+                return machine.attemptEnded(id, outcome)
+            }
             switch action {
             case .ignore: break
             case .writeEnd(let item): try? log.writeEnd(item)
-            case .write(let item): try? log.write(item, .full)
+            case .write(let item): try? log.write(item)
             }
             try? log.rewriteIfDue()
             return action
@@ -208,15 +297,23 @@ extension OutboxCore {
         self.tell(outcome, failure, action)
         switch outcome {
         case .confirmed, .refused, .unknown:
-            let wasOffline = self.state.withLock { state in
-                defer { state.isOffline = false }
-                return state.isOffline
-            }
-            if wasOffline { self.signal.retryNow() }
-            return nil
+            self.reachedServer()
+            return .ended
         case .unsent, .unclear:
-            return failure is NotSendable ? nil : failure
+            guard let failure, !(failure is NotSendable) else { return .ended }
+            if !failure.isUnsent, isAttempt { self.reachedServer() }
+            return .failed(failure, isAttempt: isAttempt)
         }
+    }
+
+    /// The lanes that wait for a connection continue.
+    private func reachedServer() {
+        let waiting = self.state.withLock { state -> [OutboxSender] in
+            guard state.offlineFailures > 0 else { return [] }
+            state.offlineFailures = 0
+            return state.senders.values.filter(\.isWaiting)
+        }
+        for sender in waiting { sender.signal.retryNow() }
     }
 
     /// Tells the observer.
@@ -227,10 +324,9 @@ extension OutboxCore {
     ) {
         let reason = error.map { MuxEvent.Reason(of: $0) }
         switch outcome {
-        case .confirmed:
-            if action != .ignore { self.tell(.changeConfirmed) }
-        case .refused, .unknown: self.tell(.changeFailed, reason: reason)
-        case .unsent, .unclear: self.tell(.changeDelayed, reason: reason)
+        case .confirmed: if action != .ignore { self.tell(.changeConfirmed) }
+        case .refused, .unknown: if action != .ignore { self.tell(.changeFailed, reason: reason) }
+        case .unsent, .unclear: if !(error is NotSendable) { self.tell(.changeDelayed, reason: reason) }
         }
     }
 
@@ -244,21 +340,15 @@ extension OutboxCore {
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
             try self.becomeSender(log, tenure)
             try log.checkVersion()
-            switch log.withMachine({ $0.attemptBegan(id) }) {
-            case .ignore: return nil
-            case .write(let progress, let mayHaveArrived):
-                do throws(MuxStoreError) {
-                    if let item = log.machine[id] { try log.write(item, .full) }
-                } catch {
-                    _ = log.withMachine { $0.attemptEnded(id, .unsent) }
-                    throw error
-                }
-                return Attempt(
-                    number: progress.attempts,
-                    idempotencyKey: progress.key,
-                    mayHaveArrived: mayHaveArrived
-                )
-            }
+            guard case .write(let progress, let mayHaveArrived) = log.withMachine({ $0.attemptBegan(id) }),
+                let item = log.machine[id]
+            else { return nil }
+            try log.write(item)
+            return Attempt(
+                number: progress.attempts,
+                idempotencyKey: progress.key,
+                mayHaveArrived: mayHaveArrived
+            )
         }
         guard let begun else { throw NotSendable() }
         // The process may have been suspended during the write.
@@ -269,13 +359,24 @@ extension OutboxCore {
 
     /// The outcome of an attempt that threw `error`.
     private func outcome(of error: any Error) -> OutboxStateMachine.Outcome {
+        let isSafe = self.policy.serverDetectsRepetitions
+        switch error {
+        case is NotSendable, is LostLease: return .unsent
+        // The server refused the token, and the runner has no other token.
+        case is RunnerError: return .unsent
+        default: break
+        }
         let advice = RetryAdvice.of(error)
-        // A refused token, or a server that rejects requests for a time: the change was not applied.
-        if error.isUnsent || error.isRefusal || [425, 429, 503].contains(advice.status) { return .unsent }
-        if error.isCancellation { return self.policy.isIdempotent ? .unclear : .unknown(error.sentence) }
+        if error.isUnsent || error.isRefusal { return .unsent }
+        if error.isCancellation { return isSafe ? .unclear : .unknown(error.sentence) }
         var repeated = self.policy.retry
         repeated.repeatsUnsafeWork = true
-        guard repeated.permits(advice) else { return .refused(error.sentence) }
-        return self.policy.isIdempotent && advice.isRepeatable ? .unclear : .unknown(error.sentence)
+        guard repeated.permits(advice) else {
+            let isClientError = advice.status.map { (400..<500).contains($0) } ?? false
+            return .refused(error.sentence, mayHaveArrived: !isClientError)
+        }
+        // The server rejects requests for a time.
+        if [425, 429, 503].contains(advice.status) { return .unsent }
+        return isSafe && advice.isRepeatable ? .unclear : .unknown(error.sentence)
     }
 }

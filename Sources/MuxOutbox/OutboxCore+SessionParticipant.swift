@@ -2,18 +2,27 @@ import Foundation
 import MuxKit
 
 extension OutboxCore: SessionParticipant {
+    func lastSession() async -> UInt64 { await self.finish { $0.machine.session } }
+
     /// The refusal of a sign-out while the outbox has changes, if the policy requires the refusal.
     func refusalOfSignOut() async -> (any Error)? {
         guard self.policy.signOut == .isRefused else { return nil }
-        let count = await self.finish { $0.machine.count }
-        return count > 0 ? MuxOutboxError.changesPending(count) : nil
+        let (count, _) = await self.update { log throws(MuxStoreError) in
+            try log.checkVersion()
+            return log.machine.count
+        }
+        switch count {
+        case .success(0): return nil
+        case .success(let count): return MuxOutboxError.changesPending(count)
+        case .failure(let error): return MuxOutboxError.notStored(underlying: error)
+        }
     }
 
     /// Drops the changes, in memory and durably on disk: before the repository raises its session, so that no
     /// later start of the app finds a change of the ended session.
     func sessionWillEnd(before epoch: UInt64) async throws {
         try await self.finish { log in
-            Result { () throws(MuxStoreError) in try log.beginSession(max(epoch, log.machine.session &+ 1)) }
+            Result { () throws(MuxStoreError) in try log.beginSession(epoch) }
         }.get()
     }
 
@@ -23,9 +32,11 @@ extension OutboxCore: SessionParticipant {
         return {}
     }
 
-    /// Rewrites the log, so that no byte of a dropped change stays on disk.
+    /// Removes the dropped changes from the file, if ``sessionWillEnd(before:)`` has failed.
     func removeTraces() async throws {
-        try await self.finish { log in Result { () throws(MuxStoreError) in try log.rewrite() } }.get()
+        try await self.finish { log in
+            Result { () throws(MuxStoreError) in try log.beginSession(log.machine.session) }
+        }.get()
     }
 
     func takeDroppedChanges() -> Int {
@@ -33,5 +44,13 @@ extension OutboxCore: SessionParticipant {
             defer { state.dropped = 0 }
             return state.dropped
         }
+    }
+}
+
+extension OutboxCore: Inspectable {
+    func faults() async -> [String] {
+        await self.finish { log in
+            [log.machine.violation, log.machine.senderCount > 0 && self.waitCount == 0 ? "a lane is left" : nil]
+        }.compactMap(\.self)
     }
 }

@@ -19,19 +19,24 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var isStopped = false
         /// Whether an operation has compared the session of the log with the session of the repository.
         var hasComparedSessions = false
-        /// Whether the last attempt of any lane found no connection.
-        var isOffline = false
-        /// The lanes with a running sender.
-        var senders: [String: Task<Void, Never>] = [:]
-        /// The lanes whose sender waits for the next attempt.
-        var waiting: Set<String> = []
+        /// The number of failed attempts of all lanes since the last response, if the last attempt did not
+        /// reach a server.
+        var offlineFailures = 0
+        /// The senders of the lanes.
+        var senders: [String: OutboxSender] = [:]
         /// The uninterrupted possession of the lease in which the outcomes of earlier senders are settled.
         var tenure: UInt64?
         /// Whether a failed change prevents the sending of a later change of the lane.
         var isBlocked: (@Sendable (_ later: Change, _ failed: Change) -> Bool)?
         /// The number of changes that a sign-out dropped.
         var dropped = 0
+        /// The new states of changes, in order, for the overlays and the consumers of the list.
+        var events: [Event] = []
+        var isDelivering = false
     }
+
+    /// A new state of a change.
+    typealias Event = (kind: OutboxLog.Event, item: Item?, payload: Data?)
 
     let name: String
     let policy: MuxOutboxPolicy
@@ -40,11 +45,11 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     let state = Locked(State())
     /// Sends a signal after each change of the list.
     let changes = Broadcast<Int, Void>()
-    /// Ends the waits of all lanes.
-    let signal = RetrySignal()
     let lease: LeaseHolder
     let loop: RetryLoop
     let deliver: Deliver
+    /// Limits the attempts at the same time.
+    let slots: PrioritySemaphore<String>
     private let log: Locked<OutboxLog>
     /// Serialises the operations on the log.
     private let mutex = AsyncMutex()
@@ -70,6 +75,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.repositoryChoice = repository
         self.order = order
         self.deliver = deliver
+        self.slots = PrioritySemaphore(limit: policy.maximumConcurrentLanes)
         self.log = Locked(
             OutboxLog(
                 folder,
@@ -95,14 +101,18 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
                 time: owner.time
             )
         self.lease = LeaseHolder(lease, owner: UUID().uuidString, duration: leaseDuration, time: owner.time)
+        // The sender counts the attempts of a change: a failure of the disk or of the lease is no attempt.
+        var retry = policy.retry
+        retry.maxAttempts = .max
         self.loop = RetryLoop(
-            policy.retry,
-            wakeUps: wakeUps + [.signal(self.signal)],
+            retry,
+            wakeUps: wakeUps,
             time: owner.time,
             random: owner.random,
             spawn: owner.spawn
         )
         owner.attach(self)
+        Inspection.inspector?.note(self)
     }
 
     /// Ends all senders; the app has released the outbox.
@@ -117,26 +127,30 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Runs `body` on the log, after all earlier operations, to its end.
     ///
-    /// - Throws: ``MuxStoreError``; `body` has not run, or has failed.
+    /// - Throws: The error of the repository whose session cannot be read; ``MuxStoreError``. Then `body` has
+    ///   not run, or has failed.
     func perform<R: Sendable>(
         _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> R
-    ) async throws(MuxStoreError) -> R {
-        // Outside of the mutex: a sign-out, which `currentEpoch` waits for, uses the mutex. If the repository's
-        // folder is unreadable, the session of the log is the current session.
-        let session = try? await self.repository.currentEpoch()
-        let (result, logSession) = await self.run { log in
-            Result { () throws(MuxStoreError) in
-                try log.update { log throws(MuxStoreError) in
-                    if let session, session > log.machine.session { try log.beginSession(session) }
-                    return try body(log)
-                }
-            }
+    ) async throws -> R {
+        // Outside of the mutex: a sign-out, which `currentEpoch` waits for, uses the mutex.
+        let session = try await self.repository.currentEpoch()
+        let (result, logSession) = await self.update { log throws(MuxStoreError) in
+            log.drop(before: session)
+            return try body(log)
         }
-        if let session { await self.compare(session, to: logSession) }
+        self.state.withLock { $0.hasComparedSessions = true }
+        if session < logSession { try await self.repository.adoptSession(logSession, sparing: self.identity) }
         return try result.get()
     }
 
-    /// As ``perform(_:)``, without a read of the repository's session, and even if the file is unusable.
+    /// As ``perform(_:)``, without a read of the repository's session; returns also the session of the log.
+    func update<R: Sendable>(
+        _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> R
+    ) async -> (Result<R, MuxStoreError>, session: UInt64) {
+        await self.run { log in Result { () throws(MuxStoreError) in try log.update(body) } }
+    }
+
+    /// Runs `body` even if the file is unusable, and without a read of the repository's session.
     ///
     /// The next operation then writes the new states.
     func finish<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> R {
@@ -147,32 +161,19 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     private func run<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> (R, session: UInt64) {
         await self.mutex.run {
             let (limit, waiting) = self.state.withLock { state in
-                (state.laneLimit(self.policy.maximumConcurrentLanes), state.waiting.count)
+                (state.laneLimit(self.policy.maximumConcurrentLanes), state.waitingCount)
             }
             let done = await BlockingWork.run { () -> Done<R> in
-                self.log.withLock { Done($0, body($0), startingUpTo: limit, waiting: waiting) }
+                self.log.withLock { log in
+                    let done = Done(log, body(log), startingUpTo: limit, waiting: waiting)
+                    self.note(log)
+                    return done
+                }
             }
-            self.changed(done.events)
+            self.deliverEvents()
             self.start(done.lanes)
             if done.rests { self.overlays.rest() }
             return (done.result, done.session)
-        }
-    }
-
-    /// Ends the repository's session if the log has a later session: another process has signed out.
-    ///
-    /// If this is the first comparison, and the repository has the number 0, the number may have been lost with
-    /// the repository's folder of caches: then the number rises without the end of the session.
-    private func compare(_ session: UInt64, to logSession: UInt64) async {
-        let isFirst = self.state.withLock { state in
-            defer { state.hasComparedSessions = true }
-            return !state.hasComparedSessions
-        }
-        guard session < logSession else { return }
-        if isFirst, session == 0 {
-            try? await self.repository.raiseEpoch(to: logSession)
-        } else {
-            try? await self.repository.endSession(before: logSession, sparing: self.identity)
         }
     }
 
@@ -181,8 +182,6 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         let result: R
         /// The session of the log.
         let session: UInt64
-        /// The new states of changes.
-        let events: [(OutboxLog.Event, Item?, Data?)]
         /// The lanes whose sender has to start.
         let lanes: [String]
         /// Whether no change is being sent.
@@ -191,7 +190,6 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         init(_ log: OutboxLog, _ result: R, startingUpTo limit: Int, waiting: Int) {
             self.result = result
             self.session = log.machine.session
-            self.events = log.takeEvents().map { ($0, log.machine[$0.id], log.contents[$0.id]?.payload) }
             self.lanes = log.withMachine { $0.startedLanes(upTo: limit) }
             self.rests = log.machine.senderCount <= waiting
         }
@@ -200,13 +198,15 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// Reads the changes on the caller's thread, and shows the changes in the overlays.
     func restore() {
         let session = self.repository.knownEpoch
-        let events = self.log.withLock { log -> [(OutboxLog.Event, Item?, Data?)] in
+        self.log.withLock { log in
             try? log.readIfPresent()
             if let session { log.drop(before: session) }
-            return log.takeEvents().map { ($0, log.machine[$0.id], log.contents[$0.id]?.payload) }
+            self.note(log)
         }
-        self.changed(events)
-        self.repository.spawn(name: "mux.outbox") { [weak self] in _ = try? await self?.perform { _ in } }
+        self.deliverEvents()
+        _ = ReentrantAsyncMutex.outside {
+            self.repository.spawn(name: "mux.outbox") { [weak self] in _ = try? await self?.perform { _ in } }
+        }
     }
 
     // MARK: - The list
@@ -220,20 +220,24 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         } catch {
             throw MuxOutboxError.invalidChange(underlying: error)
         }
+        guard !self.repository.isSigningOut else { throw MuxOutboxError.sessionEnded }
         let id = UUID().uuidString
         do {
+            // The repository may have lost its number, which an operation restores.
+            if !self.state.withLock({ $0.hasComparedSessions }) { try await self.perform { _ in } }
+            let session = try await self.repository.currentEpoch()
             let result = try await self.perform { log -> Result<Void, OutboxLogError> in
-                Result { () throws(OutboxLogError) in try log.append(payload, id: id, lane: lane) }
+                // The change belongs to the session at the time of the call.
+                guard log.machine.session == session, !self.repository.isSigningOut else {
+                    return .failure(.sessionEnded)
+                }
+                return Result { () throws(OutboxLogError) in try log.append(payload, id: id, lane: lane) }
             }
             try result.get()
-        } catch let error as MuxStoreError {
+        } catch let error as OutboxLogError {
+            throw error.publicError
+        } catch {
             throw MuxOutboxError.notStored(underlying: error)
-        } catch OutboxLogError.store(let error) {
-            throw MuxOutboxError.notStored(underlying: error)
-        } catch OutboxLogError.tooLarge(let bytes, let limit) {
-            throw MuxOutboxError.tooLarge(bytes: bytes, limit: limit)
-        } catch OutboxLogError.tooMany(let limit) {
-            throw MuxOutboxError.tooManyChanges(limit: limit)
         }
         self.tell(.changeAdded)
         return id
@@ -241,7 +245,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// All changes, in the order of their addition; after a read error, the changes in memory.
     func list() async -> [MuxOutbox<Change>.PendingChange] {
-        _ = try? await self.perform { log throws(MuxStoreError) in _ = log }
+        _ = try? await self.perform { _ in }
         return await BlockingWork.run {
             self.log.withLock { log in
                 log.machine.all.compactMap { item in log.contents[item.id].map { (item, $0) } }
@@ -276,25 +280,49 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     func retry(_ id: ID) async throws(MuxStoreError) {
         let key = UUID().uuidString
         let since = self.repository.wallTime().timeIntervalSince1970
-        try await self.perform { log throws(MuxStoreError) in
+        try await self.finish { log in
             let expiry = log.expiry(since: since)
             let item = log.withMachine { $0.retried(id, key: key, since: since, expiry: expiry) }
-            if let item { try log.write(item, .full) }
-        }
-        self.signal.retryNow()
+            return Result { () throws(MuxStoreError) in if let item { try log.write(item) } }
+        }.get()
     }
 
     /// Removes a change; an attempt of the change continues.
     func discard(_ id: ID) async throws(MuxStoreError) {
-        try await self.perform { log throws(MuxStoreError) in try log.end(id) }
-        self.signal.retryNow()
+        let (lane, result) = await self.finish { log in
+            (log.machine[id]?.lane, Result { () throws(MuxStoreError) in try log.end(id) })
+        }
+        if let lane { self.state.withLock { $0.senders[lane] }?.signal.retryNow() }
+        try result.get()
     }
+
+    /// Starts the next attempt of each lane now.
+    func retryNow() { for sender in self.state.withLock({ $0.senders }).values { sender.signal.retryNow() } }
 
     // MARK: - Effects
 
-    /// Updates the overlays, and tells the consumers of the list.
-    private func changed(_ events: [(OutboxLog.Event, Item?, Data?)]) {
-        guard !events.isEmpty else { return }
+    /// Queues the new states of changes.
+    private func note(_ log: OutboxLog) {
+        let events = log.takeEvents().map { ($0, log.machine[$0.id], log.contents[$0.id]?.payload) }
+        self.state.withLock { $0.events += events }
+    }
+
+    /// Updates the overlays, and tells the consumers of the list; one call at a time, in order.
+    private func deliverEvents() {
+        while true {
+            let events = self.state.withLock { state -> [Event] in
+                guard !state.isDelivering, !state.events.isEmpty else { return [] }
+                state.isDelivering = true
+                defer { state.events = [] }
+                return state.events
+            }
+            guard !events.isEmpty else { return }
+            self.deliver(events)
+            self.state.withLock { $0.isDelivering = false }
+        }
+    }
+
+    private func deliver(_ events: [Event]) {
         var dropped = 0
         for (event, item, payload) in events {
             switch event {
@@ -326,9 +354,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Adds an overlay, also for the changes that are known already.
     func overlay(_ overlay: @escaping @Sendable (Change) -> OutboxOverlays<Change>.Target?) {
-        self.overlays.add(overlay)
         let known = self.log.withLock { log in
-            log.machine.all.filter { $0.progress.isPending && $0.isReadable }.map {
+            self.overlays.add(overlay)
+            return log.machine.all.filter { $0.progress.isPending && $0.isReadable }.map {
                 ($0, log.contents[$0.id]?.payload)
             }
         }
@@ -340,7 +368,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     }
 
     /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
-    var waitCount: Int? { self.state.withLock { $0.senders.count == $0.waiting.count ? $0.waiting.count : nil } }
+    var waitCount: Int? {
+        self.state.withLock { state in
+            let count = state.waitingCount
+            return state.senders.count == count ? count : nil
+        }
+    }
 
     func tell(_ kind: MuxEvent.Kind, reason: MuxEvent.Reason? = nil) {
         self.repository.observer?.tell(MuxEvent(kind, name: self.name, reason: reason))
@@ -348,11 +381,25 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 }
 
 extension OutboxCore.State {
+    /// The number of senders that wait for the next attempt.
+    var waitingCount: Int { self.senders.values.count(where: \.isWaiting) }
+
     /// The maximum number of lanes with a sender.
     ///
     /// A sender that waits for its next attempt does not count. Without a connection, a single lane tries.
     fileprivate func laneLimit(_ maximum: Int) -> Int {
         if self.isStopped { return 0 }
-        return self.isOffline ? 1 : max(1, maximum) + self.waiting.count
+        return self.offlineFailures > 0 ? 1 : max(1, maximum) + self.waitingCount
+    }
+}
+
+extension OutboxLogError {
+    fileprivate var publicError: MuxOutboxError {
+        switch self {
+        case .sessionEnded: .sessionEnded
+        case .tooMany(let limit): .tooManyChanges(limit: limit)
+        case .tooLarge(let bytes, let limit): .tooLarge(bytes: bytes, limit: limit)
+        case .store(let error): .notStored(underlying: error)
+        }
     }
 }

@@ -79,6 +79,8 @@ package final class OutboxLog {
     private var holdsNewer = false
     /// Whether the file lock is held and all records are read.
     private var isLocked = false
+    /// The greatest session number of the file's records.
+    private var fileSession: UInt64 = 0
     /// Whether this process flushed the names of the file and the folder to disk.
     private var isNameSafe = false
     /// Changes whose last state or end is not on disk yet, after a failed write.
@@ -138,11 +140,12 @@ package final class OutboxLog {
 
     /// Runs `body` with all records read, and without writes by other processes.
     package func update<R>(_ body: (OutboxLog) throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
-        try self.folder.claim(self.fileSystem)
+        if self.file == nil { try self.folder.claim(self.fileSystem) }
         return try self.lock.hold { () throws(MuxStoreError) in
             self.isLocked = true
             defer { self.isLocked = false }
             try self.refresh()
+            if !self.holdsNewer { try? self.saveSession() }
             try? self.saveUnsaved()
             return try body(self)
         }
@@ -175,37 +178,49 @@ package final class OutboxLog {
     private func refresh() throws(MuxStoreError) {
         guard let status = try self.fileSystem.status(at: self.path) else {
             // Another program removed the file: the changes in memory are written again.
-            let isLost = self.file != nil && !self.contents.isEmpty
             self.close()
-            if isLost { try self.rewrite() }
+            try self.folder.claim(self.fileSystem)
+            if !self.contents.isEmpty { try self.rewrite() }
             return
         }
         if let file = self.file, status.identity == self.identity, status.size >= self.end {
-            if status.size > self.end { try self.read(file, to: status.size, isAgain: false) }
+            if status.size > self.end { try self.read(file, to: status.size) }
             return
         }
         self.close()
-        let file = try self.fileSystem.openFile(self.path, for: .append)
-        let opened = try self.fileSystem.status(of: file)
-        (self.file, self.identity) = (file, opened.identity)
-        try self.temporaryFile.removeLeftovers()
-        try self.read(file, to: opened.size, isAgain: true)
+        do throws(MuxStoreError) {
+            let file = try self.fileSystem.openFile(self.path, for: .append)
+            let opened = try self.fileSystem.status(of: file)
+            (self.file, self.identity) = (file, opened.identity)
+            try self.temporaryFile.removeLeftovers()
+            try self.readAgain(file, to: opened.size)
+        } catch {
+            // The next call reads the file from the beginning.
+            self.close()
+            throw error
+        }
     }
 
     private func close() {
         (self.file, self.identity, self.end) = (nil, nil, 0)
         (self.needsLineBreak, self.holdsNewer, self.isNameSafe) = (false, false, false)
+        self.fileSession = 0
+    }
+
+    /// Reads another file than before: changes without a record in the file have ended.
+    private func readAgain(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
+        // The bytes of unreadable records are read again.
+        for (id, content) in self.contents where !content.raw.isEmpty { self.setRaw([], of: id) }
+        let found = try self.read(file, to: size)
+        for id in self.contents.keys where !found.contains(id) && !self.unsaved.contains(id) { self.remove(id) }
     }
 
     /// Reads the records from ``end`` to `size`.
     ///
-    /// - Parameter isAgain: Whether the file is another file: changes without a record in the file have ended.
-    private func read(_ file: OpenFile, to size: Int64, isAgain: Bool) throws(MuxStoreError) {
+    /// - Returns: The changes with a record.
+    @discardableResult
+    private func read(_ file: OpenFile, to size: Int64) throws(MuxStoreError) -> Set<ID> {
         var found: Set<ID> = []
-        if isAgain {
-            // The bytes of unreadable records are read again.
-            for (id, content) in self.contents where !content.raw.isEmpty { self.setRaw([], of: id) }
-        }
         var walker = JournalWalker(from: self.end, to: size)
         let fileSystem = self.fileSystem
         let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
@@ -235,8 +250,7 @@ package final class OutboxLog {
         }
         self.end = walker.position
         self.needsLineBreak = !walker.endsWithLineBreak
-        guard isAgain else { return }
-        for id in self.contents.keys where !found.contains(id) && !self.unsaved.contains(id) { self.remove(id) }
+        return found
     }
 
     /// Lists a damaged part of the file.
@@ -267,10 +281,11 @@ package final class OutboxLog {
     private func apply(_ record: [UInt8]) -> ID? {
         let entry = self.codec.entry(in: record)
         guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
+        // A record of a later session is also a record of the beginning of the session.
+        self.drop(before: facts.sessionEpoch)
+        self.fileSession = max(self.fileSession, facts.sessionEpoch)
         guard let id = facts.name.key else {
-            guard facts.name.domain == Kind.session.rawValue else { return self.addDamage(record) }
-            self.drop(before: facts.sessionEpoch)
-            return nil
+            return facts.name.domain == Kind.session.rawValue ? nil : self.addDamage(record)
         }
         guard facts.sessionEpoch >= self.machine.session else { return nil }
         let kind = facts.schemaVersion == Self.version && entry != nil ? Kind(rawValue: facts.name.domain) : nil
@@ -281,7 +296,8 @@ package final class OutboxLog {
                 self.keep(record, of: facts, id)
                 break
             }
-            if self.machine[id]?.progress != progress {
+            // An unsaved state is newer.
+            if self.machine[id]?.progress != progress, !self.unsaved.contains(id) {
                 self.machine.progressed(id, to: progress)
                 self.renewExpiry(id)
                 self.events.append(.progressed(id))
@@ -353,7 +369,8 @@ package final class OutboxLog {
         if let content = self.contents.removeValue(forKey: id) { self.size -= content.size }
     }
 
-    /// Drops the changes of the sessions before `session`, in memory.
+    /// Drops the changes of the sessions before `session`, in memory; the next ``update(_:)`` removes the
+    /// changes from the file.
     package func drop(before session: UInt64) {
         for item in self.machine.sessionBegan(session) {
             self.forget(item.id)
@@ -376,24 +393,26 @@ package final class OutboxLog {
         let entry = self.entry(.add, id, self.machine.session, payload, at: now, lane: lane)
         do throws(MuxStoreError) {
             try self.checkVersion()
-            try self.write([entry], .full)
+            try self.write([entry])
         } catch {
+            // If the written bytes could not be removed, the next call ends the change.
+            if self.file == nil { self.unsaved.insert(id) }
             throw .store(error)
         }
         self.applyAddition(entry, id, raw: [])
     }
 
     /// Appends the state of a change; after a failure, the next ``update(_:)`` writes the state again.
-    package func write(_ item: OutboxStateMachine.Item, _ durability: MuxDurability) throws(MuxStoreError) {
+    package func write(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         self.events.append(.progressed(item.id))
-        try self.save(item.id, self.stateEntry(item), durability)
+        try self.save(item.id, self.stateEntry(item))
     }
 
     /// Appends the end of a change, which must have ended in the machine.
     package func writeEnd(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         self.forget(item.id)
         self.events.append(.ended(item.id))
-        try self.save(item.id, self.entry(.end, item.id, item.session, Self.null), .full)
+        try self.save(item.id, self.entry(.end, item.id, item.session, Self.null))
     }
 
     /// Ends a change without an attempt.
@@ -406,19 +425,38 @@ package final class OutboxLog {
         if isDamaged { try self.rewrite() }
     }
 
-    /// Begins a session durably, and drops the changes of earlier sessions.
+    /// Begins a session durably at a sign-out, and removes the changes of earlier sessions, also from the
+    /// file.
+    ///
+    /// After a failure, the changes are removed from memory, and the next ``update(_:)`` tries again.
     package func beginSession(_ session: UInt64) throws(MuxStoreError) {
         self.drop(before: session)
-        var entry = self.entry(.session, "", session, Self.null)
-        entry.name.key = nil
-        try self.write([entry], .full)
+        // Records of a later format belong to the ended session, too.
+        self.holdsNewer = false
+        try self.saveSession()
+    }
+
+    /// Writes the session, if the file has records of earlier sessions only.
+    private func saveSession() throws(MuxStoreError) {
+        guard self.fileSession < self.machine.session else { return }
+        try self.checkLock()
+        guard self.file != nil else { return }
+        do throws(MuxStoreError) {
+            try self.rewrite()
+        } catch let error where error.isOutOfSpace {
+            // An empty file needs no space.
+            guard let file = self.file, self.contents.isEmpty else { throw error }
+            try self.fileSystem.truncate(file, to: 0)
+            try self.fileSystem.synchronize(file)
+            (self.end, self.needsLineBreak) = (0, false)
+        }
     }
 
     private static let null = Data("null".utf8)
 
-    private func save(_ id: ID, _ entry: MuxStoredEntry, _ durability: MuxDurability) throws(MuxStoreError) {
+    private func save(_ id: ID, _ entry: MuxStoredEntry) throws(MuxStoreError) {
         do throws(MuxStoreError) {
-            try self.write([entry], durability)
+            try self.write([entry])
         } catch {
             self.unsaved.insert(id)
             throw error
@@ -431,8 +469,7 @@ package final class OutboxLog {
         try self.write(
             self.unsaved.map { id in
                 self.machine[id].map { self.stateEntry($0) } ?? self.entry(.end, id, session, Self.null)
-            },
-            .full
+            }
         )
         self.unsaved = []
     }
@@ -470,8 +507,8 @@ package final class OutboxLog {
         if !self.isLocked { throw .fileSystem(.lock, code: POSIXFileSystem.ioError) }
     }
 
-    /// Appends records; removes the written bytes after a failure.
-    private func write(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
+    /// Appends records durably; removes the written bytes after a failure.
+    private func write(_ entries: [MuxStoredEntry]) throws(MuxStoreError) {
         guard !entries.isEmpty else { return }
         try self.checkLock()
         var bytes: [UInt8] = self.needsLineBreak ? [0x0a] : []
@@ -479,7 +516,7 @@ package final class OutboxLog {
         let file = try self.openedFile()
         do {
             try self.fileSystem.appendAll(bytes, to: file)
-            if durability == .full { try self.synchronize(file) }
+            try self.synchronize(file)
         } catch {
             // If the truncation fails, the next call reads the file again.
             do { try self.fileSystem.truncate(file, to: self.end) } catch { self.close() }
@@ -487,6 +524,7 @@ package final class OutboxLog {
         }
         self.end += Int64(bytes.count)
         self.needsLineBreak = false
+        self.fileSession = max(self.fileSession, self.machine.session)
     }
 
     private func openedFile() throws(MuxStoreError) -> OpenFile {
@@ -535,11 +573,12 @@ package final class OutboxLog {
             bytes += content.raw
             if bytes.last != 0x0a { bytes.append(0x0a) }
         }
+        try self.temporaryFile.removeLeftovers()
         try self.temporaryFile.write(Data(bytes), durability: .full)
         self.close()
         let file = try self.fileSystem.openFile(self.path, for: .append)
         (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)
-        (self.end, self.isNameSafe) = (Int64(bytes.count), true)
+        (self.end, self.isNameSafe, self.fileSession) = (Int64(bytes.count), true, self.machine.session)
         self.unsaved = []
     }
 
@@ -553,6 +592,7 @@ extension OutboxLog: Sendable {}
 
 /// An error of ``OutboxLog/append(_:id:lane:)``.
 package enum OutboxLogError: Error {
+    case sessionEnded
     case tooMany(limit: Int)
     case tooLarge(bytes: Int, limit: Int)
     case store(MuxStoreError)

@@ -113,6 +113,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// The changes of a lane, in the order of their addition.
     package func changes(in lane: String) -> [Item] { (self.lanes[lane] ?? []).compactMap { self.items[$0] } }
 
+    /// Whether a lane without a sender may have a change to send.
+    package var hasCandidates: Bool { !self.candidates.isEmpty }
+
     /// The number of lanes with a running sender.
     package var senderCount: Int { self.activeLanes.count }
 
@@ -223,17 +226,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case send(ID)
         /// Write that the change has expired, and ask again.
         case expire(Item)
-        /// End the sender of the lane.
+        /// End the sender of the lane: ``laneEnded(_:)`` must follow.
         case rest
     }
 
     /// The sender of the lane asks for a change.
     package mutating func nextChange(in lane: String, at now: Int64) -> NextAction {
         guard self.activeLanes.contains(lane) else { return .rest }
-        guard var item = self.next(in: lane) else {
-            self.laneEnded(lane)
-            return .rest
-        }
+        guard var item = self.next(in: lane) else { return .rest }
         guard item.expiry <= now else { return .send(item.id) }
         item.progress.status = .expired
         self.replace(item)
@@ -276,8 +276,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case unclear
         /// The response was lost, and the server does not detect a repetition.
         case unknown(String)
-        /// The server refused the change.
-        case refused(String)
+        /// The server refused the change, or another attempt would fail again.
+        case refused(String, mayHaveArrived: Bool)
     }
 
     package enum EndAction: Sendable, Hashable {
@@ -307,19 +307,20 @@ package struct OutboxStateMachine: Sendable, Hashable {
             item.progress.status = .unknown
             item.progress.mayHaveArrived = true
             item.progress.message = message
-        case .refused(let message):
+        case .refused(let message, let mayHaveArrived):
             item.progress.status = .refused
             item.progress.message = message
+            item.progress.mayHaveArrived = item.progress.mayHaveArrived || mayHaveArrived
         }
         self.replace(item)
         return .write(item)
     }
 
-    /// No further attempt of the lane's next change is permitted.
+    /// No further attempt of the change is permitted.
     ///
-    /// - Returns: The change, to be written; `nil` without a change.
-    package mutating func gaveUp(in lane: String, _ message: String) -> Item? {
-        guard var item = self.next(in: lane) else { return nil }
+    /// - Returns: The change, to be written; `nil` if the change has ended or failed.
+    package mutating func gaveUp(_ id: ID, _ message: String) -> Item? {
+        guard var item = self.items[id], item.progress.status == .waiting, !item.isInFlight else { return nil }
         item.progress.status = .refused
         item.progress.message = message
         self.replace(item)

@@ -70,6 +70,7 @@ struct OutboxBoard: Hashable, Sendable {
     /// The changes that the app or a sign-out removed.
     private var removed: Set<ID> = []
     private var retries = 0
+    private var resting: String?
     private var keys = 0
 
     init(_ bug: Bug, hasKeys: Bool) {
@@ -137,7 +138,7 @@ struct OutboxBoard: Hashable, Sendable {
             return violation ?? self.end(id, self.isIdempotent ? .unclear : .unknown(""))
         case .loseRequest(let id): return self.end(id, self.isIdempotent ? .unclear : .unknown(""))
         case .failUnsent(let id): return self.end(id, .unsent)
-        case .refuse(let id): return self.end(id, .refused(""))
+        case .refuse(let id): return self.end(id, .refused("", mayHaveArrived: false))
         case .arriveLate(let request):
             self.late.remove(request)
             return self.serve(request)
@@ -163,12 +164,16 @@ struct OutboxBoard: Hashable, Sendable {
     }
 
     private mutating func next(_ lane: String) {
+        self.settle()
         switch self.machine.nextChange(in: lane, at: self.now) {
         case .send(let id):
             let last = self.machine.changes(in: lane).last { $0.progress.status == .waiting }?.id
             self.sending[lane] = self.bug == .ignoresOrder ? last ?? id : id
         case .expire(let item): self.write(item)
-        case .rest: self.sending[lane] = nil
+        case .rest:
+            self.sending[lane] = nil
+            if self.machine.isInterrupted(lane) { self.resting = lane }
+            self.machine.laneEnded(lane)
         }
     }
 
@@ -239,6 +244,10 @@ struct OutboxBoard: Hashable, Sendable {
         self.machine = OutboxStateMachine()
         for item in self.disk { self.machine.added(item) }
         for item in self.machine.sessionBegan(self.diskSession) { self.disk.removeAll { $0.id == item.id } }
+    }
+
+    /// A sender has the lease: the attempts of killed processes are settled.
+    private mutating func settle() {
         guard self.bug != .settlesNothing else { return }
         for item in self.machine.becameSender(isIdempotent: self.isIdempotent) { self.write(item) }
     }
@@ -268,9 +277,8 @@ struct OutboxBoard: Hashable, Sendable {
         return confirmed.map { "change \($0.id) is confirmed and stays on disk" }
     }
 
-    /// A change that nothing will send: no sender of this process has the change in flight.
+    /// A lane with an interrupted change whose sender rests.
     private var stuck: String? {
-        let item = self.machine.all.first { $0.progress.status == .sending && !$0.isInFlight }
-        return item.map { "change \($0.id) is stuck" }
+        self.resting.map { "lane \($0) rests with an interrupted change" }
     }
 }

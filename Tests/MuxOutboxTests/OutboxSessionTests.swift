@@ -155,7 +155,7 @@ struct OutboxSessionTests {
         let scratch = Scratch()
         let isBroken = Locked(false)
         let fileSystem = RecordingFileSystem { _, call in
-            isBroken.withLock { $0 } && call.operation == .write ? .refuse(ENOSPC) : nil
+            isBroken.withLock { $0 } && call.operation == .write ? .refuse(EIO) : nil
         }
         let world = OutboxWorld(scratch)
         world.server.react(.refuseConnection)
@@ -475,7 +475,7 @@ struct OutboxListTests {
         await #expect {
             try await outbox.add(Note("b"))
         } throws: {
-            if case MuxOutboxError.notStored(.newerFormat)? = $0 as? MuxOutboxError { true } else { false }
+            if case MuxOutboxError.notStored(MuxStoreError.newerFormat)? = $0 as? MuxOutboxError { true } else { false }
         }
 
         #expect(await outbox.list == ["a waiting"])

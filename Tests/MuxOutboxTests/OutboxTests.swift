@@ -248,7 +248,7 @@ struct OutboxFailureTests {
         async throws
     {
         let world = OutboxWorld()
-        let policy = MuxOutboxPolicy(retry: .immediate(maxAttempts: .max), isIdempotent: false)
+        let policy = MuxOutboxPolicy(retry: .immediate(maxAttempts: .max), serverDetectsRepetitions: false)
         let outbox = world.outbox(policy: policy)
         world.server.react(.refuseConnection, .loseResponse)
 

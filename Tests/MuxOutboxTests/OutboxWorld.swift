@@ -89,7 +89,11 @@ struct OutboxWorld: Sendable {
         ) { note, begin in
             let token = try await token()
             let attempt = try await begin()
-            try await server.receive(note.text, key: policy.isIdempotent ? attempt.idempotencyKey : nil, token: token)
+            try await server.receive(
+                note.text,
+                key: policy.serverDetectsRepetitions ? attempt.idempotencyKey : nil,
+                token: token
+            )
         }
     }
 

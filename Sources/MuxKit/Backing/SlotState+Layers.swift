@@ -7,6 +7,8 @@ struct Layers<Value: Sendable>: Sendable {
         var isCommitted = false
         /// Whether the change was certainly not sent to the server, so that no response includes the change.
         var isUnsent = false
+        /// Whether the change belongs to an outbox, and stays after a removal of the value.
+        var isOverlay = false
     }
 
     /// The server's entry; `nil` if memory did not have the value.
@@ -139,11 +141,27 @@ extension SlotState {
         self.dropped.append((former.key, former.value))
     }
 
+    /// The entry was removed: only uncommitted overlays stay.
+    mutating func dropChanges(of key: Key) { self.loseBase(of: key) { $0.isOverlay } }
+
+    /// As ``dropChanges(of:)``, for all keys; `body` removes all entries.
+    mutating func keepingOverlays<R>(_ body: (inout Self) -> R) -> R {
+        for key in Array(self.layers.keys) { self.dropChanges(of: key) }
+        let layers = self.layers
+        self.layers = [:]
+        defer { self.layers = layers }
+        return body(&self)
+    }
+
     /// The server's entry was removed elsewhere: only uncommitted changes stay.
-    mutating func loseBase(of key: Key) {
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - isKept: Whether an uncommitted change stays.
+    mutating func loseBase(of key: Key, keeping isKept: (Layers<Value>.Change) -> Bool = { _ in true }) {
         guard var layers = self.layers[key] else { return }
         self.dropLayers(of: key)
-        layers.changes.removeAll(where: \.isCommitted)
+        layers.changes.removeAll { $0.isCommitted || !isKept($0) }
         guard !layers.changes.isEmpty else { return }
         (layers.base, layers.shown, layers.version) = (nil, nil, self.nextRevision())
         self.layers[key] = layers
@@ -203,6 +221,36 @@ extension SlotState {
         if isNew { layers.shown?.revision = layers.version }
         self.layers[key] = layers
         if isNew, let shown = layers.shown { self.put(shown, of: key) }
+    }
+
+    /// Adds a change; a call of ``takePendingWork()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - change: The change.
+    ///   - entry: The entry that requests got before the change.
+    ///   - shown: `entry` with the change.
+    ///   - key: The key.
+    /// - Complexity: O(1), amortised.
+    mutating func append(
+        _ change: Layers<Value>.Change,
+        to entry: Slot<Value>.Entry?,
+        showing shown: Slot<Value>.Entry?,
+        of key: Key
+    ) {
+        guard let place = self.layers.index(forKey: key) else {
+            var layers = Layers(base: entry)
+            layers.shown = shown
+            layers.changes = [change]
+            return self.setLayers(layers, of: key, isNew: true)
+        }
+        self.dropped.append(self.layers.values[place].shown)
+        self.layers.values[place].changes.append(change)
+        let version = self.nextRevision()
+        var shown = shown
+        shown?.revision = version
+        self.layers.values[place].version = version
+        self.layers.values[place].shown = shown
+        if let shown { self.put(shown, of: key) }
     }
 
     /// Stores a new entry below uncommitted changes; a call of ``takePendingWork()`` must follow.

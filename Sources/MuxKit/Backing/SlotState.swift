@@ -259,12 +259,13 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.fetches += 1
     }
 
-    /// Counts a response that must not be kept, as a clear, and removes the changes of its key.
+    /// Counts a response that must not be kept, as a clear, and removes the changes of its key, except
+    /// overlays.
     @usableFromInline
     mutating func passed(_ key: Key) {
         self.clears &+= 1
         self.uncached &+= 1
-        self.dropLayers(of: key)
+        self.dropChanges(of: key)
         self.followed[key]?.uncached += 1
     }
 

@@ -134,7 +134,7 @@ extension MultiplexerCore: SessionParticipant {
             state.clears &+= 1
             state.ended(key, with: nil)
             defer { state.lostShared(key) }
-            if keepsChanges { state.loseBase(of: key) } else { state.dropLayers(of: key) }
+            if keepsChanges { state.loseBase(of: key) } else { state.dropChanges(of: key) }
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
@@ -151,7 +151,7 @@ extension MultiplexerCore: SessionParticipant {
         let former = self.engine.fenceAll(answering: error) { state in
             if isRemovalPending { state.disk.isDomainRemovalPending = true }
             state.clears &+= 1
-            return state.removeAll()
+            return (state.keepingOverlays { $0.removeAll() }, state.takeDropped())
         }
         withExtendedLifetime(former) {}
         self.watchers.sendToAll(.entry)

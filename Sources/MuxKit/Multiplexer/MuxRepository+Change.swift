@@ -59,26 +59,38 @@ extension MultiplexerCore {
     ///   - key: The key.
     ///   - isUnsent: Whether no request has sent the change: then the response to a fetch is kept, and shown
     ///     with the change.
+    ///   - isOverlay: Whether the change stays after a removal of the value, except at the end of the session.
     ///   - transform: The change.
     /// - Returns: The change.
     /// - Throws: The error of `transform`.
     func change<Failure: Error>(
         _ key: Key,
         isUnsent: Bool = false,
+        isOverlay: Bool = false,
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
     ) throws(Failure) -> MuxRepository.Change {
         guard key == key else { return MuxRepository.Change { _ in } }
         let (id, session) = (self.engine.nextID(), self.engine.withState { $0.session })
+        var change = Layers<Value>.Change(id: id) { try transform(&$0) }
+        (change.isUnsent, change.isOverlay) = (isUnsent, isOverlay)
         while true {
-            let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
-            var layers = former ?? Layers(base: entry)
-            layers.changes.append(Layers.Change(id: id, transform: { try transform(&$0) }, isUnsent: isUnsent))
-            layers.shown = entry
+            let (entry, version) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]?.version) }
+            var shown = entry
             if var value = entry?.value {
                 try transform(&value)
-                layers.shown?.value = value
+                shown?.value = value
             }
-            if self.replace(former, entry, by: layers, of: key, isNew: true) { break }
+            if self.update(
+                key,
+                version,
+                entry,
+                isNew: true,
+                { [change, shown] in
+                    $0.append(change, to: entry, showing: shown, of: key)
+                }
+            ) {
+                break
+            }
         }
         return MuxRepository.Change(
             mark: { [weak self] in self?.markChange(id, of: key, isUnsent: $0) }
@@ -93,7 +105,10 @@ extension MultiplexerCore {
                 layers.changes[place].isUnsent != isUnsent
             else { return }
             layers.changes[place].isUnsent = isUnsent
-            if self.replace(former, entry, by: layers, of: key, isNew: false) { return }
+            let isReplaced = self.update(key, former?.version, entry, isNew: false) { [layers] in
+                $0.setLayers(layers, of: key, isNew: false)
+            }
+            if isReplaced { return }
         }
     }
 
@@ -114,7 +129,10 @@ extension MultiplexerCore {
                 layers.show()
             }
             let next = layers.changes.isEmpty ? nil : layers
-            guard self.replace(former, entry, by: next, of: key, isNew: !isCommitted) else { continue }
+            let isReplaced = self.update(key, former?.version, entry, isNew: !isCommitted) {
+                $0.setLayers(next, of: key, isNew: !isCommitted)
+            }
+            guard isReplaced else { continue }
             // One fetch after the last change: its response includes all committed changes.
             guard !layers.isSending else { return }
             self.refresh(key)
@@ -122,20 +140,20 @@ extension MultiplexerCore {
         }
     }
 
-    /// Replaces the changes of a key, and fences its flights, unless the entry or the changes have changed.
-    private func replace(
-        _ former: Layers<Value>?,
+    /// Updates the changes of a key, and fences its flights, unless the entry or the changes have changed.
+    private func update(
+        _ key: Key,
+        _ version: UInt64?,
         _ entry: Slot<Value>.Entry?,
-        by layers: Layers<Value>?,
-        of key: Key,
-        isNew: Bool
+        isNew: Bool,
+        _ body: (inout State) -> Void
     ) -> Bool {
         let isReplaced = self.engine.fenceIf(key) { state in
             let current = state.shownEntry(key)
-            guard state.layers[key]?.version == former?.version, current?.revision == entry?.revision,
+            guard state.layers[key]?.version == version, current?.revision == entry?.revision,
                 current?.sequence == entry?.sequence
             else { return false }
-            state.setLayers(layers, of: key, isNew: isNew)
+            body(&state)
             return true
         }
         guard isReplaced else { return false }
@@ -218,12 +236,12 @@ extension Multiplexer {
         try self.core.change(.sole, transform)
     }
 
-    /// As ``change(_:)``, for a change that is sent later.
-    package nonisolated func change<Failure: Error>(
+    /// As ``change(_:)``, for a change of an outbox, which stays after a removal of the value.
+    package nonisolated func overlay<Failure: Error>(
         isUnsent: Bool,
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
     ) throws(Failure) -> MuxRepository.Change {
-        try self.core.change(.sole, isUnsent: isUnsent, transform)
+        try self.core.change(.sole, isUnsent: isUnsent, isOverlay: true, transform)
     }
 }
 
@@ -243,12 +261,12 @@ extension MultiplexerMap {
         try self.core.change(ExactKey(key), transform)
     }
 
-    /// As ``change(key:_:)``, for a change that is sent later.
-    package nonisolated func change<Failure: Error>(
+    /// As ``change(key:_:)``, for a change of an outbox, which stays after a removal of the value.
+    package nonisolated func overlay<Failure: Error>(
         key: Key,
         isUnsent: Bool,
         _ transform: @escaping @Sendable (inout Value) throws(Failure) -> Void
     ) throws(Failure) -> MuxRepository.Change {
-        try self.core.change(ExactKey(key), isUnsent: isUnsent, transform)
+        try self.core.change(ExactKey(key), isUnsent: isUnsent, isOverlay: true, transform)
     }
 }

@@ -72,6 +72,8 @@ package final class LeaseHolder: Sendable {
     /// Ends a use; the lease is given back after the last use.
     package func release(_ use: Use) async {
         use.extender.cancel()
+        // A running extension would take the lease again after its return.
+        await use.extender.value
         await finishing { await self.mutex.run { await self.useEnded() } }
     }
 

@@ -60,7 +60,7 @@ extension MuxRepository {
     // MARK: - The session
 
     /// Raises the session epoch to `epoch`, an epoch of another process, without ending the session.
-    package nonisolated func raiseEpoch(to epoch: UInt64) async throws {
+    nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
             guard try await self.settledEpoch() < epoch else { return }
             try await self.store.raiseSessionEpoch(to: epoch)
@@ -71,6 +71,24 @@ extension MuxRepository {
     /// The epoch of the current session; `nil` before the first read, and during the end of the session.
     package nonisolated var knownEpoch: UInt64? {
         self.registry.withLock { $0.owesSignOut || $0.isEnding ? nil : $0.sessionEpoch }
+    }
+
+    /// Whether a sign-out has begun, and has not raised the epoch.
+    package nonisolated var isSigningOut: Bool { self.registry.withLock { $0.owesSignOut || $0.isEnding } }
+
+    /// Adopts the session `epoch` of another store of the same user, which is later than the session of this
+    /// repository: another process has signed out, or the number of this repository was lost.
+    ///
+    /// - Parameters:
+    ///   - epoch: The later epoch.
+    ///   - spared: A participant without values of an ended session, which is not cleared.
+    package nonisolated func adoptSession(_ epoch: UInt64, sparing spared: ObjectIdentifier) async throws {
+        // The system may have removed the folder of caches, and with the folder the number.
+        if try await self.store.sessionEpoch() == 0 {
+            try await self.raiseEpoch(to: epoch)
+        } else {
+            try await self.endSession(before: epoch, sparing: spared)
+        }
     }
 
     /// The epoch of the current session, for callers outside the lane.
@@ -315,21 +333,30 @@ extension MuxRepository {
     /// Other processes that share the folder detect the sign-out at the latest at their next access to the
     /// disk: the next request without a value in memory, or the next save. See <doc:SeveralProcesses>.
     ///
-    /// - Returns: The failures. The failures can be ignored: this process does not read the remaining
-    ///   entries, and the next save tries again.
+    /// - Returns: The failures. Apart from a refusal, the failures can be ignored: this process does not read
+    ///   the remaining entries, and the next save tries again.
     /// - Complexity: A few file-system calls, for any number of entries.
     @discardableResult
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {
         let done = await self.inLane(admitsNested: false) {
             var report = MuxRepository.ClearReport()
+            var raised: UInt64?
+            // From now on, an outbox refuses changes of this session.
+            let owedSignOut = self.registry.withLock { registry in
+                defer { registry.owesSignOut = true }
+                return registry.owesSignOut
+            }
+            var last: UInt64 = 0
             await self.forEachParticipant { participant in
                 if let refusal = await participant.refusalOfSignOut() { report.failures.append(refusal) }
+                last = max(last, await participant.lastSession())
             }
-            guard report.failures.isEmpty else { return report }
-            var raised: UInt64?
-            self.registry.withLock { $0.owesSignOut = true }
+            guard report.failures.isEmpty else {
+                self.registry.withLock { $0.owesSignOut = owedSignOut }
+                return report
+            }
             do {
-                let known = self.registry.withLock { $0.sessionEpoch ?? 0 }
+                let known = max(last, self.registry.withLock { $0.sessionEpoch ?? 0 })
                 let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
                 // First, because the system may empty the repository's folder, and remove the epoch. A
                 // failure is not reported here: `removeTraces` below accesses the same state and reports.
@@ -462,7 +489,7 @@ extension MuxRepository {
     ///   - spared: A participant without values of an ended session, which is not cleared.
     /// - Throws: The store's error; the session has ended nevertheless. ``MuxError/calledFromStore`` if the
     ///   call is inside another sign-out, or would deadlock; the session has not ended.
-    package nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
+    nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }

@@ -20,6 +20,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Whether the participant's `deinit` removes the participant from the repository.
     var detachesItself: Bool { get }
 
+    /// The greatest session number of the participant's persistent state; 0 without such a number.
+    func lastSession() async -> UInt64
+
     /// The reason why a sign-out must not begin now; `nil` if the sign-out may begin.
     func refusalOfSignOut() async -> (any Error)?
 
@@ -125,6 +128,7 @@ extension SessionParticipant {
     package var gauges: MuxRepository.Gauges { MuxRepository.Gauges() }
     package var isMemoryOnly: Bool { false }
     package var detachesItself: Bool { false }
+    package func lastSession() async -> UInt64 { 0 }
     package func refusalOfSignOut() async -> (any Error)? { nil }
     package func takeDroppedChanges() -> Int { 0 }
     package func signOutCompleted() {}

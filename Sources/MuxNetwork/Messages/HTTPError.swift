@@ -171,9 +171,10 @@ extension HTTPError.TransportFailure: RetryableError {
 extension HTTPError: UnsentError {
     package var isUnsentRequest: Bool? {
         switch self {
-        case .preparation, .authentication: true
+        case .authentication: true
         case .transport(let error, _): error.isUnsentRequest
-        case .status, .decoding: false
+        // A request that cannot be prepared would fail again.
+        case .preparation, .status, .decoding: false
         }
     }
 }

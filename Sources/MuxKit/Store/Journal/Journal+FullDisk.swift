@@ -195,7 +195,7 @@ extension Journal {
 
 extension MuxStoreError {
     /// Whether the disk is full, or the user's disk quota is exhausted.
-    var isOutOfSpace: Bool {
+    package var isOutOfSpace: Bool {
         guard case .fileSystem(_, let code) = self else { return false }
         return code == POSIXFileSystem.noSpace || code == POSIXFileSystem.overQuota
     }

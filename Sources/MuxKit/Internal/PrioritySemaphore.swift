@@ -1,9 +1,7 @@
-import MuxKit
-
 /// An asynchronous semaphore: urgent waiters resume first, waiters of equal urgency in the order of arrival.
 ///
 /// **Cancellation.** A cancelled waiter resumes at once.
-final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
+package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     private struct Waiting: Sendable {
         let ticket: UInt64
         let key: Key
@@ -20,7 +18,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     private let state: Locked<State>
 
     /// Makes a semaphore with `limit` slots, at least one.
-    init(limit: Int) { self.state = Locked(State(free: max(1, limit))) }
+    package init(limit: Int) { self.state = Locked(State(free: max(1, limit))) }
 
     /// Suspends until a slot is free; ``leave()`` releases the slot.
     ///
@@ -30,7 +28,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     ///   - waits: Called outside the lock if no slot is free.
     /// - Throws: `CancellationError` if the task is cancelled while no slot is free; the caller then holds no
     ///   slot. If a slot is free, even a cancelled task gets the slot.
-    func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
+    package func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
         let place = Locked<UInt64?>(nil)
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
@@ -62,7 +60,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Releases a slot.
-    func leave() {
+    package func leave() {
         let next = self.state.withLock { state -> Waiting? in
             guard let index = state.waiting.firstIndex(where: \.isUrgent) ?? state.waiting.indices.first else {
                 state.free += 1
@@ -74,7 +72,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Makes the waiters for `key` urgent.
-    func raise(_ key: Key) {
+    package func raise(_ key: Key) {
         self.state.withLock { state in
             for index in state.waiting.indices where state.waiting[index].key == key {
                 state.waiting[index].isUrgent = true
@@ -91,5 +89,5 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     }
 
     /// The numbers of waiters and of free slots.
-    var occupancy: (waiting: Int, free: Int) { self.state.withLock { ($0.waiting.count, $0.free) } }
+    package var occupancy: (waiting: Int, free: Int) { self.state.withLock { ($0.waiting.count, $0.free) } }
 }
