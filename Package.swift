@@ -40,7 +40,7 @@ let programs: [Target] =
     ? [("demo", "CLI"), ("benchmarks", "Benchmarks")].map { name, path in
         .executableTarget(
             name: name,
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"] + (name == "demo" ? ["MuxUI"] : []),
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"] + (name == "demo" ? ["MuxUI", "MuxOutbox"] : ["MuxOutbox"]),
             path: "Demo/\(path)",
             resources: name == "demo" ? [.copy("Resources")] : [],
             swiftSettings: settings
@@ -50,20 +50,19 @@ let programs: [Target] =
 let tests: [Target] = [
     "MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "MuxUITests", "MuxOutboxTests", "DocumentationTests",
 ]
-.filter { folder.isEmpty || $0 == folder[0] }
-.map { name in
-    .testTarget(
-        name: name,
-        dependencies: [
-            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
-            "MuxTestSupport",
-            "MuxTestNeighbours",
-        ],
-        sources: folder.count > 1 ? ["Support", folder[1]] : nil,
-        resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
-        swiftSettings: testSettings
-    )
-}
+    .filter { folder.isEmpty || $0 == folder[0] }
+    .map { name in
+        .testTarget(
+            name: name,
+            dependencies: [
+                "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
+                "MuxTestSupport", "MuxTestNeighbours",
+            ],
+            sources: folder.count > 1 ? ["Support", folder[1]] : nil,
+            resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
+            swiftSettings: testSettings
+        )
+    }
 
 let package = Package(
     name: "MuxKit",
@@ -117,24 +116,24 @@ let package = Package(
             resources: privacyManifest,
             swiftSettings: settings
         ),
+        // Offline writes. A separate target: an app without offline writes pays nothing.
+        .target(
+            name: "MuxOutbox",
+            dependencies: ["MuxKit"],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
         // Values for views. A separate target: services do not need Observation. Only the views need MuxNetwork.
         .target(
             name: "MuxUI",
             dependencies: [
-                "MuxKit",
+                "MuxKit", "MuxOutbox",
                 .target(
                     name: "MuxNetwork",
                     condition: .when(platforms: [.macOS, .macCatalyst, .iOS, .tvOS, .watchOS, .visionOS])
                 ),
             ],
-            exclude: unread,
-            resources: privacyManifest,
-            swiftSettings: settings
-        ),
-        // Offline writes.
-        .target(
-            name: "MuxOutbox",
-            dependencies: ["MuxKit"],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

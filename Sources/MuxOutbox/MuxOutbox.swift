@@ -4,7 +4,8 @@ public import MuxKit
 /// Sends changes to a server, in order and across relaunches, as soon as the server can be reached.
 ///
 /// ```swift
-/// static let outbox = MuxOutbox<Change>("Changes", dependency: session, order: { "\($0.post)" }) { change, attempt, token in
+/// static let outbox = MuxOutbox<Change>("Changes", dependency: session, order: { "\($0.post)" }) { change,
+/// attempt, token in
 ///     try await api.apply(change, idempotencyKey: attempt.idempotencyKey, token: token)
 /// }
 /// .overlay(Backend.top) { change, posts in change.apply(to: &posts) }
@@ -12,15 +13,15 @@ public import MuxKit
 /// try await Backend.outbox.add(.like(post: 7))
 /// ```
 ///
-/// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one after another,
-/// in the order of their addition; lanes are sent concurrently.
+/// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one after
+/// another, in the order of their addition; lanes are sent concurrently.
 ///
-/// **Outcomes.** The closure returns: the server has applied the change. A transient error
-/// (``RetryAdvice``): the lane waits for the next attempt, or for the network. Any other error: the change has
-/// failed and stays in ``pending``; the lane continues with the next change.
+/// **Outcomes.** The closure returns: the server has applied the change. A transient error (``RetryAdvice``):
+/// the lane waits for the next attempt, or for the network. Any other error: the change has failed and stays
+/// in ``pending``; the lane continues with the next change.
 ///
-/// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process is
-/// killed, the next process sends the change; an attempt of the killed process is repeated with the same
+/// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process
+/// is killed, the next process sends the change; an attempt of the killed process is repeated with the same
 /// idempotency key. The processes with the same folder, such as an app and its extension, send each change in
 /// one process only.
 ///
@@ -38,8 +39,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// - Parameters:
     ///   - name: Identifies the outbox on disk: any text.
     ///   - repository: The repository of the session; by default ``MuxRepository/shared``.
-    ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share the
-    ///     changes in a folder of their app group.
+    ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share
+    ///     the changes in a folder of their app group.
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
     ///   - wakeUps: End the wait between two attempts; by default the return of the network.
     ///   - order: Returns the lane of a change; by default all changes form one lane.
@@ -71,8 +72,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///   - name: Identifies the outbox on disk: any text.
     ///   - dependency: Provides the dependency of each attempt.
     ///   - repository: The repository of the session; by default the repository of `dependency`.
-    ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share the
-    ///     changes in a folder of their app group.
+    ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share
+    ///     the changes in a folder of their app group.
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
     ///   - wakeUps: End the wait between two attempts; by default the return of the network.
     ///   - order: Returns the lane of a change; by default all changes form one lane.
@@ -144,13 +145,13 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// Shows pending changes in the value of a multiplexer, at once and also after a relaunch.
     ///
     /// The value is shown with the change until the server has confirmed the change and a later fetch has
-    /// succeeded, or until the change has failed. After the last pending change, each overlaid value is fetched
-    /// once, if a view or a request needs the value. See ``MuxRepository/Change``.
+    /// succeeded, or until the change has failed. After the last pending change, each overlaid value is
+    /// fetched once, if a view or a request needs the value. See ``MuxRepository/Change``.
     ///
     /// - Parameters:
     ///   - multiplexer: The multiplexer.
-    ///   - apply: Applies a change to the value; may run several times, and must not have other effects. If the
-    ///     closure throws, the change is not shown.
+    ///   - apply: Applies a change to the value; may run several times, and must not have other effects. If
+    ///     the closure throws, the change is not shown.
     /// - Returns: This outbox.
     @discardableResult
     public func overlay<Value>(
@@ -273,8 +274,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// A running attempt continues, and the server may still apply the change.
     ///
     /// - Parameter id: The change.
-    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the removal is not on disk; the next call of the
-    ///   outbox writes the removal.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the removal is not on disk; the next call of
+    ///   the outbox writes the removal.
     public func discard(_ id: PendingChange.ID) async throws {
         do { try await self.core.discard(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
@@ -282,8 +283,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
     package var waitCount: Int? { self.core.waitCount }
 
-    /// Starts the next attempt of each lane now, even before the end of a `Retry-After`, such as from a button
-    /// "Try again".
+    /// Starts the next attempt of each lane now, even before the end of a `Retry-After`, such as from a
+    /// button "Try again".
     public func retryNow() { self.core.retryNow() }
 }
 

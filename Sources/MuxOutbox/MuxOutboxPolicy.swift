@@ -25,8 +25,8 @@ public struct MuxOutboxPolicy: Sendable {
 
     /// Whether the server applies a change at most once for each idempotency key; by default `true`.
     ///
-    /// A server that ignores the key can apply a change twice: pass `false` for such a server. Then a change is
-    /// not sent again after an attempt with a lost response, and is listed as
+    /// A server that ignores the key can apply a change twice: pass `false` for such a server. Then a change
+    /// is not sent again after an attempt with a lost response, and is listed as
     /// ``MuxOutbox/PendingChange/State/unknown``. A response with the status 425, 429 or 503 still permits
     /// another attempt.
     public var serverDetectsRepetitions: Bool

@@ -332,8 +332,8 @@ extension OutboxCore {
 
     /// Writes that an attempt begins.
     ///
-    /// With the token of the attempt, if any: a sign-out raises the session of the log before the next user can
-    /// sign in, so a change of an ended session never begins with the token of the next session.
+    /// With the token of the attempt, if any: a sign-out raises the session of the log before the next user
+    /// can sign in, so a change of an ended session never begins with the token of the next session.
     private func begin(_ id: ID) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }

@@ -41,9 +41,9 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - id: The change.
-    ///   - isUnsent: Whether no request can have sent the change: then a response to a fetch cannot include the
-    ///     change, and is shown with the change. Otherwise a response may or may not include the change, and is
-    ///     not kept.
+    ///   - isUnsent: Whether no request can have sent the change: then a response to a fetch cannot include
+    ///     the change, and is shown with the change. Otherwise a response may or may not include the change,
+    ///     and is not kept.
     ///   - change: Reads the change.
     func show(_ id: ID, isUnsent: Bool, _ change: () -> Change?) {
         if let shown = self.state.withLock({ $0.shown[id] }) {

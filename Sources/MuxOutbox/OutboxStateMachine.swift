@@ -374,7 +374,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return nil
     }
 
-    /// Whether an attempt of another sender of the lane has no outcome: the other sender may have been killed.
+    /// Whether an attempt of another sender of the lane has no outcome: the other sender may have been
+    /// killed.
     package func isInterrupted(_ lane: String) -> Bool {
         let first = (self.lanes[lane] ?? []).lazy.compactMap { self.items[$0] }.first(where: \.progress.isPending)
         return first.map { $0.progress.status == .sending && !$0.isInFlight && $0.isReadable } ?? false

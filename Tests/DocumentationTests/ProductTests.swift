@@ -11,8 +11,8 @@ struct ProductTests {
         #expect(!(try Repository.text("Package.swift").contains(".package(")))
 
         let ours: Set = [
-            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxTestSupport",
-            "MuxTestNeighbours", "CMuxCurl", "CMuxDecoder",
+            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
+            "MuxTestSupport", "MuxTestNeighbours", "CMuxCurl", "CMuxDecoder",
         ]
         let toolchain: Set = [
             "Foundation", "FoundationNetworking", "Dispatch", "Synchronization", "Testing", "SwiftOverlayShims",

@@ -38,7 +38,7 @@ struct SurfaceTests {
         }
     }
 
-    @Test func `HS-06 the three libraries have at most 120 public types at top level`() throws {
+    @Test func `HS-06 the three libraries have at most 121 public types at top level`() throws {
         let limits = ["MuxKit": 67, "MuxNetwork": 43, "MuxTesting": 10]
         var names: [String] = []
         for (library, limit) in limits {
@@ -46,7 +46,7 @@ struct SurfaceTests {
             #expect(types.count > limit / 2 && types.count <= limit, "\(library): \(types.count)")
             names += types
         }
-        #expect(names.count <= 120)
+        #expect(names.count <= 121)
         let hidden: Set = [
             "ReachabilityMonitor", "SystemReachability", "RetryHelper", "RetryOperationError", "DependentOperation",
             "RunContext", "PerishableDependency", "MuxStoreStatistics", "OAuthAccount", "OAuthService", "ScriptEnded",

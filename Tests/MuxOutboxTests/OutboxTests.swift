@@ -196,9 +196,12 @@ struct OutboxFailureTests {
     }
 
     @Test func `OB-03 a refused change is kept with the message of the server, and blocks no change`() async throws {
-        let world = OutboxWorld()
+        let isDeleted = Locked(true)
+        let server = FakeChangeServer { content, _ in
+            content == "1" && isDeleted.withLock { $0 } ? .refuse(status: 409, "The post was deleted.") : .confirm
+        }
+        let world = OutboxWorld(server: server)
         let outbox = world.outbox()
-        world.server.react(.refuse(status: 409, "The post was deleted."))
 
         let id = try await outbox.add(Note("1", in: "a"))
         try await outbox.add(Note("2", in: "a"))
@@ -216,6 +219,7 @@ struct OutboxFailureTests {
         await later.waitForRest(again)
         #expect(world.server.requestCount == 3)
 
+        isDeleted.withLock { $0 = false }
         try await again.retry(id)
 
         await world.server.waitForApplied(3)

@@ -59,7 +59,8 @@ extension MultiplexerCore {
     ///   - key: The key.
     ///   - isUnsent: Whether no request has sent the change: then the response to a fetch is kept, and shown
     ///     with the change.
-    ///   - isOverlay: Whether the change stays after a removal of the value, except at the end of the session.
+    ///   - isOverlay: Whether the change stays after a removal of the value, except at the end of the
+    ///     session.
     ///   - transform: The change.
     /// - Returns: The change.
     /// - Throws: The error of `transform`.

@@ -2,7 +2,7 @@
 import PackageDescription
 
 let libraries: [Target.Dependency] =
-    ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI"]
+    ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox"]
     .map { .product(name: $0, package: "MuxKit") }
 
 /// The features of `SWIFT_APPROACHABLE_CONCURRENCY` and of the other settings of a new app project in Xcode

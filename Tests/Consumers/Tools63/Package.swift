@@ -2,7 +2,7 @@
 import PackageDescription
 
 let libraries: [Target.Dependency] =
-    ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI"]
+    ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox"]
     .map { .product(name: $0, package: "MuxKit") }
 
 let features: [SwiftSetting] = [

@@ -166,7 +166,7 @@ struct AppleSourceTests {
         ]
     }
 
-    @Test(arguments: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI"])
+    @Test(arguments: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox"])
     func `CO-33 the privacy manifest of a library declares exactly the calls of its sources`(library: String) throws {
         let url = SourceLines.root.appending(path: "Sources/\(library)/PrivacyInfo.xcprivacy")
         let list = try PropertyListSerialization.propertyList(from: Data(contentsOf: url), format: nil)
@@ -194,7 +194,7 @@ struct AppleSourceTests {
 
     @Test func `CO-33 the privacy manifest is a resource only on platforms that read the manifest`() throws {
         let package = try Self.text("Package.swift")
-        for library in ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI"] {
+        for library in ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox"] {
             let target = package.components(separatedBy: ".target(\n            name: \"\(library)\",").dropFirst()
                 .first
             let settings = target?.components(separatedBy: "\n        ),").first ?? ""
@@ -208,7 +208,7 @@ struct AppleSourceTests {
         let bundles = try FileManager.default.contentsOfDirectory(atPath: products.path).filter { name in
             [
                 "MuxKit_MuxKit", "MuxKit_MuxNetwork.", "MuxKit_MuxTesting.", "MuxKit_MuxConformance.",
-                "MuxKit_MuxCompatibility.", "MuxKit_MuxUI.",
+                "MuxKit_MuxCompatibility.", "MuxKit_MuxUI.", "MuxKit_MuxOutbox.",
             ].contains { name.hasPrefix($0) }
         }
         #expect(bundles.filter { !$0.hasPrefix("MuxKit_MuxKitTests") } == [], "a bundle was built")

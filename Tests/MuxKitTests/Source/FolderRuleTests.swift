@@ -16,6 +16,7 @@ struct FolderRuleTests {
         "MuxNetwork": ["Messages", "Transport", "Interceptors", "Caching", "Client", "OAuth", "Media"],
         "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback"],
         "MuxConformance": ["Server", "Suites"],
+        "MuxOutbox": [],
         "MuxUI": ["Platform"],
     ]
 

@@ -44,7 +44,7 @@ struct NameRuleTests {
         #expect(
             found.sorted() == [
                 "Configuration", "Configuration", "Configuration", "HTTPTransportConfiguration", "Limits", "Limits",
-                "MuxPolicy", "Policy", "RetryPolicy", "RunnerPolicy",
+                "MuxOutboxPolicy", "MuxPolicy", "Policy", "RetryPolicy", "RunnerPolicy",
             ]
         )
     }
@@ -66,6 +66,7 @@ struct NameRuleTests {
                 "KeychainTokenStore",
             ],
             "removeAll": ["MemoryCache", "MemoryStore", "SealedStore", "JournalStore"],
+            "discard": ["MuxOutbox"],
             "removeEverything": ["MemoryStore", "SealedStore", "JournalStore"],
             // The last two: the grant of RFC 6749, section 6.
             "refresh": [

@@ -1,0 +1,179 @@
+import Foundation
+import MuxKit
+
+/// Reading the records, also the records of other processes.
+extension OutboxLog {
+    func refresh() throws(MuxStoreError) {
+        guard let status = try self.fileSystem.status(at: self.path) else {
+            // Another program removed the file: the changes in memory are written again.
+            self.close()
+            try self.folder.claim(self.fileSystem)
+            if !self.contents.isEmpty { try self.rewrite() }
+            return
+        }
+        if let file = self.file, status.identity == self.identity, status.size >= self.end {
+            if status.size > self.end { try self.read(file, to: status.size) }
+            return
+        }
+        self.close()
+        do throws(MuxStoreError) {
+            let file = try self.fileSystem.openFile(self.path, for: .append)
+            let opened = try self.fileSystem.status(of: file)
+            (self.file, self.identity) = (file, opened.identity)
+            try self.temporaryFile.removeLeftovers()
+            try self.readAgain(file, to: opened.size)
+        } catch {
+            // The next call reads the file from the beginning.
+            self.close()
+            throw error
+        }
+    }
+
+    func close() {
+        (self.file, self.identity, self.end) = (nil, nil, 0)
+        (self.needsLineBreak, self.holdsNewer, self.isNameSafe) = (false, false, false)
+        self.fileSession = 0
+    }
+
+    /// Reads another file than before: changes without a record in the file have ended.
+    private func readAgain(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
+        // The bytes of unreadable records are read again.
+        for (id, content) in self.contents where !content.raw.isEmpty { self.setRaw([], of: id) }
+        let found = try self.read(file, to: size)
+        for id in self.contents.keys where !found.contains(id) && !self.unsaved.contains(id) { self.remove(id) }
+    }
+
+    /// Reads the records from ``end`` to `size`.
+    ///
+    /// - Returns: The changes with a record.
+    @discardableResult
+    private func read(_ file: OpenFile, to size: Int64) throws(MuxStoreError) -> Set<ID> {
+        var found: Set<ID> = []
+        var walker = JournalWalker(from: self.end, to: size)
+        let fileSystem = self.fileSystem
+        let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
+            try fileSystem.readAll(file, at: offset, count: count)
+        }
+        // The end of the last valid record: damaged bytes are between this position and the next record.
+        var valid = self.end
+        var isDamaged = false
+        func addDamage(upTo end: Int64) throws(MuxStoreError) {
+            guard isDamaged, end > valid else { return }
+            isDamaged = false
+            found.insert(self.addDamage(try read(valid, Int(end - valid))))
+        }
+        while let step = try walker.next(reading: read) {
+            switch step {
+            case .newer: self.holdsNewer = true
+            case .damage: isDamaged = true
+            case .record(_, let offset, let count):
+                try addDamage(upTo: offset)
+                valid = offset + count
+                if let id = self.apply(try read(offset, Int(count))) { found.insert(id) }
+            }
+        }
+        try addDamage(upTo: walker.position)
+        if walker.endsTorn {
+            try self.fileSystem.truncate(file, to: walker.position)
+        }
+        self.end = walker.position
+        self.needsLineBreak = !walker.endsWithLineBreak
+        return found
+    }
+
+    /// Lists a damaged part of the file.
+    private func addDamage(_ raw: [UInt8]) -> ID {
+        var hash = FNV()
+        hash.combine(raw)
+        let id = "damaged-" + Hex.text(of: hash.value)
+        guard self.contents[id] == nil else {
+            self.setRaw(raw, of: id)
+            return id
+        }
+        self.add(
+            OutboxStateMachine.Item(
+                id: id,
+                lane: nil,
+                session: self.machine.session,
+                progress: Progress(key: id, since: self.wallTime().timeIntervalSince1970),
+                isReadable: false
+            ),
+            Content(payload: nil, addedAt: self.wallTime(), raw: raw)
+        )
+        return id
+    }
+
+    /// Applies a record.
+    ///
+    /// - Returns: The identity of a change that the record adds or keeps.
+    private func apply(_ record: [UInt8]) -> ID? {
+        let entry = self.codec.entry(in: record)
+        guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
+        // A record of a later session is also a record of the beginning of the session.
+        self.drop(before: facts.sessionEpoch)
+        self.fileSession = max(self.fileSession, facts.sessionEpoch)
+        guard let id = facts.name.key else {
+            return facts.name.domain == Kind.session.rawValue ? nil : self.addDamage(record)
+        }
+        guard facts.sessionEpoch >= self.machine.session else { return nil }
+        let kind = facts.schemaVersion == Self.version && entry != nil ? Kind(rawValue: facts.name.domain) : nil
+        switch kind {
+        case .add: self.applyAddition(facts, id, raw: [])
+        case .state:
+            guard let progress = try? JSONDecoder().decode(Progress.self, from: facts.payload) else {
+                self.keep(record, of: facts, id)
+                break
+            }
+            // An unsaved state is newer.
+            if self.machine[id]?.progress != progress, !self.unsaved.contains(id) {
+                self.machine.progressed(id, to: progress)
+                self.renewExpiry(id)
+                self.events.append(.progressed(id))
+            }
+        case .end: self.remove(id)
+        case .session, nil: self.keep(record, of: facts, id)
+        }
+        return id
+    }
+
+    func applyAddition(_ facts: MuxStoredEntry, _ id: ID, raw: [UInt8]) {
+        let since = facts.fetchedAt.timeIntervalSince1970
+        self.add(
+            OutboxStateMachine.Item(
+                id: id,
+                lane: facts.validator,
+                session: facts.sessionEpoch,
+                progress: Progress(key: id, since: since),
+                expiry: self.expiry(since: since),
+                isReadable: raw.isEmpty
+            ),
+            Content(payload: raw.isEmpty ? facts.payload : nil, addedAt: facts.fetchedAt, raw: raw)
+        )
+    }
+
+    /// Keeps a record that this version cannot read, and prevents the sending of the change.
+    private func keep(_ record: [UInt8], of facts: MuxStoredEntry, _ id: ID) {
+        guard self.contents[id] != nil else { return self.applyAddition(facts, id, raw: record) }
+        self.setRaw((self.contents[id]?.raw ?? []) + record, of: id)
+        guard self.machine[id]?.isReadable ?? false else { return }
+        self.machine.becameUnreadable(id)
+        self.events.append(.progressed(id))
+    }
+
+    private func setRaw(_ raw: [UInt8], of id: ID) {
+        self.size += raw.count - (self.contents[id]?.raw.count ?? 0)
+        self.contents[id]?.raw = raw
+    }
+
+    /// The time after which a change is not sent: a step of the wall clock during this process has no effect.
+    func expiry(since: Double) -> Int64 {
+        let age = Duration.saturating(seconds: self.wallTime().timeIntervalSince1970 - since)
+        let rest = max(.zero, self.limits.age - max(.zero, age))
+        return self.time.now.advanced(by: rest).nanoseconds
+    }
+
+    private func renewExpiry(_ id: ID) {
+        guard let since = self.machine[id]?.progress.since else { return }
+        self.machine.setExpiry(self.expiry(since: since), of: id)
+    }
+}
