@@ -32,6 +32,7 @@ struct Benchmarks {
         BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),
         BenchmarkGroup("envelope", "The overhead of the journal's format over JSON", EnvelopeGroup.rows),
         BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),
+        BenchmarkGroup("outbox", "Offline writes", OutboxGroup.rows),
         BenchmarkGroup("transport", "Small requests over loopback", TransportGroup.rows),
         BenchmarkGroup("caching", "Responses in a private cache", CachingGroup.rows),
         BenchmarkGroup("media", "A large file over loopback", MediaGroup.rows),

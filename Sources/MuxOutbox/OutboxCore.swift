@@ -303,7 +303,10 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Queues the new states of changes.
     private func note(_ log: OutboxLog) {
-        let events = log.takeEvents().map { ($0, log.machine[$0.id], log.contents[$0.id]?.payload) }
+        let isOverlaid = !self.overlays.isEmpty
+        let events = log.takeEvents().map { event -> Event in
+            isOverlaid ? (event, log.machine[event.id], log.contents[event.id]?.payload) : (event, nil, nil)
+        }
         self.state.withLock { $0.events += events }
     }
 
@@ -324,7 +327,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     private func deliver(_ events: [Event]) {
         var dropped = 0
-        for (event, item, payload) in events {
+        let isOverlaid = !self.overlays.isEmpty
+        for (event, item, payload) in events where isOverlaid || event.isDrop {
             switch event {
             case .ended(let id): self.overlays.end(id, isCommitted: true)
             case .discarded(let id): self.overlays.end(id, isCommitted: false)

@@ -50,9 +50,13 @@ extension OutboxLog {
     private func read(_ file: OpenFile, to size: Int64) throws(MuxStoreError) -> Set<ID> {
         var found: Set<ID> = []
         var walker = JournalWalker(from: self.end, to: size)
-        let fileSystem = self.fileSystem
+        let (fileSystem, start) = (self.fileSystem, self.end)
+        // A single read for all records, unless the file is far larger than usual limits.
+        let isWhole = size - start <= Self.wholeSize
+        let whole = isWhole ? try fileSystem.readAll(file, at: start, count: Int(size - start)) : []
         let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
-            try fileSystem.readAll(file, at: offset, count: count)
+            guard isWhole else { return try fileSystem.readAll(file, at: offset, count: count) }
+            return Array(whole.dropFirst(Int(offset - start)).prefix(count))
         }
         // The end of the last valid record: damaged bytes are between this position and the next record.
         var valid = self.end

@@ -59,12 +59,16 @@ package final class OutboxLog {
     private static let store: UInt64 = 0x6d75_786f_7574_6278
     /// The number of bytes of ended records above which a rewrite is due.
     private static let rewriteSize: Int64 = 1 << 16
+    /// The number of bytes up to which new records are read at once.
+    static let wholeSize: Int64 = 1 << 26
     private static let fileName = "changes.jsonl"
 
     package let limits: Limits
     let folder: StoreFolder
     let fileSystem: CheckedFileSystem
     private let lock: FolderLock
+    /// The open file of ``lock``.
+    private var lockFile: OpenFile?
     let path: String
     let codec = RecordCodec(store: OutboxLog.store)
     let wallTime: @Sendable () -> Date
@@ -105,6 +109,8 @@ package final class OutboxLog {
         /// The state of the change is another state.
         case progressed(ID)
 
+        package var isDrop: Bool { if case .dropped = self { true } else { false } }
+
         package var id: ID {
             switch self {
             case .added(let id), .ended(let id), .discarded(let id), .dropped(let id), .progressed(let id): id
@@ -141,9 +147,7 @@ package final class OutboxLog {
     /// Runs `body` with all records read, and without writes by other processes.
     package func update<R>(_ body: (OutboxLog) throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
         if self.file == nil { try self.folder.claim(self.fileSystem) }
-        return try self.lock.hold { () throws(MuxStoreError) in
-            self.isLocked = true
-            defer { self.isLocked = false }
+        return try self.locked { () throws(MuxStoreError) in
             try self.refresh()
             if !self.holdsNewer { try? self.saveSession() }
             try? self.saveUnsaved()
@@ -163,10 +167,17 @@ package final class OutboxLog {
         guard try self.folder.isPresent(self.fileSystem), try self.fileSystem.status(at: self.path) != nil else {
             return
         }
-        try self.lock.hold { () throws(MuxStoreError) in
+        try self.locked { () throws(MuxStoreError) in try self.refresh() }
+    }
+
+    /// Runs `body` without accesses of other processes.
+    private func locked<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
+        var file = self.lockFile
+        defer { self.lockFile = file }
+        return try self.lock.hold(keeping: &file) { () throws(MuxStoreError) in
             self.isLocked = true
             defer { self.isLocked = false }
-            try self.refresh()
+            return try body()
         }
     }
 

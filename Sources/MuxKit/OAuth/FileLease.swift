@@ -209,7 +209,17 @@ package struct FolderLock: Sendable {
 
     /// Runs `body` under the lock; creates the folder (mode 0700) if missing.
     package func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
-        let file = try self.lockedFile()
+        var file: OpenFile?
+        return try self.hold(keeping: &file, body)
+    }
+
+    /// As ``hold(_:)``; keeps the lock's file open in `open` for the next call.
+    package func hold<R>(
+        keeping open: inout OpenFile?,
+        _ body: () throws(MuxStoreError) -> R
+    ) throws(MuxStoreError) -> R {
+        let file = try self.lockedFile(open)
+        open = file
         defer { try? self.fileSystem.unlock(file) }
         return try body()
     }
@@ -220,10 +230,12 @@ package struct FolderLock: Sendable {
     ///
     /// The system may remove the file during the wait. The lock of a removed file excludes no other process,
     /// so such a lock is not used.
-    private func lockedFile() throws(MuxStoreError) -> OpenFile {
+    private func lockedFile(_ open: OpenFile?) throws(MuxStoreError) -> OpenFile {
+        var open = open
         for _ in 0..<Self.maximumAttempts {
             do {
-                let file = try self.openFile()
+                let file = if let open { open } else { try self.openFile() }
+                open = nil
                 try self.fileSystem.lock(file)
                 if try self.fileSystem.status(of: file).linkCount > 0 { return file }
                 try? self.fileSystem.unlock(file)
