@@ -33,6 +33,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         /// The new states of changes, in order, for the overlays and the consumers of the list.
         var events: [Event] = []
         var isDelivering = false
+        /// The number of running operations.
+        var operations = 0
     }
 
     /// A new state of a change.
@@ -159,7 +161,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Runs `body`, and then starts senders; returns also the session of the log.
     private func run<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> (R, session: UInt64) {
-        await self.mutex.run {
+        self.state.withLock { $0.operations += 1 }
+        defer { self.state.withLock { $0.operations -= 1 } }
+        return await self.mutex.run {
             let (limit, waiting) = self.state.withLock { state in
                 (state.laneLimit(self.policy.maximumConcurrentLanes), state.waitingCount)
             }
@@ -375,7 +379,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     var waitCount: Int? {
         self.state.withLock { state in
             let count = state.waitingCount
-            return state.senders.count == count ? count : nil
+            return state.operations == 0 && state.senders.count == count ? count : nil
         }
     }
 
