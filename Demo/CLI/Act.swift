@@ -110,7 +110,9 @@ struct Play: Sendable {
     /// Every play, in order.
     ///
     /// Each play continues in the state after the previous play.
-    static var all: [Play] { Acts.all + CacheActs.all + HTTPCacheActs.all + MediaActs.all + ScreenActs.all }
+    static var all: [Play] {
+        Acts.all + CacheActs.all + HTTPCacheActs.all + MediaActs.all + ScreenActs.all + OutboxActs.all
+    }
 
     /// The name as an argument: `launch-storm`.
     var argument: String { Act.argument(self.name) }

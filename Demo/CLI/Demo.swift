@@ -41,6 +41,7 @@ struct Demo {
         switch (arguments.first, arguments.count) {
         case (Relaunch.argument, 4): try await Relaunch.play(Array(arguments.dropFirst()))
         case (WorkerProcess.argument, 2): try await WorkerProcess.play(arguments[1])
+        case (WriterProcess.argument, 4): try await WriterProcess.play(arguments[1], arguments[2], arguments[3])
         default: exit(2)
         }
     }

@@ -31,6 +31,7 @@ final class LiveStage: PageStage {
     let media: AsyncMedia
     let film: Film
     let worker: Worker
+    let writer: Writer
     let screen: PlaceScreen
     let places: [Place]
     let journal: ActJournal
@@ -82,6 +83,7 @@ final class LiveStage: PageStage {
         self.media = AsyncMedia(directory: folder.appending(component: "media"), budget: nil, repository: repository)
         self.film = film
         self.worker = Worker(folder: folder.appending(component: "worker"), changes: changes)
+        self.writer = Writer(folder: folder.appending(component: "writer"), changes: changes)
         self.screen = PlaceScreen(of: places[0], in: self.app, changes: changes)
         self.places = Array(places.prefix(24))
         self.journal = ActJournal(changes: changes)
@@ -101,7 +103,7 @@ final class LiveStage: PageStage {
         return try String(contentsOf: file, encoding: .utf8)
     }
 
-    /// Starts the worker and the screen, and observes the tokens.
+    /// Starts the worker, the writer and the screen, and observes the tokens.
     func open() async throws {
         let events = self.app.oauth.events
         let follower = Task { [app, session, changes] in
@@ -120,12 +122,14 @@ final class LiveStage: PageStage {
         }
         self.followers.withLock { $0 = [follower, Task { [screen] in await screen.follow() }] }
         try await self.worker.start()
+        try await self.writer.start()
     }
 
     /// Ends all processes and removes all files.
     func close() async {
         for follower in self.followers.withLock({ $0 }) { follower.cancel() }
         await self.worker.stop()
+        await self.writer.stop()
         await self.backend.goOffline()
         try? FileManager.default.removeItem(at: self.folder)
     }

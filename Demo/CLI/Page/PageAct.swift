@@ -6,21 +6,26 @@ import MuxTesting
 enum PageAct: String, CaseIterable, Codable, Sendable {
     case storm, refresh, forget, rename, expire, offline, online, download, cut, worker
     case signOut = "sign-out"
+    case writesOffline = "writes-offline"
+    case writesOnline = "writes-online"
+    case killWriter = "kill-writer"
 
     /// The text and the kind of an outcome.
     private typealias Report = (text: String, result: ActJournal.Result)
 
     /// Whether `other` cannot run at the same time: shared counters cannot tell the requests of two acts apart.
     func excludes(_ other: PageAct) -> Bool {
-        self == other || self.affectsRequests && other.affectsRequests
+        self == other || self.affectsRequests && other.affectsRequests || self.affectsWriter && other.affectsWriter
     }
 
     fileprivate var affectsRequests: Bool {
         switch self {
         case .storm, .refresh, .forget, .rename, .expire, .offline, .online: true
-        case .download, .cut, .worker, .signOut: false
+        case .download, .cut, .worker, .signOut, .writesOffline, .writesOnline, .killWriter: false
         }
     }
+
+    private var affectsWriter: Bool { [.writesOffline, .writesOnline, .killWriter].contains(self) }
 
     /// Performs the act, unless a running act excludes it.
     func perform(on stage: LiveStage) async -> ActJournal.Outcome? {
@@ -83,7 +88,37 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
                 round.holds ? .held : .failed
             )
         case .signOut: return await Self.signOut(stage)
+        case .writesOffline:
+            guard try await stage.writer.setOnline(false) != nil else {
+                return ("The server of the changes is offline already.", .noEffect)
+            }
+            return ("The server of the changes is offline. Changes wait on disk.", .held)
+        case .writesOnline:
+            guard let count = try await stage.writer.setOnline(true) else {
+                return ("The server of the changes is online already.", .noEffect)
+            }
+            return (
+                "The server of the changes is online. \(count.counted("waiting change")) arrived, in order, none twice.",
+                stage.writer.holds ? .held : .failed
+            )
+        case .killWriter: return try await Self.killWriter(stage)
         }
+    }
+
+    private static func killWriter(_ stage: LiveStage) async throws -> Report {
+        guard let round = try await stage.writer.killAndRestart(after: .random(in: 5...40)) else {
+            return ("The writer had ended already. A new process was started.", .noEffect)
+        }
+        let state = stage.writer.state
+        let next =
+            state.isOnline
+            ? "The server has \(round.applied.counted("change")), none twice."
+            : "\(state.waiting.counted("change")) wait on disk."
+        return (
+            "The writer reported \(round.reported.counted("durable change")) before SIGKILL. "
+                + "The next process continued. \(next)",
+            round.holds ? .held : .failed
+        )
     }
 
     private static func forget(_ stage: LiveStage) async -> Report {

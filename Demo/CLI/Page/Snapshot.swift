@@ -43,6 +43,7 @@ struct Snapshot: Encodable, Sendable {
     var disk: Disk
     var film: Film.State
     var worker: Worker.State
+    var writer: Writer.State
     var screen: PlaceScreen.State
     var running: [PageAct]
     /// The acts that cannot begin now.
@@ -102,6 +103,7 @@ struct Snapshot: Encodable, Sendable {
         self.film.isComplete = stage.hasFilm
         self.worker = stage.worker.state
         self.worker.rounds = self.worker.rounds.suffix(4)
+        self.writer = stage.writer.state
         self.screen = stage.screen.state
         self.running = stage.journal.running
         self.blocked = stage.journal.blocked

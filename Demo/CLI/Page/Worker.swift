@@ -8,9 +8,7 @@ final class Worker: Sendable {
     private final class Life: Sendable {
         let found = Gate<WorkerProcess.Found>()
         let saved = Tally()
-        let ended = Gate<Void>()
-        let pid: Int32
-        private let input: FileHandle
+        let process: LineProcess
 
         /// Starts a process; calls `changed` after each report, and `end` with the process identifier.
         init(
@@ -18,47 +16,23 @@ final class Worker: Sendable {
             changed: @escaping @Sendable () -> Void,
             end: @escaping @Sendable (Int32) -> Void
         ) throws {
-            let process = Process()
-            process.executableURL = Bundle.main.executableURL ?? URL(filePath: CommandLine.arguments[0])
-            process.arguments = [WorkerProcess.argument, folder.path]
-            let (input, output) = (Pipe(), Pipe())
-            process.standardInput = input
-            process.standardOutput = output
-            let (found, saved, ended) = (self.found, self.saved, self.ended)
-            process.terminationHandler = { process in
-                end(process.processIdentifier)
-                ended.openForGood(returning: ())
-            }
-            try process.run()
-            self.pid = process.processIdentifier
-            self.input = input.fileHandleForWriting
-            Thread.detachNewThread {
-                var text = Data()
-                while case let bytes = output.fileHandleForReading.availableData, !bytes.isEmpty {
-                    text += bytes
-                    while let end = text.firstIndex(of: 0x0A) {
-                        let line = String(decoding: text[..<end], as: UTF8.self)
-                        text = Data(text[text.index(after: end)...])
-                        if line.hasPrefix("saved "), let count = Int(line.dropFirst(6)) {
-                            saved.add(count - saved.value)
-                        } else if let report = try? JSONDecoder().decode(
-                            WorkerProcess.Found.self,
-                            from: Data(line.utf8)
-                        ) {
-                            found.openForGood(returning: report)
-                        }
-                    }
-                    changed()
+            let (found, saved) = (self.found, self.saved)
+            self.process = try LineProcess([WorkerProcess.argument, folder.path]) { line in
+                guard let line else {
+                    // The process has ended: resume all waiters.
+                    saved.add(Worker.count)
+                    return found.openForGood(returning: WorkerProcess.Found(isWhole: false))
                 }
-                // The process has ended: resume all waiters.
-                saved.add(Worker.count)
-                found.openForGood(returning: WorkerProcess.Found(isWhole: false))
+                if line.hasPrefix("saved "), let count = Int(line.dropFirst(6)) {
+                    saved.add(count - saved.value)
+                } else if let report = try? JSONDecoder().decode(WorkerProcess.Found.self, from: Data(line.utf8)) {
+                    found.openForGood(returning: report)
+                }
+                changed()
+            } end: {
+                end($0)
             }
         }
-
-        func save() throws { try self.input.write(contentsOf: Data("save\n".utf8)) }
-
-        func end() { try? self.input.close() }
     }
 
     /// The result of one kill.
@@ -119,7 +93,7 @@ final class Worker: Sendable {
         }
         self.life.withLock { $0 = life }
         self.show { state in
-            state.pid = life.pid
+            state.pid = life.process.pid
             state.phase = .starting
         }
         let found = try await life.found.pass()
@@ -139,16 +113,16 @@ final class Worker: Sendable {
             state.phase = .saving
             state.saved = 0
         }
-        try life.save()
+        try life.process.send("save")
         await life.saved.reached(count)
         let reported = min(life.saved.value, Self.count)
         self.show { state in
             state.saved = reported
             state.phase = .killed
         }
-        kill(life.pid, SIGKILL)
-        try await life.ended.pass()
-        life.end()
+        kill(life.process.pid, SIGKILL)
+        try await life.process.ended.pass()
+        life.process.endInput()
         let round = Round(reported: reported, found: try await self.start())
         self.show { $0.rounds.append(round) }
         return round
@@ -160,8 +134,8 @@ final class Worker: Sendable {
             defer { life = nil }
             return life
         }
-        life?.end()
-        try? await life?.ended.pass()
+        life?.process.endInput()
+        try? await life?.process.ended.pass()
     }
 
     private func show(_ change: (inout State) -> Void) {
@@ -198,18 +172,14 @@ enum WorkerProcess {
             if kept.id != place.id || kept.name != place.name { found.isWhole = false }
         }
         found.tornBytes = await store.statistics().tornBytes
-        try self.say(String(decoding: JSONEncoder().encode(found), as: UTF8.self))
+        try LineProcess.say(String(decoding: JSONEncoder().encode(found), as: UTF8.self))
         while readLine() == "save" {
             await map.clear()
             for (index, place) in places.enumerated() {
                 map.store(place, key: place.id)
                 await map.save(key: place.id)
-                if index % 10 == 9 { try self.say("saved \(index + 1)") }
+                if index % 10 == 9 { try LineProcess.say("saved \(index + 1)") }
             }
         }
-    }
-
-    private static func say(_ line: String) throws {
-        try FileHandle.standardOutput.write(contentsOf: Data("\(line)\n".utf8))
     }
 }

@@ -170,6 +170,21 @@ def play(page, url, pid):
     check("the worker was killed twice", len(rounds) == 2 and browser.run("return view.snapshot.worker.pid") != worker)
     check("every value reported as saved was found", all(it["found"]["entries"] >= it["reported"] for it in rounds))
 
+    writer = browser.run("return view.snapshot.writer.pid")
+    page.press("kill-writer")
+    check("the writer was killed", browser.run("return view.snapshot.writer.pid") != writer)
+    check("the server has all reported changes", page.count("writer.applied") >= page.count("writer.added") > 0)
+    page.press("writes-offline")
+    applied = page.count("writer.applied")
+    page.press("kill-writer")
+    check("changes wait on disk", page.count("writer.waiting") > 0 and page.count("writer.applied") == applied)
+    shoot("outbox-offline")
+    page.press("writes-online")
+    page.wait_for_count("writer.waiting", 0)
+    check("the changes arrived", page.count("writer.applied") >= page.count("writer.added") > applied)
+    check("lost responses led to repetitions", page.count("writer.repetitions") > 0)
+    check("no change was applied twice", page.count("writer.twice") == 0)
+
     for scheme in ["light", "dark"]:
         for name, width, height in [("wide", 1440, 1100), ("middle", 900, 1200), ("narrow", 390, 844)]:
             browser.size(width, height)

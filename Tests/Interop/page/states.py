@@ -8,12 +8,13 @@ import time
 
 LAYOUT = (pathlib.Path(__file__).parent / "layout.js").read_text()
 WIDTHS = [(1280, 1000), (360, 800)]
-ALL = ["storm", "refresh", "forget", "rename", "expire", "network", "download", "cut", "worker", "sign-out"]
+ALL = ["storm", "refresh", "forget", "rename", "expire", "network", "download", "cut", "worker", "sign-out", "writes", "kill-writer"]
 # The acts that request values exclude each other.
 REQUESTS = ["storm", "refresh", "forget", "rename", "expire", "network"]
 
 NO_VALUE = " No value is cached."
 WORKER = "The worker reported * saved values before SIGKILL. The next process found *."
+WRITER = "The writer reported * before SIGKILL. The next process continued. "
 NOTHING_TO_RENAME = "Rename: No value is cached, so no place was renamed."
 NOTHING_TO_CUT = "No film data is arriving, so no connection was cut."
 
@@ -26,6 +27,10 @@ TABLE = [
     ("fresh", "sign-out", "noEffect", "Sign out: No user is signed in."),
     ("fresh", "cut", "noEffect", "Cut connection: " + NOTHING_TO_CUT),
     ("fresh", "worker", "held", "Kill worker: " + WORKER),
+    ("fresh", "kill-writer", "held", "Kill: " + WRITER + "The server has * changes, none twice."),
+    ("fresh", "writes", "held", "Offline: The server of the changes is offline. Changes wait on disk."),
+    ("fresh", "kill-writer", "held", "Kill: " + WRITER + "* wait on disk."),
+    ("fresh", "writes", "held", "Online: The server of the changes is online. * arrived, in order, none twice."),
     ("fresh", "network", "held", "Go offline: The server is offline." + NO_VALUE),
     ("offline, empty", "storm", "noEffect", "Storm: 5,000 requests by 200 callers: * fetches (all failed), 5,000 failed requests." + NO_VALUE),
     ("offline, empty", "refresh", "noEffect", "Refresh: No value was cached. 500 requests by 20 callers: * fetches (all failed), 500 failed requests."),
@@ -104,7 +109,7 @@ class Table:
         browser.media(prefers_color_scheme="light")
 
     def selector(self, act):
-        return "#network" if act == "network" else f"button[data-act='{act}']"
+        return "#" + act if act in ("network", "writes") else f"button[data-act='{act}']"
 
     def texts(self):
         script = """
