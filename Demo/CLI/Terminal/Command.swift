@@ -6,7 +6,7 @@ enum Command: Equatable {
     /// Shows several machines that share a store.
     case fleet(port: UInt16?)
     case help
-    /// A child process of the demo; see ``Relaunch`` and ``WorkerProcess``.
+    /// A child process of the demo; see ``Relaunch``, ``WorkerProcess`` and ``WriterProcess``.
     case child([String])
 
     /// Unknown arguments.
@@ -37,7 +37,7 @@ enum Command: Equatable {
         """
 
     init(_ arguments: [String]) throws(Misunderstanding) {
-        if [Relaunch.argument, WorkerProcess.argument].contains(arguments.first) {
+        if [Relaunch.argument, WorkerProcess.argument, WriterProcess.argument].contains(arguments.first) {
             self = .child(arguments)
             return
         }

@@ -314,6 +314,7 @@ class Table:
             big.screen.name = name;
             big.screen.states = big.screen.states.map(() => name + ", not on the server yet, stale, loading");
             big.worker.pid = scale;
+            for (const it of ["pid", "added", "waiting", "applied", "repetitions", "twice"]) big.writer[it] = scale;
             for (const round of big.worker.rounds) [round.reported, round.found.entries, round.found.tornBytes] = [scale, scale, scale];
             for (const outcome of big.outcomes) outcome.text = name;
             update({ snapshot: big });
