@@ -48,6 +48,18 @@ struct SampleTests {
         #expect(count > 10)
     }
 
+    @Test func `OB-12 the article about offline writes has samples of each step`() throws {
+        let page = try Repository.text("Sources/MuxOutbox/MuxOutbox.docc/OfflineWrites.md")
+        let samples = Self.samples(page).map { $0.joined(separator: "\n") }
+        #expect(samples.count >= 10)
+        for step in [
+            "MuxOutbox<", "outbox.add(", ".start()", ".overlay(", ".blocked {", ".pending", ".states", "idempotencyKey",
+            "signOut()", "FakeChangeServer",
+        ] {
+            #expect(samples.contains { $0.contains(step) }, "\(step)")
+        }
+    }
+
     @Test func `P-03 every link of the README has an existing target`() throws {
         let links = try Repository.text("README.md").matches(of: /\]\(([^)]+)\)/).map { String($0.1) }
         let paths = links.filter { !$0.hasPrefix("https://") }

@@ -26,6 +26,23 @@ struct OutboxTests {
         #expect(world.server.applied.map(\.key) == [id])
     }
 
+    @Test func `OB-11 add costs one write and one synchronization, for any number of changes`() async throws {
+        let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
+        let fileSystem = RecordingFileSystem()
+        let outbox = world.outbox(fileSystem: fileSystem)
+        try await outbox.add(Note("0"))
+        await world.waitForRest(outbox)
+        fileSystem.restart()
+
+        for number in 1...100 { try await outbox.add(Note("\(number)")) }
+
+        let calls = fileSystem.calls.map(\.operation)
+        #expect(calls.count { $0 == .write } == 100)
+        #expect(calls.count { $0 == .synchronize } == 100)
+        #expect(calls.count <= 700, "\(Set(calls))")
+        await world.waitForRest(outbox)
+    }
+
     @Test func `OB-01 the changes of a lane are sent in order, and lanes are sent concurrently`() async throws {
         let world = OutboxWorld()
         let gate = Gate<Void>()

@@ -384,6 +384,26 @@ extension MuxRepository {
     }
 }
 
+extension MuxRepository {
+    /// Whether a sign-out has begun, and has not raised the epoch.
+    package nonisolated var isSigningOut: Bool { self.registry.withLock { $0.owesSignOut || $0.isEnding } }
+
+    /// Adopts the session `epoch` of another store of the same user, which is later than the session of this
+    /// repository: another process has signed out, or the number of this repository was lost.
+    ///
+    /// - Parameters:
+    ///   - epoch: The later epoch.
+    ///   - spared: A participant without values of an ended session, which is not cleared.
+    package nonisolated func adoptSession(_ epoch: UInt64, sparing spared: ObjectIdentifier) async throws {
+        // The system may have removed the folder of caches, and with the folder the number.
+        if try await self.store.sessionEpoch() == 0 {
+            try await self.raiseEpoch(to: epoch)
+        } else {
+            try await self.endSession(before: epoch, sparing: spared)
+        }
+    }
+}
+
 /// The repository of an object with a dependency: by default the dependency's repository.
 @usableFromInline
 package struct RepositoryChoice: Sendable {
