@@ -170,7 +170,7 @@ extension OutboxLog {
     }
 
     /// The time after which a change is not sent: a step of the wall clock during this process has no effect.
-    func expiry(since: Double) -> Int64 {
+    package func expiry(since: Double) -> Int64 {
         let age = Duration.saturating(seconds: self.wallTime().timeIntervalSince1970 - since)
         let rest = max(.zero, self.limits.age - max(.zero, age))
         return self.time.now.advanced(by: rest).nanoseconds

@@ -41,7 +41,7 @@ func outboxOfPosts(
     _ session: OAuthDependentRunner<String, String>,
     _ api: ChangeAPI,
     _ topPosts: Multiplexer<[ListedPost]>,
-    _ posts: MultiplexerMap<Int, ListedPost>
+    _ postsByID: MultiplexerMap<Int, ListedPost>
 ) async throws {
     let outbox = MuxOutbox<PostChange>(
         "Posts",
@@ -54,33 +54,51 @@ func outboxOfPosts(
         guard let place = posts.firstIndex(where: { $0.id == change.post }) else { return }
         posts[place].apply(change)
     }
-    outbox.overlay(posts, key: { $0.post }) { change, post in post.apply(change) }
+    outbox.overlay(postsByID, key: { $0.post }) { change, post in post.apply(change) }
     outbox.blocked { later, failed in
         if case .comment = failed { later.post == failed.post } else { false }
     }
     outbox.start()
     try await outbox.add(.like(post: 7))
-    for change in await outbox.pending where change.hasFailed {
-        switch change.state {
-        case .refused(let message): print("The server refused the change: \(message)")
-        case .expired: print("The change was not sent within 30 days.")
-        default: print("The change needs the user's attention.")
-        }
-        try await outbox.discard(change.id)
+    let failed = await outbox.pending.filter(\.hasFailed)
+    for await changes in outbox.states {
+        print("\(changes.count) changes are not confirmed, at first \(failed.count) failed.")
     }
-    for await changes in outbox.states { print("\(changes.count) changes are not sent yet.") }
 }
 
-func signOutWithChanges(_ repository: MuxRepository) async {
-    let report = await repository.signOut()
-    if case MuxOutboxError.changesPending(let count)? = report.failures.first {
-        print("\(count) changes are not sent yet. Sign out anyway?")
+func title(of change: MuxOutbox<PostChange>.PendingChange) -> String {
+    switch change.state {
+    case .waiting, .sending: "is being sent"
+    case .refused(let message): message
+    case .expired: "was not sent within 30 days"
+    case .unknown: "the server may have this change"
+    case .unreadable: "needs a newer version of the app"
+    default: "needs your attention"
+    }
+}
+
+func sendChange(_ client: HTTPClient, _ change: PostChange, _ attempt: MuxOutbox<PostChange>.Attempt, _ token: String)
+    async throws
+{
+    try await client.execute(ApplyChange(change: change, idempotencyKey: attempt.idempotencyKey), token: token)
+}
+
+func userAgrees(toLose count: Int) async -> Bool { count == 0 }
+
+func signOutWithChanges(
+    _ session: OAuthDependentRunner<String, String>,
+    _ outbox: MuxOutbox<PostChange>
+) async throws {
+    let report = await session.signOut()
+    if case MuxOutboxError.changesPending(let count)? = report.failures.first, await userAgrees(toLose: count) {
+        for change in await outbox.pending { try await outbox.discard(change.id) }
+        await session.signOut()
     }
 }
 
 func testOfAnOutbox(_ folder: URL) async throws {
     let server = FakeChangeServer()
-    server.react(.loseResponse, .refuse(status: 409, "The post was deleted."))
+    server.react(.loseResponse)
     let outbox = MuxOutbox<String>(
         "Changes",
         repository: MuxRepository(store: MemoryStore()),

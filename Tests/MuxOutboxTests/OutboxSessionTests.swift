@@ -123,6 +123,43 @@ struct OutboxSessionTests {
         #expect(!self.bytes(world).contains("secret"))
     }
 
+    @Test func `OB-04 an operation without start also drops the changes of an ended session`() async throws {
+        let scratch = Scratch()
+        do {
+            let world = OutboxWorld(scratch)
+            world.server.react(.refuseConnection)
+            let outbox = world.outbox()
+            try await outbox.add(Note("secret"))
+            await world.waitForRest(outbox)
+        }
+        #expect(await OutboxWorld(scratch).repository.signOut().isComplete)
+        let world = OutboxWorld(scratch)
+        #expect(await world.outbox().list.isEmpty)
+    }
+
+    @Test func `OB-04 a change is refused if another process has signed out, or a sign-out runs`() async throws {
+        let world = OutboxWorld()
+        let outbox = world.outbox()
+        try await outbox.add(Note("a"))
+        await world.server.waitForApplied()
+        await world.waitForRest(outbox)
+        // A process with the same changes and another repository.
+        let other = OutboxWorld(world.scratch, store: MemoryStore())
+        let sibling = other.outbox()
+        _ = await sibling.list
+        await other.repository.signOut()
+        await #expect {
+            try await outbox.add(Note("b"))
+        } throws: {
+            if case MuxOutboxError.sessionEnded? = $0 as? MuxOutboxError { true } else { false }
+        }
+        // The session of the repository has ended, too, and the next session begins.
+        try await outbox.add(Note("c"))
+        await world.server.waitForApplied(2)
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["a", "c"])
+    }
+
     @Test func `OB-04 a lost number of the repository's session keeps the changes`() async throws {
         let scratch = Scratch()
         do {

@@ -23,6 +23,64 @@ struct OutboxStateMachineTests {
         ProofEnvironment.report("OB-01", hasKeys ? "a server with keys" : "a server without keys", outcome)
     }
 
+    private func item(_ id: String, session: UInt64 = 0) -> OutboxStateMachine.Item {
+        let progress = OutboxStateMachine.Progress(key: id, since: 0)
+        return OutboxStateMachine.Item(id: id, lane: "", session: session, progress: progress)
+    }
+
+    @Test func `OB-04 a record of an ended session adds no change`() {
+        var machine = OutboxStateMachine()
+        _ = machine.sessionBegan(2)
+        let isAdded = machine.added(self.item("a", session: 1))
+        #expect(!isAdded)
+        let isNew = machine.added(self.item("b", session: 2))
+        #expect(isNew)
+        #expect(machine.all.map(\.id) == ["b"])
+    }
+
+    @Test func `OB-07 a record does not change the state of a change in flight`() {
+        var machine = OutboxStateMachine()
+        machine.added(self.item("a"))
+        let result1 = machine.startedLanes(upTo: 1)
+        #expect(result1 == [""])
+        let result2 = machine.nextChange(in: "", at: 0)
+        #expect(result2 == .send("a"))
+        _ = machine.attemptBegan("a")
+        machine.progressed("a", to: OutboxStateMachine.Progress(key: "other", since: 0))
+        #expect(machine["a"]?.progress.status == .sending && machine["a"]?.progress.key == "a")
+    }
+
+    @Test func `OB-01 a change that is added while its sender ends is not forgotten`() {
+        var machine = OutboxStateMachine()
+        machine.added(self.item("a"))
+        let result3 = machine.startedLanes(upTo: 1)
+        #expect(result3 == [""])
+        machine.ended("a")
+        let result4 = machine.nextChange(in: "", at: 0)
+        #expect(result4 == .rest)
+        machine.added(self.item("b"))
+        let result5 = machine.startedLanes(upTo: 1)
+        #expect(result5 == [])
+        machine.laneEnded("")
+        let result6 = machine.startedLanes(upTo: 1)
+        #expect(result6 == [""])
+    }
+
+    @Test func `OB-03 no attempt of a failed change begins`() {
+        var machine = OutboxStateMachine()
+        machine.added(self.item("a"))
+        _ = machine.attemptBegan("a")
+        _ = machine.attemptEnded("a", .refused("No.", mayHaveArrived: false))
+        let result7 = machine.attemptBegan("a")
+        #expect(result7 == .ignore)
+        let retried = machine.retried("a", key: "b", since: 1, expiry: 2)
+        #expect(retried?.progress.key == "b")
+        guard case .write = machine.attemptBegan("a") else {
+            Issue.record("a retried change is not sent")
+            return
+        }
+    }
+
     @Test(arguments: OutboxBoard.Bug.allCases.dropFirst())
     func `OB-01 a bug planted around the machine is found by the shortest history`(bug: OutboxBoard.Bug) async throws {
         let outcome = await self.explore(bug, hasKeys: bug != .trustsServer, depth: 9)

@@ -319,6 +319,51 @@ struct OutboxFailureTests {
         #expect(server.requestCount == attempts + 50)
     }
 
+    @Test func `OB-03 a failure before the request is no attempt, and the lane waits`() async throws {
+        let world = OutboxWorld()
+        let failures = Locked<[any Error]>([RunnerError.signedOut, CancellationError(), MuxStoreError.noRoom])
+        let outbox = world.outbox(
+            policy: MuxOutboxPolicy(
+                retry: .fixed(.seconds(10), maxAttempts: 1, jitter: .none),
+                serverDetectsRepetitions: false
+            ),
+            token: {
+                if let error = failures.withLock({ $0.popLast() }) { throw error }
+                return "token"
+            }
+        )
+        try await outbox.add(Note("a"))
+        for left in [2, 1, 0] {
+            await world.waitForRest(outbox)
+            #expect(failures.withLock { $0.count } == left)
+            #expect(await outbox.list == ["a waiting"])
+            world.clock.advance(by: .seconds(10))
+        }
+        await world.server.waitForApplied()
+        await world.waitForRest(outbox)
+        #expect(world.events.count(of: .changeFailed) == 0)
+        #expect(world.events.count(of: .changeDelayed) == 3)
+    }
+
+    @Test func `OB-03 a host that cannot be reached does not stop the lanes of another host`() async throws {
+        let server = FakeChangeServer { content, _ in content.hasPrefix("a") ? .refuseConnection : .confirm }
+        let world = OutboxWorld(server: server)
+        let outbox = world.outbox(
+            policy: MuxOutboxPolicy(retry: .fixed(.seconds(10), maxAttempts: .max, jitter: .none))
+        )
+        try await outbox.add(Note("a", in: "a"))
+        await world.waitForRest(outbox)
+        for text in ["b", "c", "d"] { try await outbox.add(Note(text, in: text)) }
+        await world.waitForRest(outbox)
+        #expect(server.applied.isEmpty)
+
+        world.clock.advance(by: .seconds(10))
+
+        await server.waitForApplied(3)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list == ["a waiting"])
+    }
+
     @Test func `OB-03 an app's CancellationError is a transient failure`() async throws {
         let world = OutboxWorld()
         let calls = Tally()

@@ -1,0 +1,161 @@
+import Foundation
+import MuxKit
+import MuxOutbox
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The log of an outbox, as several processes see the log.
+@Suite(.standard)
+struct OutboxLogTests {
+    private let scratch = Scratch(isInspected: false)
+    private let codec = RecordCodec(store: 0x6d75_786f_7574_6278)
+
+    private var folder: URL { self.scratch.folder.appending(component: "log") }
+    private var file: URL { self.folder.appending(component: "changes.jsonl") }
+
+    private func log(_ fileSystem: any FileSystem = POSIXFileSystem()) -> OutboxLog {
+        OutboxLog(
+            StoreFolder(self.folder),
+            limits: OutboxLog.Limits(count: 100, bytes: 100_000, age: .seconds(100)),
+            fileSystem: fileSystem,
+            problems: StorageProblems(),
+            wallTime: { Date(timeIntervalSince1970: 1_000_000) },
+            time: TimeSource(VirtualClock())
+        )
+    }
+
+    private func add(_ id: String, _ log: OutboxLog) throws {
+        try log.update { log throws(MuxStoreError) in try? log.append(Data("1".utf8), id: id, lane: "lane") }
+    }
+
+    /// The changes that a process finds that starts now.
+    private func found(_ prepare: (OutboxLog) -> Void = { _ in }) throws -> [String] {
+        let log = self.log()
+        try log.update { log throws(MuxStoreError) in prepare(log) }
+        return log.machine.all.map(\.id)
+    }
+
+    private func entry(_ kind: String, _ id: String, session: UInt64, version: Int = 1) -> MuxStoredEntry {
+        MuxStoredEntry(
+            name: MuxStoreKey(domain: kind, key: id),
+            schemaVersion: version,
+            sessionEpoch: session,
+            fetchedAt: Date(timeIntervalSince1970: 1_000_000),
+            timeToLive: .zero,
+            validator: "lane",
+            payload: Data("1".utf8)
+        )
+    }
+
+    private func append(_ entry: MuxStoredEntry) throws {
+        let handle = try FileHandle(forWritingTo: self.file)
+        try handle.seekToEnd()
+        try handle.write(contentsOf: Data(try self.codec.record(of: entry)))
+        try handle.close()
+    }
+
+    @Test func `OB-01 an end that could not be written is written by the next operation`() throws {
+        let isBroken = Locked(false)
+        let log = self.log(
+            RecordingFileSystem { _, call in
+                isBroken.withLock { $0 } && call.operation == .write ? .refuse(EIO) : nil
+            }
+        )
+        try self.add("a", log)
+        try self.add("b", log)
+        isBroken.withLock { $0 = true }
+        #expect(throws: MuxStoreError.self) { try log.update { log throws(MuxStoreError) in try log.end("a") } }
+        #expect(log.machine.all.map(\.id) == ["b"])
+        #expect(try self.found() == ["a", "b"])
+        isBroken.withLock { $0 = false }
+
+        try log.update { _ in }
+
+        #expect(try self.found() == ["b"])
+    }
+
+    @Test func `OB-01 a change that could not be synchronized leaves no record`() throws {
+        let isBroken = Locked(false)
+        let log = self.log(
+            RecordingFileSystem { _, call in
+                isBroken.withLock { $0 } && call.operation == .synchronize ? .refuse(EIO) : nil
+            }
+        )
+        try self.add("a", log)
+        isBroken.withLock { $0 = true }
+        try self.add("b", log)
+        isBroken.withLock { $0 = false }
+        #expect(log.machine.all.map(\.id) == ["a"])
+        #expect(try self.found() == ["a"])
+        try self.add("c", log)
+        #expect(try self.found() == ["a", "c"])
+    }
+
+    @Test func `OB-04 a later session is written by the next operation, and by each later record`() throws {
+        try self.add("a", self.log())
+        #expect(try self.found { $0.drop(before: 3) } == [])
+        #expect(try self.found() == ["a"], "an operation writes the session of an earlier operation")
+        let log = self.log()
+        try log.update { log throws(MuxStoreError) in log.drop(before: 3) }
+        try log.update { _ in }
+        #expect(try self.found() == [])
+        #expect(try !Data(contentsOf: self.file).contains(UInt8(ascii: "1")) || self.found().isEmpty)
+
+        try self.add("b", log)
+        try self.append(self.entry("add", "c", session: 7))
+        #expect(try self.found() == ["c"])
+    }
+
+    @Test func `OB-05 the age of a change from the future is at most the limit`() throws {
+        let log = self.log()
+        #expect(log.expiry(since: 1_000_000) == Duration.seconds(100).saturatedNanoseconds)
+        #expect(log.expiry(since: 1_000_000 - 40) == Duration.seconds(60).saturatedNanoseconds)
+        #expect(log.expiry(since: 1_000_000 + 5_000) == Duration.seconds(100).saturatedNanoseconds)
+        #expect(log.expiry(since: 0) == 0)
+    }
+
+    @Test func `OB-06 a state of a later version makes the change unreadable, and is kept by a rewrite`() throws {
+        try self.add("a", self.log())
+        let later = self.entry("state", "a", session: 0, version: 2)
+        try self.append(later)
+        let log = self.log()
+        try log.update { log throws(MuxStoreError) in try log.rewrite() }
+        for log in [log, self.log()] {
+            try log.update { _ in }
+            #expect(log.machine.all.map(\.isReadable) == [false])
+            let lanes = log.withMachine { $0.startedLanes(upTo: 1) }
+            #expect(lanes == [])
+        }
+        #expect(try Data(contentsOf: self.file).firstRange(of: Data(try self.codec.record(of: later))) != nil)
+    }
+
+    @Test func `OB-06 a discarded damaged record is removed from the file`() throws {
+        try self.add("a", self.log())
+        var data = try Data(contentsOf: self.file)
+        data += Data("damage\n".utf8)
+        try data.write(to: self.file)
+        try self.add("b", self.log())
+        let log = self.log()
+        try log.update { _ in }
+        let damaged = try #require(log.machine.all.first { $0.lane == nil })
+        #expect(log.machine.count == 3)
+
+        try log.update { log throws(MuxStoreError) in try log.end(damaged.id) }
+
+        #expect(try self.found() == ["a", "b"])
+    }
+
+    @Test func `OB-07 a process continues to read, and notices a rewrite by another process`() throws {
+        let (first, second) = (self.log(), self.log())
+        try self.add("a", first)
+        try self.add("b", second)
+        try first.update { log throws(MuxStoreError) in try log.end("a") }
+        try second.update { log throws(MuxStoreError) in try log.rewrite() }
+        try self.add("c", first)
+        try second.update { _ in }
+        #expect(first.machine.all.map(\.id) == ["b", "c"])
+        #expect(second.machine.all.map(\.id) == ["b", "c"])
+        #expect(try self.found() == ["b", "c"])
+    }
+}
