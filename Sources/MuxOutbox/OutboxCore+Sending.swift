@@ -3,22 +3,54 @@ import MuxKit
 
 /// The sender of one lane.
 final class OutboxSender: Sendable {
+    /// The reason of a wait.
+    enum Wait: Sendable {
+        /// The last attempt found no connection.
+        case connection
+        case other
+    }
+
     private struct State: Sendable {
         var task: Task<Void, Never>?
-        var isWaiting = false
+        var wait: Wait?
+        /// Whether ``retryNow()`` was called since the beginning of the last step.
+        var wasWoken = false
     }
 
     let lane: String
-    /// Ends the wait for the next attempt.
-    let signal = RetrySignal()
+    private let signal = RetrySignal()
     private let state = Locked(State())
 
     init(_ lane: String) { self.lane = lane }
 
-    /// Whether the sender waits for the next attempt.
-    var isWaiting: Bool {
-        get { self.state.withLock { $0.isWaiting } }
-        set { self.state.withLock { $0.isWaiting = newValue } }
+    /// The reason of the wait for the next attempt; `nil` while the sender does not wait.
+    var wait: Wait? {
+        get { self.state.withLock { $0.wait } }
+        set { self.state.withLock { $0.wait = newValue } }
+    }
+
+    /// A step begins.
+    func begin() {
+        self.state.withLock { state in
+            state.wait = nil
+            state.wasWoken = false
+        }
+    }
+
+    /// Ends the wait for the next attempt, or the next wait if a step is running.
+    func retryNow() {
+        self.state.withLock { $0.wasWoken = true }
+        self.signal.retryNow()
+    }
+
+    /// Ends a wait at ``retryNow()``, also if the call precedes the wait.
+    var wakeUp: RetrySignal.WakeUp {
+        let wakeUp = RetrySignal.WakeUp.signal(self.signal)
+        return RetrySignal.WakeUp("outbox", .demand) { [state] context, wake in
+            let end = wakeUp.setUp(context, wake)
+            if state.withLock({ $0.wasWoken }) { wake() }
+            return end
+        }
     }
 
     func run(_ task: Task<Void, Never>) { self.state.withLock { $0.task = task } }
@@ -55,9 +87,9 @@ extension OutboxCore {
     private final class Run: Sendable {
         let sender: OutboxSender
         let use = Locked<LeaseHolder.Use?>(nil)
-        /// The change of the last attempt, the number of its failed attempts, and whether this sender has
-        /// waited.
-        let state = Locked((id: ID?.none, failures: 0, hasWaited: false))
+        /// The change of the last attempt, whether this sender has waited, and the number of consecutive
+        /// failures without an attempt.
+        let state = Locked((id: ID?.none, hasWaited: false, stalls: 0))
 
         init(_ sender: OutboxSender) { self.sender = sender }
     }
@@ -82,7 +114,7 @@ extension OutboxCore {
     private func sendAll(_ sender: OutboxSender) async {
         let run = Run(sender)
         var loop = self.loop
-        loop.wakeUps.append(.signal(sender.signal))
+        loop.wakeUps.append(sender.wakeUp)
         do {
             sending: while true {
                 switch try await loop.run(nil, { _ in await self.step(run) }) {
@@ -122,7 +154,7 @@ extension OutboxCore {
 
     /// Sends the next change of the lane.
     private func step(_ run: Run) async -> RetryResult<Step> {
-        run.sender.isWaiting = false
+        run.sender.begin()
         do {
             if run.use.withLock({ $0 == nil }) {
                 try await self.slots.enter(run.sender.lane, isUrgent: { false }, waits: {})
@@ -139,30 +171,38 @@ extension OutboxCore {
                 await self.finish { log in log.withMachine { $0.becameUnreadable(id) } }
                 return .output(.next)
             }
-            run.state.withLock { if $0.id != id { ($0.id, $0.failures) = (id, 0) } }
+            run.state.withLock { $0.id = id }
             switch await self.attempt(id, change) {
             case .ended: return .output(.next)
-            case .failed(let error, let isAttempt):
-                let failures = run.state.withLock { state in
-                    if isAttempt { state.failures += 1 }
-                    return state.failures
-                }
-                let isLast = isAttempt && failures >= max(1, self.policy.retry.maxAttempts)
+            case .failed(let error, attempts: let count?):
+                let isLast = count >= max(1, self.policy.retry.maxAttempts)
                 return await self.wait(run, after: error, isLast ? .never : .retry)
+            case .failed(let error, attempts: nil): return await self.stall(run, after: error)
             }
         } catch {
-            return await self.wait(run, after: error, .retry)
+            return await self.stall(run, after: error)
         }
     }
 
-    /// Frees the lease and the slot during the wait for the next attempt.
+    /// Waits after a failure of the disk, the lease or the token, which is no attempt of the change.
+    private func stall(_ run: Run, after error: any Error) async -> RetryResult<Step> {
+        let stalls = run.state.withLock { state in
+            state.stalls += 1
+            return state.stalls
+        }
+        // At least a second, also with a policy without a delay.
+        let delay = Duration.seconds(1 << min(stalls - 1, 6))
+        return await self.wait(run, after: error, .after(delay))
+    }
+
+    /// Frees the lease and the slot, and returns the wait before the next attempt.
     private func wait(_ run: Run, after error: any Error, _ plan: RetryProvider.Plan) async -> RetryResult<Step> {
         await self.release(run)
         let isOffline =
             error.isUnsent && SilenceableError.isSilenceable(error) && RetryAdvice.of(error).retryAfter == nil
         let failures = self.state.withLock { state in
             if isOffline { state.offlineFailures += 1 }
-            run.sender.isWaiting = true
+            run.sender.wait = isOffline ? .connection : .other
             return isOffline ? state.offlineFailures : 0
         }
         run.state.withLock { $0.hasWaited = true }
@@ -178,7 +218,9 @@ extension OutboxCore {
     private func nextChange(_ run: Run) async throws -> (ID, Data?)? {
         let lane = run.sender.lane
         // Without a connection, another lane takes the turn after a wait.
-        let isTurnOver = run.state.withLock { $0.hasWaited } && self.state.withLock { $0.offlineFailures > 0 }
+        let isTurnOver =
+            run.state.withLock { $0.hasWaited }
+            && self.state.withLock { $0.offlineFailures > 0 && $0.offlineCount == 0 }
         while true {
             let blocked = try await self.blockedChanges(in: lane)
             guard let tenure = self.lease.tenure else { throw LostLease() }
@@ -256,8 +298,9 @@ extension OutboxCore {
     private enum AttemptResult {
         /// The change has ended or failed.
         case ended
-        /// Another attempt follows; `isAttempt` is `false` if no request began.
-        case failed(any Error, isAttempt: Bool)
+        /// Another attempt follows; `attempts` is the number of attempts since the last request of the app,
+        /// or `nil` if no request began.
+        case failed(any Error, attempts: Int?)
     }
 
     /// Sends a change, and writes the outcome.
@@ -266,6 +309,7 @@ extension OutboxCore {
         var failure: (any Error)?
         do {
             try await self.deliver(change) {
+                hasBegun.withLock { $0 = false }
                 let attempt = try await self.begin(id)
                 hasBegun.withLock { $0 = true }
                 return attempt
@@ -276,10 +320,10 @@ extension OutboxCore {
         let isAttempt = hasBegun.withLock { $0 }
         // A closure that sends nothing confirms a change without an attempt.
         let isUnattempted = failure == nil && !isAttempt
-        let outcome = failure.map { isAttempt ? self.outcome(of: $0) : .unsent } ?? .confirmed
+        let outcome = failure.map { isAttempt ? self.outcome(of: $0) : .notBegun } ?? .confirmed
         switch outcome {
         case .confirmed, .refused, .unknown: self.overlays.hold(change)
-        case .unsent, .unclear: break
+        case .notBegun, .unsent, .unclear: break
         }
         let action = await self.finish { log in
             let action = log.withMachine { machine in
@@ -299,10 +343,11 @@ extension OutboxCore {
         case .confirmed, .refused, .unknown:
             self.reachedServer()
             return .ended
-        case .unsent, .unclear:
+        case .notBegun, .unsent, .unclear:
             guard let failure, !(failure is NotSendable) else { return .ended }
-            if !failure.isUnsent, isAttempt { self.reachedServer() }
-            return .failed(failure, isAttempt: isAttempt)
+            guard isAttempt, case .write(let item) = action else { return .failed(failure, attempts: nil) }
+            if !failure.isUnsent { self.reachedServer() }
+            return .failed(failure, attempts: item.progress.attempts - item.progress.formerAttempts)
         }
     }
 
@@ -311,9 +356,9 @@ extension OutboxCore {
         let waiting = self.state.withLock { state -> [OutboxSender] in
             guard state.offlineFailures > 0 else { return [] }
             state.offlineFailures = 0
-            return state.senders.values.filter(\.isWaiting)
+            return state.senders.values.filter { $0.wait == .connection }
         }
-        for sender in waiting { sender.signal.retryNow() }
+        for sender in waiting { sender.retryNow() }
     }
 
     /// Tells the observer.
@@ -326,7 +371,7 @@ extension OutboxCore {
         switch outcome {
         case .confirmed: if action != .ignore { self.tell(.changeConfirmed) }
         case .refused, .unknown: if action != .ignore { self.tell(.changeFailed, reason: reason) }
-        case .unsent, .unclear: if !(error is NotSendable) { self.tell(.changeDelayed, reason: reason) }
+        case .notBegun, .unsent, .unclear: if !(error is NotSendable) { self.tell(.changeDelayed, reason: reason) }
         }
     }
 

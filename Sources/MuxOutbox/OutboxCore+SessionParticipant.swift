@@ -21,6 +21,8 @@ extension OutboxCore: SessionParticipant {
     /// Drops the changes, in memory and durably on disk: before the repository raises its session, so that no
     /// later start of the app finds a change of the ended session.
     func sessionWillEnd(before epoch: UInt64) async throws {
+        // Changes that another sign-out dropped are not reported by this sign-out.
+        _ = self.takeDroppedChanges()
         try await self.finish { log in
             Result { () throws(MuxStoreError) in try log.beginSession(epoch) }
         }.get()
@@ -35,7 +37,7 @@ extension OutboxCore: SessionParticipant {
     /// Removes the dropped changes from the file, if ``sessionWillEnd(before:)`` has failed.
     func removeTraces() async throws {
         try await self.finish { log in
-            Result { () throws(MuxStoreError) in try log.beginSession(log.machine.session) }
+            Result { () throws(MuxStoreError) in try log.saveSession() }
         }.get()
     }
 

@@ -141,7 +141,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             return try body(log)
         }
         self.state.withLock { $0.hasComparedSessions = true }
-        if session < logSession { try await self.repository.adoptSession(logSession, sparing: self.identity) }
+        if session < logSession {
+            try await self.repository.adoptSession(logSession, sparing: self.identity)
+            // The end of the session has removed all values, and the overlays with the values.
+            self.overlays.removeAll()
+            await self.finish { $0.noteAll() }
+        }
         return try result.get()
     }
 
@@ -224,7 +229,11 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         } catch {
             throw MuxOutboxError.invalidChange(underlying: error)
         }
-        guard !self.repository.isSigningOut else { throw MuxOutboxError.sessionEnded }
+        guard !self.repository.isSigningOut else {
+            // A sign-out that failed earlier is completed here.
+            _ = try? await self.repository.currentEpoch()
+            throw MuxOutboxError.sessionEnded
+        }
         let id = UUID().uuidString
         do {
             // The repository may have lost its number, which an operation restores.
@@ -287,7 +296,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         try await self.finish { log in
             let expiry = log.expiry(since: since)
             let item = log.withMachine { $0.retried(id, key: key, since: since, expiry: expiry) }
-            return Result { () throws(MuxStoreError) in if let item { try log.write(item) } }
+            return Result { () throws(MuxStoreError) in if let item { try log.writeRetry(item) } }
         }.get()
     }
 
@@ -296,12 +305,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         let (lane, result) = await self.finish { log in
             (log.machine[id]?.lane, Result { () throws(MuxStoreError) in try log.end(id) })
         }
-        if let lane { self.state.withLock { $0.senders[lane] }?.signal.retryNow() }
+        if let lane { self.state.withLock { $0.senders[lane] }?.retryNow() }
         try result.get()
     }
 
     /// Starts the next attempt of each lane now.
-    func retryNow() { for sender in self.state.withLock({ $0.senders }).values { sender.signal.retryNow() } }
+    func retryNow() { for sender in self.state.withLock({ $0.senders }).values { sender.retryNow() } }
 
     // MARK: - Effects
 
@@ -335,7 +344,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         for (event, item, payload) in events where isOverlaid || event.isDrop {
             switch event {
             case .ended(let id): self.overlays.end(id, isCommitted: true)
-            case .discarded(let id): self.overlays.end(id, isCommitted: false)
+            case .discarded(let id), .hidden(let id): self.overlays.end(id, isCommitted: false)
             case .dropped(let id):
                 dropped += 1
                 self.overlays.end(id, isCommitted: false)
@@ -354,9 +363,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         switch item.progress.status {
         case .waiting, .sending:
             if item.isReadable { self.overlays.show(id, isUnsent: item.isUnsent) { self.decoded(payload) } }
-        case .refused, .expired: self.overlays.end(id, isCommitted: false)
-        // The next fetch shows whether the server has the change.
-        case .unknown: self.overlays.end(id, isCommitted: true)
+        // For `unknown`, the next fetch shows whether the server has the change.
+        case .refused, .expired, .unknown: self.overlays.end(id, isCommitted: false)
         }
     }
 
@@ -390,14 +398,19 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
 extension OutboxCore.State {
     /// The number of senders that wait for the next attempt.
-    var waitingCount: Int { self.senders.values.count(where: \.isWaiting) }
+    var waitingCount: Int { self.senders.values.count { $0.wait != nil } }
+
+    /// The number of senders that wait for a connection.
+    var offlineCount: Int { self.senders.values.count { $0.wait == .connection } }
 
     /// The maximum number of lanes with a sender.
     ///
-    /// A sender that waits for its next attempt does not count. Without a connection, a single lane tries.
+    /// A sender that waits for its next attempt does not count, except that without a connection a single lane
+    /// tries or waits.
     fileprivate func laneLimit(_ maximum: Int) -> Int {
         if self.isStopped { return 0 }
-        return self.offlineFailures > 0 ? 1 : max(1, maximum) + self.waitingCount
+        guard self.offlineFailures == 0 else { return 1 + self.waitingCount - self.offlineCount }
+        return min(max(1, maximum), 1_000) + self.waitingCount
     }
 }
 

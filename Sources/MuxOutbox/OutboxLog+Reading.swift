@@ -32,7 +32,7 @@ extension OutboxLog {
     func close() {
         (self.file, self.identity, self.end) = (nil, nil, 0)
         (self.needsLineBreak, self.holdsNewer, self.isNameSafe) = (false, false, false)
-        self.fileSession = 0
+        self.oldestSession = nil
     }
 
     /// Reads another file than before: changes without a record in the file have ended.
@@ -115,7 +115,7 @@ extension OutboxLog {
         guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
         // A record of a later session is also a record of the beginning of the session.
         self.drop(before: facts.sessionEpoch)
-        self.fileSession = max(self.fileSession, facts.sessionEpoch)
+        self.oldestSession = min(self.oldestSession ?? .max, facts.sessionEpoch)
         guard let id = facts.name.key else {
             return facts.name.domain == Kind.session.rawValue ? nil : self.addDamage(record)
         }

@@ -83,27 +83,31 @@ package final class OutboxLog {
     var holdsNewer = false
     /// Whether the file lock is held and all records are read.
     private var isLocked = false
-    /// The greatest session number of the file's records.
-    var fileSession: UInt64 = 0
+    /// The smallest session number of the file's records; `nil` without a record.
+    var oldestSession: UInt64?
+    /// Whether a sign-out has to remove records of a later format.
+    private var owesErasure = false
     /// Whether this process flushed the names of the file and the folder to disk.
     var isNameSafe = false
     /// Changes whose last state or end is not on disk yet, after a failed write.
     var unsaved: Set<ID> = []
-    /// The payload bytes of all changes.
+    /// The bytes of all changes, including records that this version cannot read.
     var size = 0
-    /// The changes that ended, were dropped or became unreadable since the last call of ``takeEvents()``.
+    /// The updates of the list since the last call of ``takeEvents()``.
     var events: [Event] = []
 
     package internal(set) var machine = OutboxStateMachine()
     package internal(set) var contents: [ID: Content] = [:]
 
-    /// A change of the list that another process may have caused.
+    /// An update of the list, by this or another process.
     package enum Event: Sendable {
         case added(ID)
         /// Confirmed, or ended by another process.
         case ended(ID)
         /// Removed by the app.
         case discarded(ID)
+        /// The change is shown again after another change, which follows in the list of updates.
+        case hidden(ID)
         /// Dropped by a sign-out.
         case dropped(ID)
         /// The state of the change is another state.
@@ -113,7 +117,9 @@ package final class OutboxLog {
 
         package var id: ID {
             switch self {
-            case .added(let id), .ended(let id), .discarded(let id), .dropped(let id), .progressed(let id): id
+            case .added(let id), .ended(let id), .discarded(let id), .hidden(let id), .dropped(let id),
+                .progressed(let id):
+                id
             }
         }
     }
@@ -136,7 +142,7 @@ package final class OutboxLog {
         self.time = time
     }
 
-    /// The changes of the list since the last call.
+    /// Returns and removes the updates of the list since the last call.
     package func takeEvents() -> [Event] {
         defer { self.events = [] }
         return self.events
@@ -149,7 +155,7 @@ package final class OutboxLog {
         if self.file == nil { try self.folder.claim(self.fileSystem) }
         return try self.locked { () throws(MuxStoreError) in
             try self.refresh()
-            if !self.holdsNewer { try? self.saveSession() }
+            try? self.saveSession()
             try? self.saveUnsaved()
             return try body(self)
         }
@@ -181,7 +187,19 @@ package final class OutboxLog {
         }
     }
 
-    /// Changes the state of the changes in memory.
+    /// Reports all changes as updated.
+    package func noteAll() { self.events += self.machine.all.map { .progressed($0.id) } }
+
+    /// Writes the state of a change that the app retries; later changes of the lane are shown after the change.
+    package func writeRetry(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
+        let lane = item.lane.map { self.machine.changes(in: $0) } ?? []
+        let later = lane.drop { $0.id != item.id }.dropFirst().filter(\.progress.isPending)
+        self.events += later.map { .hidden($0.id) }
+        defer { self.events += later.map { .progressed($0.id) } }
+        try self.write(item)
+    }
+
+    /// Runs `body` with the state machine.
     package func withMachine<R>(_ body: (inout OutboxStateMachine) -> R) -> R { body(&self.machine) }
 
     // MARK: - The state in memory
@@ -267,24 +285,33 @@ package final class OutboxLog {
     package func beginSession(_ session: UInt64) throws(MuxStoreError) {
         self.drop(before: session)
         // Records of a later format belong to the ended session, too.
-        self.holdsNewer = false
+        self.owesErasure = true
         try self.saveSession()
     }
 
-    /// Writes the session, if the file has records of earlier sessions only.
-    private func saveSession() throws(MuxStoreError) {
-        guard self.fileSession < self.machine.session else { return }
+    /// Removes the records of earlier sessions from the file.
+    package func saveSession() throws(MuxStoreError) {
+        let hasOld = self.oldestSession.map { $0 < self.machine.session } ?? false
+        guard hasOld || self.owesErasure else { return }
         try self.checkLock()
-        guard self.file != nil else { return }
+        guard self.file != nil else {
+            // The file could not be read or replaced before.
+            if try self.fileSystem.status(at: self.path) != nil {
+                throw .fileSystem(.open, code: POSIXFileSystem.ioError)
+            }
+            self.owesErasure = false
+            return
+        }
         do throws(MuxStoreError) {
-            try self.rewrite()
+            try self.rewrite(isErasing: self.owesErasure)
         } catch let error where error.isOutOfSpace {
             // An empty file needs no space.
             guard let file = self.file, self.contents.isEmpty else { throw error }
             try self.fileSystem.truncate(file, to: 0)
             try self.fileSystem.synchronize(file)
-            (self.end, self.needsLineBreak) = (0, false)
+            (self.end, self.needsLineBreak, self.holdsNewer, self.oldestSession) = (0, false, false, nil)
         }
+        self.owesErasure = false
     }
 
     private static let null = Data("null".utf8)
@@ -359,13 +386,14 @@ package final class OutboxLog {
         }
         self.end += Int64(bytes.count)
         self.needsLineBreak = false
-        self.fileSession = max(self.fileSession, self.machine.session)
+        self.oldestSession = min(self.oldestSession ?? .max, self.machine.session)
     }
 
     private func openedFile() throws(MuxStoreError) -> OpenFile {
         if let file = self.file { return file }
         try? self.fileSystem.mark(self.folder.path)
-        let file = try self.fileSystem.openFile(self.path, for: .append)
+        // The file must be new: records that were not read must not be changed.
+        let file = try self.fileSystem.openFile(self.path, for: .create)
         (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)
         return file
     }
@@ -388,9 +416,11 @@ package final class OutboxLog {
     }
 
     /// Rewrites the file without the records of ended changes.
-    package func rewrite() throws(MuxStoreError) {
+    ///
+    /// - Parameter isErasing: Whether to remove records of a later format, too.
+    package func rewrite(isErasing: Bool = false) throws(MuxStoreError) {
         try self.checkLock()
-        try self.checkVersion()
+        if !isErasing { try self.checkVersion() }
         var bytes: [UInt8] = []
         var session = self.entry(.session, "", self.machine.session, Self.null)
         session.name.key = nil
@@ -409,11 +439,17 @@ package final class OutboxLog {
             if bytes.last != 0x0a { bytes.append(0x0a) }
         }
         try self.temporaryFile.removeLeftovers()
-        try self.temporaryFile.write(Data(bytes), durability: .full)
-        self.close()
-        let file = try self.fileSystem.openFile(self.path, for: .append)
-        (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)
-        (self.end, self.isNameSafe, self.fileSession) = (Int64(bytes.count), true, self.machine.session)
+        do throws(MuxStoreError) {
+            try self.temporaryFile.write(Data(bytes), durability: .full)
+            self.close()
+            let file = try self.fileSystem.openFile(self.path, for: .append)
+            (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)
+        } catch {
+            // The file may have been replaced: the next operation reads the file.
+            self.close()
+            throw error
+        }
+        (self.end, self.isNameSafe, self.oldestSession) = (Int64(bytes.count), true, self.machine.session)
         self.unsaved = []
     }
 

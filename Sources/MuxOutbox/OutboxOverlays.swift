@@ -80,6 +80,15 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         }
     }
 
+    /// Forgets all overlays, after their values were removed.
+    func removeAll() {
+        let shown = self.state.withLock { state in
+            defer { state.shown = [:] }
+            return state.shown
+        }
+        for change in shown.values.joined() { change.undo() }
+    }
+
     /// No change is being sent: the keys of the sent changes are refreshed.
     func rest() {
         let holds = self.state.withLock { state in

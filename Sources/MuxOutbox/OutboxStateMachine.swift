@@ -27,7 +27,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package var status = Status.waiting
         /// The number of attempts.
         package var attempts = 0
-        /// Whether an earlier attempt may have reached the server.
+        /// The number of attempts before the last request of the app for further attempts.
+        package var formerAttempts = 0
+        /// Whether the server may have applied the change in an earlier attempt.
         package var mayHaveArrived = false
         /// The idempotency key of the change's attempts.
         package var key: String
@@ -268,6 +270,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// The outcome of an attempt.
     package enum Outcome: Sendable, Hashable {
+        /// No request was sent, because of the disk, the lease or the token: no attempt.
+        case notBegun
         /// The server applied the change.
         case confirmed
         /// The attempt did not reach the server.
@@ -298,6 +302,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
             self.items[id] = item
             self.ended(id)
             return .writeEnd(item)
+        case .notBegun:
+            item.progress.status = .waiting
+            item.progress.attempts -= 1
         case .unsent:
             item.progress.status = .waiting
         case .unclear:
@@ -343,6 +350,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         if !item.progress.mayHaveArrived { item.progress.key = key }
         item.progress.status = .waiting
         item.progress.message = nil
+        item.progress.formerAttempts = item.progress.attempts
         item.progress.since = since
         item.expiry = expiry
         self.replace(item)

@@ -72,8 +72,7 @@ func title(of change: MuxOutbox<PostChange>.PendingChange) -> String {
     case .refused(let message): message
     case .expired: "was not sent within 30 days"
     case .unknown: "the server may have this change"
-    case .unreadable: "needs a newer version of the app"
-    default: "needs your attention"
+    default: "cannot be read by this version of the app"
     }
 }
 

@@ -218,7 +218,7 @@ struct OutboxBoard: Hashable, Sendable {
         self.inTransit = self.inTransit.filter { $0.id != id }
         switch outcome {
         case .unclear, .unknown: self.mayHaveArrived.insert(id)
-        case .confirmed, .unsent, .refused: break
+        case .notBegun, .confirmed, .unsent, .refused: break
         }
         switch self.machine.attemptEnded(id, outcome) {
         case .ignore: break

@@ -99,7 +99,7 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
             }
             return (
                 "The server of the changes is online. \(count.counted("waiting change")) arrived, in order, none twice.",
-                stage.writer.holds ? .held : .failed
+                stage.writer.holds && stage.writer.state.waiting == 0 ? .held : .failed
             )
         case .killWriter: return try await Self.killWriter(stage)
         }

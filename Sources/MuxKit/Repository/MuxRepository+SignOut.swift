@@ -323,12 +323,17 @@ extension MuxRepository {
         let done = await self.inLane(admitsNested: false) {
             var report = MuxRepository.ClearReport()
             var raised: UInt64?
+            await self.forEachParticipant { participant in
+                if let refusal = await participant.refusalOfSignOut() { report.failures.append(refusal) }
+            }
+            guard report.failures.isEmpty else { return report }
             // From now on, an outbox refuses changes of this session.
             let owedSignOut = self.registry.withLock { registry in
                 defer { registry.owesSignOut = true }
                 return registry.owesSignOut
             }
             var last: UInt64 = 0
+            // Again: a change may have been added before the flag was set.
             await self.forEachParticipant { participant in
                 if let refusal = await participant.refusalOfSignOut() { report.failures.append(refusal) }
                 last = max(last, await participant.lastSession())
