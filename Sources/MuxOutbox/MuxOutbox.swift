@@ -16,19 +16,20 @@ public import MuxKit
 /// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one after
 /// another, in the order of their addition; lanes are sent concurrently.
 ///
-/// **Outcomes.** The closure returns: the server has applied the change. A transient error (``RetryAdvice``):
-/// the lane waits for the next attempt, or for the network. Any other error: the change has failed and stays
-/// in ``pending``; the lane continues with the next change.
+/// **Outcomes.** If the closure returns, the change is confirmed. After a transient error, or an error
+/// without a ``RetryAdvice``, the lane waits for the next attempt, or for the network. After any other error,
+/// the change has failed and stays in ``pending``; the lane continues with the next change.
 ///
 /// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process
-/// is killed, the next process sends the change; an attempt of the killed process is repeated with the same
-/// idempotency key. The processes with the same folder, such as an app and its extension, send each change in
-/// one process only.
+/// is killed, the next process sends the change. Of the processes with the same folder, such as an app and
+/// its extension, one process sends at a time. A process that was suspended for longer than 30 seconds during
+/// an attempt may send a change that another process also sends, with the same key.
 ///
 /// **Sign-out.** A change is sent only in the session in which the change was added. A sign-out drops the
 /// changes, or is refused: see ``MuxOutboxPolicy/signOut-swift.property``.
 ///
-/// **Concurrent calls** are serialised. **Cancellation** does not interrupt a call that has begun to write.
+/// **Concurrent calls** run one after another; attempts run in the background. **Cancellation** does not
+/// interrupt a call.
 public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     let core: OutboxCore<Change>
 
@@ -198,8 +199,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// Determines which changes of a lane wait for a failed change of the lane; by default no change waits.
     ///
-    /// A waiting change is sent after the failed change was sent with ``retry(_:)``, or removed with
-    /// ``discard(_:)``. A change also waits for a waiting change.
+    /// A blocked change is sent after the app has retried the failed change and the server has confirmed it,
+    /// or after the app has discarded the failed change. A blocked change blocks later changes in the same
+    /// way. Call this method before ``start()``; a second call replaces the closure.
     ///
     /// - Parameter isBlocked: Whether `later` must not be sent before `failed`.
     /// - Returns: This outbox.
@@ -211,8 +213,10 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
     ///
-    /// Call this in the initialiser of the app: the first frame then shows the changes. Any other call of the
-    /// outbox has the same effects, after a suspension. Further calls are harmless.
+    /// Call this in the initialiser of the app: values in memory are shown with the changes when this call
+    /// returns, and values from disk from their first use. ``add(_:)``, ``pending``, ``states``,
+    /// ``retry(_:)`` and ``discard(_:)`` also read the changes and begin to send, but later. Further calls
+    /// are harmless.
     ///
     /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file.
     public func start() { self.core.restore() }
@@ -236,9 +240,10 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// Includes the changes of other processes with the same folder.
     public var pending: [PendingChange] { get async { await self.core.list() } }
 
-    /// The list ``pending``, now and after each change by this process; skips states if the consumer is slow.
+    /// The list ``pending``, now and after each update that this process makes or reads.
     ///
-    /// The sequence ends with the outbox.
+    /// A slow consumer misses lists between the first and the last. The sequence ends when the outbox is
+    /// deallocated.
     public var states: AsyncStream<[PendingChange]> {
         let signals = self.core.changes.stream(of: 0)
         let (stream, continuation) = AsyncStream.makeStream(
@@ -258,7 +263,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         return stream
     }
 
-    /// Requests further attempts of a failed change; no effect on any other change.
+    /// Requests further attempts of a failed change; no effect on a change that has not failed, or is
+    /// unreadable.
     ///
     /// The change keeps its place in the order of its lane, and its age begins again.
     ///
@@ -280,7 +286,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         do { try await self.core.discard(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
 
-    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
+    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent, or a call
+    /// runs.
     package var waitCount: Int? { self.core.waitCount }
 
     /// Starts the next attempt of each lane now, even before the end of a `Retry-After`, such as from a

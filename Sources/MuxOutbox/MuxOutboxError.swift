@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// An error of an outbox; contains no change.
+/// An error of an outbox. Its description contains no change.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
@@ -15,10 +15,11 @@ public enum MuxOutboxError: Error, Sendable {
     /// The outbox has ``MuxOutboxPolicy/maximumCount`` changes.
     case tooManyChanges(limit: Int)
 
-    /// A sign-out ended the session before the change was stored; the change is not kept.
+    /// The session ended, or a sign-out ran, before the change was stored; the change is not kept.
     case sessionEnded
 
-    /// The disk could not be written or read. After ``MuxOutbox/add(_:)``, the change is not kept.
+    /// The disk, or the session of the repository, could not be written or read. After ``MuxOutbox/add(_:)``,
+    /// the change is not kept.
     case notStored(underlying: any Error)
 
     /// A sign-out was refused (``MuxOutboxPolicy/SignOut/isRefused``), because the outbox has this number of

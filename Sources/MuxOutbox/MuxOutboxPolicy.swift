@@ -4,8 +4,8 @@ public import MuxKit
 public struct MuxOutboxPolicy: Sendable {
     /// The age above which a change is not sent; by default 30 days.
     ///
-    /// The age counts from ``MuxOutbox/add(_:)``, or from the last ``MuxOutbox/retry(_:)``. Inside a process,
-    /// steps of the wall clock have no effect.
+    /// The age counts from ``MuxOutbox/add(_:)``, or from the last ``MuxOutbox/retry(_:)``. A step of
+    /// the wall clock during a process does not change the age.
     public var maximumAge: Duration
 
     /// The maximum number of changes, including failed changes; by default 10,000.
@@ -19,8 +19,9 @@ public struct MuxOutboxPolicy: Sendable {
 
     /// The delays between the attempts of a change.
     ///
-    /// By default any number of attempts, with random delays of up to 1, 2, 4 seconds and so on, and of up to
-    /// an hour. If the policy permits no further attempt after a transient failure, the change has failed.
+    /// By default, the number of attempts has no limit, and the longest random delay doubles from 1 second to
+    /// 1 hour. `maxAttempts` counts the attempts since ``MuxOutbox/add(_:)`` or ``MuxOutbox/retry(_:)``. If
+    /// the policy permits no further attempt, the change has failed.
     public var retry: RetryPolicy
 
     /// Whether the server applies a change at most once for each idempotency key; by default `true`.
@@ -38,7 +39,8 @@ public struct MuxOutboxPolicy: Sendable {
     public enum SignOut: Sendable, Hashable {
         /// The sign-out removes the changes; ``MuxRepository/ClearReport/droppedChanges`` is their number.
         case dropsChanges
-        /// The sign-out has no effect, and reports ``MuxOutboxError/changesPending(_:)``.
+        /// The sign-out has no effect, and ``MuxRepository/ClearReport/failures`` contains
+        /// ``MuxOutboxError/changesPending(_:)``.
         case isRefused
     }
 

@@ -405,8 +405,8 @@ extension OutboxCore.State {
 
     /// The maximum number of lanes with a sender.
     ///
-    /// A sender that waits for its next attempt does not count, except that without a connection a single lane
-    /// tries or waits.
+    /// A sender that waits for its next attempt does not count, except that without a connection a single
+    /// lane tries or waits.
     fileprivate func laneLimit(_ maximum: Int) -> Int {
         if self.isStopped { return 0 }
         guard self.offlineFailures == 0 else { return 1 + self.waitingCount - self.offlineCount }

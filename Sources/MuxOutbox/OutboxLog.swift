@@ -190,7 +190,8 @@ package final class OutboxLog {
     /// Reports all changes as updated.
     package func noteAll() { self.events += self.machine.all.map { .progressed($0.id) } }
 
-    /// Writes the state of a change that the app retries; later changes of the lane are shown after the change.
+    /// Writes the state of a change that the app retries; later changes of the lane are shown after the
+    /// change.
     package func writeRetry(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         let lane = item.lane.map { self.machine.changes(in: $0) } ?? []
         let later = lane.drop { $0.id != item.id }.dropFirst().filter(\.progress.isPending)

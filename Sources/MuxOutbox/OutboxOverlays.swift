@@ -3,12 +3,12 @@ import MuxKit
 
 /// Shows the changes of an outbox in multiplexers until the server has the changes.
 ///
-/// An overlaid key is refreshed once, when the outbox comes to rest: a *hold*, a change of the key without an
-/// effect, postpones the refresh.
+/// A *hold* is a change without an effect. A hold delays the refresh of a value until no change is being
+/// sent.
 final class OutboxOverlays<Change: Sendable>: Sendable {
     typealias ID = OutboxStateMachine.ID
 
-    /// The key of a multiplexer with changes.
+    /// A value that a change concerns: of a multiplexer, or of one key of a map.
     struct Target: Sendable {
         /// Identifies the multiplexer and the key.
         let id: AnyHashableSendable

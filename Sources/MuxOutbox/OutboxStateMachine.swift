@@ -66,7 +66,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         /// The position in the order of all additions.
         package fileprivate(set) var number: UInt64 = 0
 
-        /// Whether no request can have sent the change.
+        /// Whether the change waits, and the server cannot have applied the change; another process may send
+        /// the change at any time.
         package var isUnsent: Bool { self.progress.status == .waiting && !self.progress.mayHaveArrived }
 
         package init(
@@ -109,7 +110,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// All changes, in the order of their addition.
     package var all: [Item] { self.items.values.sorted { $0.number < $1.number } }
 
-    /// The number of changes, also of failed and unreadable changes.
+    /// The number of changes, including failed and unreadable changes.
     package var count: Int { self.items.count }
 
     /// The changes of a lane, in the order of their addition.
@@ -274,7 +275,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case notBegun
         /// The server applied the change.
         case confirmed
-        /// The attempt did not reach the server.
+        /// The server did not process the change.
         case unsent
         /// The response was lost, or requests another attempt.
         case unclear

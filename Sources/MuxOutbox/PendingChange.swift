@@ -1,26 +1,27 @@
 public import Foundation
 
 extension MuxOutbox {
-    /// A change of an outbox, in the state at the time of the call.
+    /// A change in the list of an outbox, in its state at the time of the list.
     public struct PendingChange: Sendable, Identifiable {
         /// The state of a change.
         #if hasAttribute(nonexhaustive)
         @nonexhaustive
         #endif
         public enum State: Sendable, Hashable {
-            /// The change waits for its turn, or for the next attempt.
+            /// The change waits for its turn, for the next attempt, or for a decision about a failed change.
             case waiting
-            /// An attempt is running.
+            /// An attempt has begun, in this or another process, and has no outcome yet.
             case sending
-            /// The server refused the change, with this message; the change is not sent again without
-            /// ``MuxOutbox/retry(_:)``.
+            /// The server refused the change, or the policy permits no further attempt; the text describes
+            /// the error. The change is not sent again without ``MuxOutbox/retry(_:)``.
             case refused(String)
             /// The change was not sent within ``MuxOutboxPolicy/maximumAge``.
             case expired
-            /// The server may or may not have applied the change; see ``MuxOutboxPolicy/isIdempotent``.
+            /// The server may or may not have applied the change; see
+            /// ``MuxOutboxPolicy/serverDetectsRepetitions``.
             case unknown
-            /// The record is damaged, has another type, or belongs to a later version of the app. Later
-            /// changes of the lane wait.
+            /// This version of the app cannot decode the change, or the record is damaged. Later changes of
+            /// the lane wait; a damaged record has no lane. Only ``MuxOutbox/discard(_:)`` has an effect.
             case unreadable
         }
 
@@ -42,7 +43,7 @@ extension MuxOutbox {
         /// The state.
         public let state: State
 
-        /// Whether the change waits for a call of ``MuxOutbox/retry(_:)`` or ``MuxOutbox/discard(_:)``.
+        /// Whether the change is not sent without ``MuxOutbox/retry(_:)``; see also ``State/unreadable``.
         public var hasFailed: Bool {
             switch self.state {
             case .waiting, .sending: false
@@ -58,12 +59,12 @@ extension MuxOutbox {
 
         /// The idempotency key of the change: a UUID, the same for all attempts, also after a relaunch.
         ///
-        /// After a refusal of the only attempt, ``MuxOutbox/retry(_:)`` begins with another key, because a
-        /// server may have stored the refusal with the key.
+        /// After ``MuxOutbox/retry(_:)``, the key is another key if the server cannot have applied the
+        /// change, because the server may have stored its refusal with the former key.
         public let idempotencyKey: String
 
-        /// Whether an earlier attempt may have reached the server: its response was lost, or the app ended
-        /// during the attempt.
+        /// Whether the server may have applied the change in an earlier attempt: the response was lost or an
+        /// error of the server, or the app ended during the attempt.
         public let mayHaveArrived: Bool
     }
 }

@@ -8,7 +8,7 @@ public import Observation
 ///     @State private var unsent = Backend.outbox.observed()
 ///
 ///     var body: some View {
-///         List(unsent.changes) { change in Text("\(change.state)") }
+///         List(unsent.changes) { change in Text(verbatim: "\(change.state)") }
 ///             .task { await unsent.follow() }
 ///     }
 /// }
