@@ -40,16 +40,19 @@ let programs: [Target] =
     ? [("demo", "CLI"), ("benchmarks", "Benchmarks")].map { name, path in
         .executableTarget(
             name: name,
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"] + (name == "demo" ? ["MuxUI", "MuxOutbox"] : ["MuxOutbox"]),
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxOutbox"] + (name == "demo" ? ["MuxUI"] : []),
             path: "Demo/\(path)",
             resources: name == "demo" ? [.copy("Resources")] : [],
             swiftSettings: settings
         )
     } : []
 
-let tests: [Target] = [
+let testFolders = [
     "MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "MuxUITests", "MuxOutboxTests", "DocumentationTests",
 ]
+
+let tests: [Target] =
+    testFolders
     .filter { folder.isEmpty || $0 == folder[0] }
     .map { name in
         .testTarget(

@@ -1,7 +1,9 @@
 public import Foundation
 import MuxKit
 
-/// An error of an outbox. Its description contains no change.
+/// An error of an outbox.
+///
+/// The description of the error contains no change.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif

@@ -419,6 +419,7 @@ package final class OutboxLog {
     /// Rewrites the file without the records of ended changes.
     ///
     /// - Parameter isErasing: Whether to remove records of a later format, too.
+    /// - Throws: The error of the file system; the next operation reads the file again.
     package func rewrite(isErasing: Bool = false) throws(MuxStoreError) {
         try self.checkLock()
         if !isErasing { try self.checkVersion() }

@@ -43,6 +43,7 @@ func outboxOfPosts(
     _ topPosts: Multiplexer<[ListedPost]>,
     _ postsByID: MultiplexerMap<Int, ListedPost>
 ) async throws {
+    // swift-format-ignore: OnlyOneTrailingClosureArgument
     let outbox = MuxOutbox<PostChange>(
         "Posts",
         dependency: session,
@@ -54,6 +55,7 @@ func outboxOfPosts(
         guard let place = posts.firstIndex(where: { $0.id == change.post }) else { return }
         posts[place].apply(change)
     }
+    // swift-format-ignore: OnlyOneTrailingClosureArgument
     outbox.overlay(postsByID, key: { $0.post }) { change, post in post.apply(change) }
     outbox.blocked { later, failed in
         if case .comment = failed { later.post == failed.post } else { false }

@@ -42,7 +42,7 @@ struct ProductTests {
 
     @Test func `P-02 swift test runs every file of tests`() throws {
         let manifest = try Repository.text("Package.swift")
-        let targets = manifest.components(separatedBy: "let tests: [Target] = [").last?.prefix { $0 != "]" } ?? ""
+        let targets = manifest.components(separatedBy: "let testFolders = [").last?.prefix { $0 != "]" } ?? ""
         // `Tests/Consumers/run` builds the separate packages in `Tests/Consumers`.
         for file in Repository.files("Tests", ".swift") where !file.hasPrefix("Tests/Consumers/") {
             let folder = file.split(separator: "/")[1]

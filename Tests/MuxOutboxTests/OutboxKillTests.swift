@@ -180,6 +180,7 @@ struct OutboxKillTests {
         let repository = MuxRepository(directory: folder.appending(component: "caches"))
         let ledger = Ledger(folder: folder)
         let client = HTTPClient(baseURL: url)
+        // swift-format-ignore: OnlyOneTrailingClosureArgument
         let outbox = MuxOutbox<Change>(
             "Changes",
             RepositoryChoice(given: repository, ofDependency: nil),

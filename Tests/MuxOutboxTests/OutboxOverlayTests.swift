@@ -26,6 +26,7 @@ struct OutboxOverlayTests {
         }
 
         func outbox() -> MuxOutbox<Note> {
+            // swift-format-ignore: OnlyOneTrailingClosureArgument
             self.world.outbox().overlay(self.map, key: { $0.lane }) { note, list in list.append(note.text) }
         }
 

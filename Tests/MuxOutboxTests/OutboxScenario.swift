@@ -70,6 +70,7 @@ final class OutboxScenario: Sendable {
                 guard state.withLock({ $0.isOnline }) else { throw NetworkFailure() }
                 return isEarly ? early : state.withLock { $0.values[key] }
             }
+            // swift-format-ignore: OnlyOneTrailingClosureArgument
             self.outbox = MuxOutbox<Change>(
                 "Changes",
                 RepositoryChoice(given: self.repository, ofDependency: nil),

@@ -13,6 +13,7 @@ final class LineProcess: Sendable {
     ///   - arguments: The arguments.
     ///   - received: Called with each line, and with `nil` after the last line.
     ///   - end: Called with the process identifier at the end of the process.
+    /// - Throws: The error of the start.
     init(
         _ arguments: [String],
         received: @escaping @Sendable (String?) -> Void,

@@ -94,8 +94,9 @@ extension MultiplexerCore {
             }
         }
         return MuxRepository.Change(
-            mark: { [weak self] in self?.markChange(id, of: key, isUnsent: $0) }
-        ) { [weak self] in self?.endChange(id, of: key, in: session, isCommitted: $0) }
+            mark: { [weak self] in self?.markChange(id, of: key, isUnsent: $0) },
+            { [weak self] in self?.endChange(id, of: key, in: session, isCommitted: $0) }
+        )
     }
 
     /// Marks a change as sent or unsent; running fetches are fenced, as at the beginning of a change.

@@ -394,6 +394,7 @@ extension MuxRepository {
     /// - Parameters:
     ///   - epoch: The later epoch.
     ///   - spared: A participant without values of an ended session, which is not cleared.
+    /// - Throws: The error of the store.
     package nonisolated func adoptSession(_ epoch: UInt64, sparing spared: ObjectIdentifier) async throws {
         // The system may have removed the folder of caches, and with the folder the number.
         if try await self.store.sessionEpoch() == 0 {

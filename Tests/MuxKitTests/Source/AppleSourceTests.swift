@@ -194,7 +194,10 @@ struct AppleSourceTests {
 
     @Test func `CO-33 the privacy manifest is a resource only on platforms that read the manifest`() throws {
         let package = try Self.text("Package.swift")
-        for library in ["MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox"] {
+        let libraries = [
+            "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
+        ]
+        for library in libraries {
             let target = package.components(separatedBy: ".target(\n            name: \"\(library)\",").dropFirst()
                 .first
             let settings = target?.components(separatedBy: "\n        ),").first ?? ""
