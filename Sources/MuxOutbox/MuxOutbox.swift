@@ -17,7 +17,7 @@ public import MuxKit
 /// another, in the order of their addition; lanes are sent concurrently.
 ///
 /// **Outcomes.** If the closure returns, the change is confirmed. After a transient error, or an error
-/// without a ``RetryAdvice``, the lane waits for the next attempt, or for the network. After any other error,
+/// without a `RetryAdvice`, the lane waits for the next attempt, or for the network. After any other error,
 /// the change has failed and stays in ``pending``; the lane continues with the next change.
 ///
 /// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process
@@ -39,7 +39,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - name: Identifies the outbox on disk: any text.
-    ///   - repository: The repository of the session; by default ``MuxRepository/shared``.
+    ///   - repository: The repository of the session; by default `MuxRepository.shared`.
     ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share
     ///     the changes in a folder of their app group.
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
@@ -78,7 +78,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
     ///   - wakeUps: End the wait between two attempts; by default the return of the network.
     ///   - order: Returns the lane of a change; by default all changes form one lane.
-    ///   - send: Sends a change. Throws if the server did not confirm the change; a ``BadDependencyError``
+    ///   - send: Sends a change. Throws if the server did not confirm the change; a `BadDependencyError`
     ///     renews the dependency, and repeats the attempt.
     public convenience init<Runner: DependencyRunner>(
         _ name: String,
@@ -147,7 +147,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///
     /// The value is shown with the change until the server has confirmed the change and a later fetch has
     /// succeeded, or until the change has failed. After the last pending change, each overlaid value is
-    /// fetched once, if a view or a request needs the value. See ``MuxRepository/Change``.
+    /// fetched once, if a view or a request needs the value. See `MuxRepository.Change`.
     ///
     /// - Parameters:
     ///   - multiplexer: The multiplexer.
@@ -229,7 +229,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///
     /// - Parameter change: The change.
     /// - Returns: The identity of the change, for ``retry(_:)`` and ``discard(_:)``.
-    /// - Throws: ``MuxOutboxError``, or ``MuxError/repositoryMismatch``; the change is then not kept.
+    /// - Throws: ``MuxOutboxError``, or `MuxError.repositoryMismatch`; the change is then not kept.
     /// - Complexity: One append to a file, with a synchronization.
     @discardableResult
     public func add(_ change: Change) async throws -> PendingChange.ID { try await self.core.add(change) }

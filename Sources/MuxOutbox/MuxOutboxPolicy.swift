@@ -37,9 +37,9 @@ public struct MuxOutboxPolicy: Sendable {
 
     /// The behaviour of a sign-out with pending or failed changes.
     public enum SignOut: Sendable, Hashable {
-        /// The sign-out removes the changes; ``MuxRepository/ClearReport/droppedChanges`` is their number.
+        /// The sign-out removes the changes; `MuxRepository.ClearReport.droppedChanges` is their number.
         case dropsChanges
-        /// The sign-out has no effect, and ``MuxRepository/ClearReport/failures`` contains
+        /// The sign-out has no effect, and `MuxRepository.ClearReport.failures` contains
         /// ``MuxOutboxError/changesPending(_:)``.
         case isRefused
     }

@@ -129,7 +129,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Runs `body` on the log, after all earlier operations, to its end.
     ///
-    /// - Throws: The error of the repository whose session cannot be read; ``MuxStoreError``. Then `body` has
+    /// - Throws: The error of the repository whose session cannot be read; `MuxStoreError`. Then `body` has
     ///   not run, or has failed.
     func perform<R: Sendable>(
         _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> R

@@ -21,7 +21,7 @@ public import Observation
 @MainActor
 @Observable
 public final class ObservedOutbox<Change: Codable & Sendable> {
-    /// The changes, in the order of their addition; see ``MuxOutbox/pending``.
+    /// The changes, in the order of their addition; see `MuxOutbox.pending`.
     public private(set) var changes: [MuxOutbox<Change>.PendingChange] = []
 
     @ObservationIgnored private let outbox: MuxOutbox<Change>
@@ -29,7 +29,7 @@ public final class ObservedOutbox<Change: Codable & Sendable> {
     /// Makes an object for the changes of `outbox`; starts nothing.
     public init(_ outbox: MuxOutbox<Change>) { self.outbox = outbox }
 
-    /// The changes that wait for ``MuxOutbox/retry(_:)`` or ``MuxOutbox/discard(_:)``.
+    /// The changes that wait for `MuxOutbox.retry(_:)` or `MuxOutbox.discard(_:)`.
     public var failed: [MuxOutbox<Change>.PendingChange] { self.changes.filter(\.hasFailed) }
 
     /// Follows the outbox until the cancellation of the task, such as in `task` of a view.
