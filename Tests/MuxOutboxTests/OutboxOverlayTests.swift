@@ -3,6 +3,7 @@ import MuxKit
 import MuxOutbox
 import MuxTestSupport
 import MuxTesting
+import MuxUI
 import Testing
 
 @Suite(.standard)
@@ -99,6 +100,89 @@ struct OutboxOverlayTests {
         await later.waitForRest(outbox)
         #expect(try await lists.map.request(key: "a") == ["a1"])
         #expect(lists.fetches.withLock { $0.count } == 1, "the fetched value is kept below the change")
+    }
+
+    @MainActor
+    @Test func `OB-08 a screen without a value shows the change after the attempt that was running`() async throws {
+        let world = OutboxWorld()
+        let lists = Lists(world)
+        let outbox = lists.outbox()
+        let gate = Gate<Void>()
+        world.server.react(.wait { try? await gate.pass() })
+        try await outbox.add(Note("a1", in: "a"))
+        await gate.waitForCall()
+        let screen = lists.map.observed(key: "a", activity: AppActivity())
+        let following = Task { await screen.follow() }
+        await settled {
+            lists.fetches.withLock { $0.count }
+        } when: {
+            $0 > 0
+        }
+
+        gate.open()
+
+        await settled {
+            screen.value
+        } when: {
+            $0 == ["a1"]
+        }
+        #expect(screen.value == ["a1"])
+        following.cancel()
+        await following.value
+        await settled {
+            outbox.waitCount
+        } when: {
+            $0 == 0
+        }
+    }
+
+    @MainActor
+    @Test func `OB-08 a screen without a value shows the change after an attempt without a connection`() async throws {
+        let world = OutboxWorld()
+        let lists = Lists(world)
+        let gate = Gate<Void>()
+        let outbox = MuxOutbox<Note>(
+            "Notes",
+            repository: world.repository,
+            directory: world.folder,
+            wakingOn: []
+        ) { note, attempt in
+            guard attempt.number == 1 else {
+                return try await world.server.receive(note.text, key: attempt.idempotencyKey)
+            }
+            try await gate.pass()
+            throw URLError(.notConnectedToInternet)
+        }
+        // swift-format-ignore: OnlyOneTrailingClosureArgument
+        outbox.overlay(lists.map, key: { $0.lane }) { note, list in list.append(note.text) }
+        try await outbox.add(Note("a1", in: "a"))
+        await gate.waitForCall()
+        let screen = lists.map.observed(key: "a", activity: AppActivity())
+        let following = Task { await screen.follow() }
+        await settled {
+            lists.fetches.withLock { $0.count }
+        } when: {
+            $0 > 0
+        }
+        #expect(screen.value != ["a1"])
+
+        gate.open()
+
+        await settled {
+            screen.value
+        } when: {
+            $0 == ["a1"]
+        }
+        #expect(screen.value == ["a1"])
+        following.cancel()
+        await following.value
+        outbox.retryNow()
+        await world.server.waitForApplied()
+        await settled {
+            outbox.waitCount
+        } when: {
+            $0 == 0
+        }
     }
 
     @Test func `OB-08 a value is fetched and kept while changes wait for the network`() async throws {

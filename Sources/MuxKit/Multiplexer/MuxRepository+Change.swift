@@ -110,7 +110,10 @@ extension MultiplexerCore {
             let isReplaced = self.update(key, former?.version, entry, isNew: false) { [layers] in
                 $0.setLayers(layers, of: key, isNew: false)
             }
-            if isReplaced { return }
+            guard isReplaced else { continue }
+            // A fetch during the attempt was not kept: without a value, another fetch is due.
+            if !layers.isSending, layers.base == nil { self.refresh(key) }
+            return
         }
     }
 

@@ -63,7 +63,7 @@ package final class LeaseHolder: Sendable {
         do {
             if self.tenure == nil { try await self.orUnavailable { try await self.untilTaken() } }
         } catch {
-            await finishing { await self.mutex.run { await self.useEnded() } }
+            await self.endUse()
             throw error
         }
         return Use(extender: spawn(name: "mux.lease") { await self.extend() })
@@ -74,7 +74,7 @@ package final class LeaseHolder: Sendable {
         use.extender.cancel()
         // A running extension would take the lease again after its return.
         await use.extender.value
-        await finishing { await self.mutex.run { await self.useEnded() } }
+        await self.endUse()
     }
 
     /// Extends the lease after each third of its duration, until a cancellation or a loss.
@@ -125,9 +125,12 @@ package final class LeaseHolder: Sendable {
         }
         // The lease is given back even after a cancellation, so that other owners do not wait for the end of
         // the term.
-        await finishing { await self.mutex.run { await self.useEnded() } }
+        await self.endUse()
         return try result.get()
     }
+
+    /// Ends a use, even after a cancellation.
+    private func endUse() async { await finishing { await self.mutex.run { await self.useEnded() } } }
 
     private func useEnded() async {
         let term = self.state.withLock { state -> MuxLeaseTerm? in
