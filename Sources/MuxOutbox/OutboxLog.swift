@@ -272,11 +272,8 @@ package final class OutboxLog {
     /// Ends a change without an attempt.
     package func end(_ id: ID) throws(MuxStoreError) {
         guard let item = self.machine.ended(id) else { return }
-        let isDamaged = self.contents[id]?.raw.isEmpty == false
         self.events.append(.discarded(id))
         try self.writeEnd(item)
-        // An end does not remove records that this version cannot read.
-        if isDamaged { try self.rewrite() }
     }
 
     /// Begins a session durably at a sign-out, and removes the changes of earlier sessions, also from the

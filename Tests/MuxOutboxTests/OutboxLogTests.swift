@@ -130,7 +130,7 @@ struct OutboxLogTests {
         #expect(try Data(contentsOf: self.file).firstRange(of: Data(try self.codec.record(of: later))) != nil)
     }
 
-    @Test func `OB-06 a discarded damaged record is removed from the file`() throws {
+    @Test func `OB-06 a discarded damaged record is not listed again`() throws {
         try self.add("a", self.log())
         var data = try Data(contentsOf: self.file)
         data += Data("damage\n".utf8)
@@ -144,6 +144,18 @@ struct OutboxLogTests {
         try log.update { log throws(MuxStoreError) in try log.end(damaged.id) }
 
         #expect(try self.found() == ["a", "b"])
+    }
+
+    @Test func `OB-06 a discarded record of a later version is not listed again`() throws {
+        try self.add("a", self.log())
+        try self.append(self.entry("add", "b", session: 0, version: 2))
+        let log = self.log()
+        try log.update { _ in }
+        #expect(log.machine.all.map(\.isReadable) == [true, false])
+
+        try log.update { log throws(MuxStoreError) in try log.end("b") }
+
+        #expect(try self.found() == ["a"])
     }
 
     @Test func `OB-07 a process continues to read, and notices a rewrite by another process`() throws {

@@ -233,6 +233,25 @@ struct OutboxOverlayTests {
         await world.waitForRest(outbox)
     }
 
+    @Test func `OB-08 a clear of a multiplexer keeps the changes of the outbox`() async throws {
+        let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
+        let lists = Lists(world)
+        let outbox = lists.outbox()
+        for key in ["a", "b"] {
+            _ = try await lists.map.request(key: key)
+            try await outbox.add(Note("\(key)1", in: key))
+        }
+        await world.waitForRest(outbox)
+
+        await lists.map.clear(key: "a")
+
+        #expect(lists.shown("a") == nil)
+        #expect(try await lists.map.request(key: "a") == ["a1"])
+        await lists.map.clear()
+        #expect(lists.shown("b") == nil)
+        #expect(try await lists.map.request(key: "b") == ["b1"])
+    }
+
     @Test func `OB-09 on reconnection all changes are sent first, then each overlaid key is fetched once`() async throws
     {
         for _ in 0..<repetitions(200) {

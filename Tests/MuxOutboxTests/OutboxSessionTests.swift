@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import MuxKit
 import MuxOutbox
@@ -147,6 +148,99 @@ struct OutboxSessionTests {
         await world.server.waitForApplied(2)
         await world.waitForRest(outbox)
         #expect(world.server.applied.map(\.content) == ["a", "c"])
+    }
+
+    @Test func `OB-04 a change that reaches the log during a sign-out is refused`() async throws {
+        let scratch = Scratch()
+        let (isHeld, held, mayEnd) = (Locked(false), Tally(), DispatchSemaphore(value: 0))
+        defer { mayEnd.signal() }
+        let fileSystem = RecordingFileSystem { _, call in
+            let isFirst =
+                call.operation == .lock
+                && isHeld.withLock { isHeld in
+                    defer { isHeld = false }
+                    return isHeld
+                }
+            return isFirst
+                ? .perform {
+                    held.add()
+                    mayEnd.wait()
+                } : nil
+        }
+        let world = OutboxWorld(scratch)
+        let outbox = world.outbox(fileSystem: fileSystem)
+        _ = await outbox.list
+        isHeld.withLock { $0 = true }
+        let adding = Task { try await outbox.add(Note("a")) }
+        await held.reached(1)
+        async let report = world.repository.signOut()
+        await settled {
+            world.repository.isSigningOut
+        } when: {
+            $0
+        }
+
+        mayEnd.signal()
+
+        await #expect {
+            try await adding.value
+        } throws: {
+            if case MuxOutboxError.sessionEnded? = $0 as? MuxOutboxError { true } else { false }
+        }
+        #expect(await report.droppedChanges == 0)
+        await world.waitForRest(outbox)
+    }
+
+    @Test func `OB-04 a released outbox begins no attempt`() async throws {
+        final class Object: Sendable {}
+        let world = OutboxWorld()
+        world.server.react(.refuseConnection)
+        do {
+            let outbox = world.outbox()
+            try await outbox.add(Note("a"))
+            await world.waitForRest(outbox)
+        }
+        let later = world.relaunched()
+        let (locks, held, mayEnd) = (Locked(0), Tally(), DispatchSemaphore(value: 0))
+        defer { mayEnd.signal() }
+        // The first lock is that of the call of `start`.
+        let fileSystem = RecordingFileSystem { _, call in
+            let isSecond =
+                call.operation == .lock
+                && locks.withLock { count in
+                    count += 1
+                    return count == 2
+                }
+            return isSecond
+                ? .perform {
+                    held.add()
+                    mayEnd.wait()
+                } : nil
+        }
+        weak var core: Object?
+        do {
+            let object = Object()
+            core = object
+            let outbox = later.outbox(
+                fileSystem: fileSystem,
+                order: { [object] in
+                    _ = object
+                    return $0.lane
+                }
+            )
+            outbox.start()
+            await held.reached(1)
+        }
+        #expect(core != nil, "the operation still runs")
+
+        mayEnd.signal()
+
+        await settled {
+            core == nil
+        } when: {
+            $0
+        }
+        #expect(world.server.requestCount == 1)
     }
 
     @Test func `OB-04 a lost number of the repository's session keeps the changes`() async throws {
