@@ -9,10 +9,11 @@ import MuxTesting
 nonisolated enum PostChange: Codable, Sendable {
     case like(post: Int)
     case comment(id: UUID, post: Int, text: String)
+    case edit(comment: UUID, post: Int, text: String)
 
     var post: Int {
         switch self {
-        case .like(let post), .comment(_, let post, _): post
+        case .like(let post), .comment(_, let post, _), .edit(_, let post, _): post
         }
     }
 }
@@ -58,7 +59,7 @@ func outboxOfPosts(
     // swift-format-ignore: OnlyOneTrailingClosureArgument
     outbox.overlay(postsByID, key: { $0.post }) { change, post in post.apply(change) }
     outbox.blocked { later, failed in
-        if case .comment = failed { later.post == failed.post } else { false }
+        if case .comment(let id, _, _) = failed, case .edit(id, _, _) = later { true } else { false }
     }
     outbox.start()
     try await outbox.add(.like(post: 7))
@@ -68,13 +69,24 @@ func outboxOfPosts(
     }
 }
 
-func title(of change: MuxOutbox<PostChange>.PendingChange) -> String {
-    switch change.state {
-    case .waiting, .sending: "is being sent"
-    case .refused(let message): message
-    case .expired: "was not sent within 30 days"
-    case .unknown: "the server may have this change"
-    default: "cannot be read by this version of the app"
+nonisolated struct TextTooLong: RetryableError {
+    var retryAdvice: RetryAdvice { .permanent }
+}
+
+func describe(_ pending: MuxOutbox<PostChange>.PendingChange) -> String {
+    let text: String
+    switch pending.change {
+    case .comment(_, _, let comment), .edit(_, _, let comment): text = comment
+    case .like(let post): text = "Like of post \(post)"
+    case nil: text = "Change from \(pending.addedAt)"
+    }
+    switch pending.state {
+    case .waiting, .sending: return "\(text): is being sent"
+    case .refused(let message): return "\(text): \(message)"
+    case .expired: return "\(text): was too old to be sent"
+    case .unknown: return "\(text): the server may have this change"
+    case .unreadable: return "\(text): cannot be read by this version of the app"
+    @unknown default: return text
     }
 }
 

@@ -1,4 +1,6 @@
+import Foundation
 import MuxKit
+import MuxNetwork
 
 /// The README.
 struct ReadmeSamples {
@@ -13,13 +15,33 @@ struct ReadmeSamples {
     func tokens() async throws {
         let oauth = OAuthDependentRunner<String, String>(
             store: .protectedFile(named: "session"),
-            refreshAccess: { refresh in try await api.refresh(refresh) },
-            signIn: { try await ui.askForPassword() }
+            refreshAccess: { refresh in try await api.refresh(refresh) },  // returns OAuthRenewal(access:refresh:)
+            signIn: { try await ui.askForPassword() }  // returns OAuthSignIn(refresh:access:)
         )
         let users = MultiplexerMap<String, User>(cacheKey: "Users", dependency: oauth) { id, access in
             try await api.user(id, token: access)  // a refusal, such as a 401, renews the token once
         }
         let alice = try await users.request(key: "alice")
         _ = alice
+    }
+
+    func calls(
+        _ profile: Multiplexer<Profile>,
+        _ oauth: OAuthDependentRunner<String, String>,
+        _ server: URL,
+        _ photo: URL
+    ) async throws {
+        let known = profile.cachedValue  // the value in memory, without a fetch
+        let new = try await profile.request(.reload)  // fetches now
+        profile.refresh()  // invalidates: the next request fetches
+        profile.store(new)  // a value from elsewhere, such as the response to a change
+        for await entry in profile.values { show(entry) }  // `states` also shows fetches and failures
+        let page = try await oauth.run { access in try await api.page(token: access) }
+        let place = try await retry(.exponential(maxAttempts: 5)) { try await api.place("42") }
+        // MuxNetwork; the configuration of a client has `retry`, the options of `.caching` have a `cacheKey` for the disk.
+        let client = HTTPClient(baseURL: server, transport: .caching(), authenticator: oauth)
+        let user: User = try await client.get("/users/42")
+        let file = try await AsyncMedia(limits: .init(maximumBytes: 100_000_000)).request(url: photo)
+        _ = (known, page, place, user, file)
     }
 }
