@@ -143,9 +143,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.state.withLock { $0.hasComparedSessions = true }
         if session < logSession {
             try await self.repository.adoptSession(logSession, sparing: self.identity)
-            // The end of the session has removed all values, and the overlays with the values.
-            self.overlays.removeAll()
-            await self.finish { $0.noteAll() }
+            // The end of the session has removed all values, and the changes from the values.
+            await self.finish { $0.showAgain() }
         }
         return try result.get()
     }
@@ -180,6 +179,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
                 }
             }
             self.deliverEvents()
+            await self.eventsDelivered()
             self.start(done.lanes)
             if done.rests { self.overlays.rest() }
             return (done.result, done.session)
@@ -293,20 +293,36 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     func retry(_ id: ID) async throws(MuxStoreError) {
         let key = UUID().uuidString
         let since = self.repository.wallTime().timeIntervalSince1970
-        try await self.finish { log in
+        try await self.finish(id) { log throws(MuxStoreError) in
             let expiry = log.expiry(since: since)
             let item = log.withMachine { $0.retried(id, key: key, since: since, expiry: expiry) }
-            return Result { () throws(MuxStoreError) in if let item { try log.writeRetry(item) } }
-        }.get()
+            if let item { try log.writeRetry(item) }
+        }
     }
 
     /// Removes a change; an attempt of the change continues.
     func discard(_ id: ID) async throws(MuxStoreError) {
-        let (lane, result) = await self.finish { log in
-            (log.machine[id]?.lane, Result { () throws(MuxStoreError) in try log.end(id) })
+        let lane = Locked<String?>(nil)
+        defer { if let lane = lane.withLock({ $0 }) { self.state.withLock { $0.senders[lane] }?.retryNow() } }
+        try await self.finish(id) { log throws(MuxStoreError) in
+            lane.withLock { $0 = log.machine[id]?.lane }
+            try log.discard(id)
         }
-        if let lane { self.state.withLock { $0.senders[lane] }?.retryNow() }
-        try result.get()
+    }
+
+    /// Runs `body` even if the file is unusable, unless the change may be in a file that cannot be read.
+    ///
+    /// - Throws: The read error, or the error of `body`.
+    private func finish(
+        _ id: ID,
+        _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> Void
+    ) async throws(MuxStoreError) {
+        let result = await self.finish { log -> Result<Void, MuxStoreError>? in
+            guard log.machine[id] != nil else { return nil }
+            return Result { () throws(MuxStoreError) in try body(log) }
+        }
+        if let result { return try result.get() }
+        try await self.update(body).0.get()
     }
 
     /// Starts the next attempt of each lane now.
@@ -324,18 +340,32 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     }
 
     /// Updates the overlays, and tells the consumers of the list; one call at a time, in order.
+    ///
+    /// Returns at once if another call is delivering.
     private func deliverEvents() {
+        let isFirst = self.state.withLock { state in
+            guard !state.isDelivering, !state.events.isEmpty else { return false }
+            state.isDelivering = true
+            return true
+        }
+        guard isFirst else { return }
         while true {
-            let events = self.state.withLock { state -> [Event] in
-                guard !state.isDelivering, !state.events.isEmpty else { return [] }
-                state.isDelivering = true
+            let events = self.state.withLock { state in
                 defer { state.events = [] }
+                if state.events.isEmpty { state.isDelivering = false }
                 return state.events
             }
-            guard !events.isEmpty else { return }
+            guard !events.isEmpty else { break }
             self.deliver(events)
-            self.state.withLock { $0.isDelivering = false }
         }
+        self.changes.send((), to: 0)
+    }
+
+    /// Suspends until the call that is delivering events has ended, if any.
+    private func eventsDelivered() async {
+        guard self.state.withLock({ $0.isDelivering }) else { return }
+        var signals = self.changes.stream(of: 0).makeAsyncIterator()
+        while self.state.withLock({ $0.isDelivering }) { await signals.next(isolation: nil) }
     }
 
     private func deliver(_ events: [Event]) {
@@ -355,7 +385,6 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             self.state.withLock { $0.dropped += dropped }
             self.tell(.changesDropped)
         }
-        self.changes.send((), to: 0)
     }
 
     private func updateOverlay(_ id: ID, _ item: Item?, _ payload: Data?) {
@@ -370,17 +399,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Adds an overlay, also for the changes that are known already.
     func overlay(_ overlay: @escaping @Sendable (Change) -> OutboxOverlays<Change>.Target?) {
-        let known = self.log.withLock { log in
+        self.log.withLock { log in
             self.overlays.add(overlay)
-            return log.machine.all.filter { $0.progress.isPending && $0.isReadable }.map {
-                ($0, log.contents[$0.id]?.payload)
-            }
+            log.noteAll()
+            self.note(log)
         }
-        for (item, payload) in known {
-            if let change = self.decoded(payload) {
-                self.overlays.show(item.id, isUnsent: item.isUnsent, change, in: overlay)
-            }
-        }
+        self.deliverEvents()
     }
 
     /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.

@@ -190,6 +190,12 @@ package final class OutboxLog {
     /// Reports all changes as updated.
     package func noteAll() { self.events += self.machine.all.map { .progressed($0.id) } }
 
+    /// Hides and shows all changes.
+    package func showAgain() {
+        self.events += self.machine.all.map { .hidden($0.id) }
+        self.noteAll()
+    }
+
     /// Writes the state of a change that the app retries; later changes of the lane are shown after the
     /// change.
     package func writeRetry(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
@@ -269,8 +275,8 @@ package final class OutboxLog {
         try self.save(item.id, self.entry(.end, item.id, item.session, Self.null))
     }
 
-    /// Ends a change without an attempt.
-    package func end(_ id: ID) throws(MuxStoreError) {
+    /// Removes a change at the request of the app, and appends the end of the change.
+    package func discard(_ id: ID) throws(MuxStoreError) {
         guard let item = self.machine.ended(id) else { return }
         self.events.append(.discarded(id))
         try self.writeEnd(item)
@@ -292,7 +298,7 @@ package final class OutboxLog {
         let hasOld = self.oldestSession.map { $0 < self.machine.session } ?? false
         guard hasOld || self.owesErasure else { return }
         try self.checkLock()
-        guard self.file != nil else {
+        guard let file = self.file else {
             // The file could not be read or replaced before.
             if try self.fileSystem.status(at: self.path) != nil {
                 throw .fileSystem(.open, code: POSIXFileSystem.ioError)
@@ -303,11 +309,11 @@ package final class OutboxLog {
         do throws(MuxStoreError) {
             try self.rewrite(isErasing: self.owesErasure)
         } catch let error where error.isOutOfSpace {
-            // An empty file needs no space.
-            guard let file = self.file, self.contents.isEmpty else { throw error }
+            // An empty file needs no space. The next operation reads the file, which ``rewrite(isErasing:)``
+            // has not replaced.
+            guard self.contents.isEmpty else { throw error }
             try self.fileSystem.truncate(file, to: 0)
             try self.fileSystem.synchronize(file)
-            (self.end, self.needsLineBreak, self.holdsNewer, self.oldestSession) = (0, false, false, nil)
         }
         self.owesErasure = false
     }
@@ -400,6 +406,8 @@ package final class OutboxLog {
         try self.fileSystem.synchronize(file)
         guard !self.isNameSafe else { return }
         try self.fileSystem.synchronizeFolder(self.folder.path)
+        // Another process may have made the folder, and may have been killed before the synchronization.
+        if let parent = FilePath.parent(of: self.folder.path) { try self.fileSystem.synchronizeFolder(parent) }
         self.isNameSafe = true
     }
 

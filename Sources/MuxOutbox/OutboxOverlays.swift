@@ -5,6 +5,8 @@ import MuxKit
 ///
 /// A *hold* is a change without an effect. A hold delays the refresh of a value until no change is being
 /// sent.
+///
+/// ``show(_:isUnsent:_:)`` and ``end(_:isCommitted:)`` must not run concurrently.
 final class OutboxOverlays<Change: Sendable>: Sendable {
     typealias ID = OutboxStateMachine.ID
 
@@ -18,11 +20,17 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         let hold: @Sendable () -> MuxRepository.Change?
     }
 
+    /// A change of the outbox in the overlays.
+    private struct Shown: Sendable {
+        /// The number of overlays that have got the change, in the order of the overlays.
+        var overlayCount = 0
+        var changes: [MuxRepository.Change] = []
+    }
+
     private struct State: Sendable {
         /// Each returns the target of a change; `nil` if the overlay does not concern the change.
         var overlays: [@Sendable (Change) -> Target?] = []
-        /// The shown changes.
-        var shown: [ID: [MuxRepository.Change]] = [:]
+        var shown: [ID: Shown] = [:]
         var holds: [AnyHashableSendable: MuxRepository.Change] = [:]
     }
 
@@ -30,14 +38,10 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
 
     var isEmpty: Bool { self.state.withLock { $0.overlays.isEmpty } }
 
-    /// Adds an overlay for changes that are shown later.
+    /// Adds an overlay, which the next call of ``show(_:isUnsent:_:)`` includes.
     func add(_ overlay: @escaping @Sendable (Change) -> Target?) { self.state.withLock { $0.overlays.append(overlay) } }
 
-    private func targets(of change: Change) -> [Target] {
-        self.state.withLock { $0.overlays }.compactMap { $0(change) }
-    }
-
-    /// Shows a change in all overlays, or marks the shown change.
+    /// Shows a change in the overlays without the change, and marks the change in the others.
     ///
     /// - Parameters:
     ///   - id: The change.
@@ -46,24 +50,18 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     ///     and is not kept.
     ///   - change: Reads the change.
     func show(_ id: ID, isUnsent: Bool, _ change: () -> Change?) {
-        if let shown = self.state.withLock({ $0.shown[id] }) {
-            for change in shown { change.mark(isUnsent: isUnsent) }
-            return
-        }
-        guard let change = change() else { return }
-        let shown = self.targets(of: change).compactMap { $0.show(change, isUnsent) }
-        self.state.withLock { $0.shown[id] = shown }
-    }
-
-    /// Shows a change in an overlay that was added after the change.
-    func show(_ id: ID, isUnsent: Bool, _ change: Change, in overlay: @Sendable (Change) -> Target?) {
-        guard let shown = overlay(change)?.show(change, isUnsent) else { return }
-        self.state.withLock { $0.shown[id, default: []].append(shown) }
+        var (shown, overlays) = self.state.withLock { ($0.shown[id] ?? Shown(), $0.overlays) }
+        for change in shown.changes { change.mark(isUnsent: isUnsent) }
+        let missing = overlays.dropFirst(shown.overlayCount)
+        guard !missing.isEmpty, let change = change() else { return }
+        shown.changes += missing.compactMap { $0(change)?.show(change, isUnsent) }
+        shown.overlayCount = overlays.count
+        self.state.withLock { [shown] in $0.shown[id] = shown }
     }
 
     /// Postpones the refresh of the keys of `change` until ``rest()``.
     func hold(_ change: Change) {
-        for target in self.targets(of: change) {
+        for target in self.state.withLock({ $0.overlays }).compactMap({ $0(change) }) {
             guard self.state.withLock({ $0.holds[target.id] == nil }), let hold = target.hold() else { continue }
             self.state.withLock { $0.holds[target.id] = hold }
         }
@@ -75,18 +73,8 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     ///   - id: The change.
     ///   - isCommitted: Whether the change stays visible until the next fetch.
     func end(_ id: ID, isCommitted: Bool) {
-        for change in self.state.withLock({ $0.shown.removeValue(forKey: id) ?? [] }) {
-            if isCommitted { change.commit() } else { change.undo() }
-        }
-    }
-
-    /// Forgets all overlays, after their values were removed.
-    func removeAll() {
-        let shown = self.state.withLock { state in
-            defer { state.shown = [:] }
-            return state.shown
-        }
-        for change in shown.values.joined() { change.undo() }
+        let shown = self.state.withLock { $0.shown.removeValue(forKey: id) }
+        for change in shown?.changes ?? [] { if isCommitted { change.commit() } else { change.undo() } }
     }
 
     /// No change is being sent: the keys of the sent changes are refreshed.

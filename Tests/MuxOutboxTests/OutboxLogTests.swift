@@ -65,7 +65,7 @@ struct OutboxLogTests {
         try self.add("a", log)
         try self.add("b", log)
         isBroken.withLock { $0 = true }
-        #expect(throws: MuxStoreError.self) { try log.update { log throws(MuxStoreError) in try log.end("a") } }
+        #expect(throws: MuxStoreError.self) { try log.update { log throws(MuxStoreError) in try log.discard("a") } }
         #expect(log.machine.all.map(\.id) == ["b"])
         #expect(try self.found() == ["a", "b"])
         isBroken.withLock { $0 = false }
@@ -90,6 +90,37 @@ struct OutboxLogTests {
         #expect(try self.found() == ["a"])
         try self.add("c", log)
         #expect(try self.found() == ["a", "c"])
+    }
+
+    @Test func `OB-01 the names of the file and of its folder are synchronized before an addition ends`() throws {
+        let fileSystem = RecordingFileSystem()
+        // Another process made the folder, and was killed before the synchronization.
+        try FileManager.default.createDirectory(
+            at: self.folder,
+            withIntermediateDirectories: true,
+            attributes: [.posixPermissions: 0o700]
+        )
+        try self.add("a", self.log(fileSystem))
+        let folders = fileSystem.calls.filter { $0.operation == .synchronizeFolder }.map(\.name)
+        #expect(folders.suffix(2) == ["log", self.scratch.folder.lastPathComponent])
+    }
+
+    @Test func `OB-04 a sign-out on a full disk removes the changes from the file`() throws {
+        let isFull = Locked(false)
+        let log = self.log(
+            RecordingFileSystem { _, call in
+                isFull.withLock { $0 } && call.operation == .write ? .refuse(ENOSPC) : nil
+            }
+        )
+        try self.add("a", log)
+        isFull.withLock { $0 = true }
+
+        try log.update { log throws(MuxStoreError) in try log.beginSession(1) }
+
+        #expect(try Data(contentsOf: self.file).isEmpty)
+        isFull.withLock { $0 = false }
+        try self.add("b", log)
+        #expect(try self.found() == ["b"])
     }
 
     @Test func `OB-04 a later session is written by the next operation, and by each later record`() throws {
@@ -141,7 +172,7 @@ struct OutboxLogTests {
         let damaged = try #require(log.machine.all.first { $0.lane == nil })
         #expect(log.machine.count == 3)
 
-        try log.update { log throws(MuxStoreError) in try log.end(damaged.id) }
+        try log.update { log throws(MuxStoreError) in try log.discard(damaged.id) }
 
         #expect(try self.found() == ["a", "b"])
     }
@@ -153,7 +184,7 @@ struct OutboxLogTests {
         try log.update { _ in }
         #expect(log.machine.all.map(\.isReadable) == [true, false])
 
-        try log.update { log throws(MuxStoreError) in try log.end("b") }
+        try log.update { log throws(MuxStoreError) in try log.discard("b") }
 
         #expect(try self.found() == ["a"])
     }
@@ -162,7 +193,7 @@ struct OutboxLogTests {
         let (first, second) = (self.log(), self.log())
         try self.add("a", first)
         try self.add("b", second)
-        try first.update { log throws(MuxStoreError) in try log.end("a") }
+        try first.update { log throws(MuxStoreError) in try log.discard("a") }
         try second.update { log throws(MuxStoreError) in try log.rewrite() }
         try self.add("c", first)
         try second.update { _ in }

@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import MuxKit
 import MuxOutbox
@@ -250,6 +251,59 @@ struct OutboxOverlayTests {
         await lists.map.clear()
         #expect(lists.shown("b") == nil)
         #expect(try await lists.map.request(key: "b") == ["b1"])
+    }
+
+    @Test func `OB-08 calls during the addition of an overlay show each change once, and before they return`()
+        async throws
+    {
+        let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
+        let (first, second) = (Lists(world), Lists(world))
+        for lists in [first, second] { _ = try await lists.map.request(key: "a") }
+        let outbox = world.outbox()
+        try await outbox.add(Note("a1", in: "a"))
+        await world.waitForRest(outbox)
+        let (isHeld, held, mayEnd) = (Locked(true), Tally(), DispatchSemaphore(value: 0))
+        defer { mayEnd.signal() }
+        let overlaying = Task {
+            await BlockingWork.run {
+                // swift-format-ignore: OnlyOneTrailingClosureArgument
+                _ = outbox.overlay(first.map, key: { $0.lane }) { note, list in
+                    let isFirst = isHeld.withLock { isHeld in
+                        defer { isHeld = false }
+                        return isHeld
+                    }
+                    if isFirst {
+                        held.add()
+                        mayEnd.wait()
+                    }
+                    list.append(note.text)
+                }
+            }
+        }
+        await held.reached(1)
+
+        // swift-format-ignore: OnlyOneTrailingClosureArgument
+        outbox.overlay(second.map, key: { $0.lane }) { note, list in list.append(note.text) }
+        let adding = Task {
+            try await outbox.add(Note("a2", in: "a"))
+            return (first.shown("a"), second.shown("a"))
+        }
+        await settled {
+            (try? String(contentsOf: world.file, encoding: .utf8)) ?? ""
+        } when: {
+            $0.contains("\"a2\"")
+        }
+        // An addition that does not wait for the overlays ends here.
+        for _ in 0..<1_000 { await Task.yield() }
+        mayEnd.signal()
+
+        let (shown, other) = try await adding.value
+        #expect(shown == ["a1", "a2"])
+        #expect(other == ["a1", "a2"])
+        await overlaying.value
+        await world.waitForRest(outbox)
+        #expect(first.shown("a") == ["a1", "a2"])
+        #expect(second.shown("a") == ["a1", "a2"])
     }
 
     @Test func `OB-09 on reconnection all changes are sent first, then each overlaid key is fetched once`() async throws

@@ -492,6 +492,35 @@ struct OutboxListTests {
         #expect(await world.relaunched().outbox().list.isEmpty)
     }
 
+    @Test(arguments: [true, false])
+    func `OB-06 a request for a change in a file that cannot be read is an error`(isDiscard: Bool) async throws {
+        let world = OutboxWorld()
+        world.server.react(.refuse(status: 409, "No."))
+        let id: String
+        do {
+            let outbox = world.outbox()
+            id = try await outbox.add(Note("a"))
+            await world.server.waitForRequest()
+            await world.waitForRest(outbox)
+        }
+        let later = world.relaunched()
+        let isBroken = Locked(true)
+        let fileSystem = RecordingFileSystem { _, call in
+            isBroken.withLock { $0 } && call.operation == .read ? .refuse(EIO) : nil
+        }
+        let outbox = later.outbox(fileSystem: fileSystem)
+        await #expect {
+            if isDiscard { try await outbox.discard(id) } else { try await outbox.retry(id) }
+        } throws: {
+            if case MuxOutboxError.notStored? = $0 as? MuxOutboxError { true } else { false }
+        }
+        isBroken.withLock { $0 = false }
+        if isDiscard { try await outbox.discard(id) } else { try await outbox.retry(id) }
+        await later.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+        #expect(world.server.applied.count == (isDiscard ? 0 : 1))
+    }
+
     @Test func `OB-06 a record of a later version is kept, listed, and blocks only its lane`() async throws {
         let world = OutboxWorld()
         world.server.react(.refuseConnection, .refuseConnection)
