@@ -16,9 +16,10 @@ public import MuxKit
 /// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one after
 /// another, in the order of their addition; lanes are sent concurrently.
 ///
-/// **Outcomes.** If the closure returns, the change is confirmed. After a transient error, or an error
-/// without a `RetryAdvice`, the lane waits for the next attempt, or for the network. After any other error,
-/// the change has failed and stays in ``pending``; the lane continues with the next change.
+/// **Outcomes.** If the closure returns, the change is confirmed. After a transient error, the lane waits for
+/// the next attempt, or for the network. An error of an unknown type counts as transient, a `DecodingError`
+/// as permanent. After any other error, the change has failed and stays in ``pending``; the lane continues
+/// with the next change. See also ``MuxOutboxPolicy/serverDetectsRepetitions``.
 ///
 /// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process
 /// is killed, the next process sends the change. Of the processes with the same folder, such as an app and
@@ -146,8 +147,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// Shows pending changes in the value of a multiplexer, at once and also after a relaunch.
     ///
     /// The value is shown with the change until the server has confirmed the change and a later fetch has
-    /// succeeded, or until the change has failed. After the last pending change, each overlaid value is
-    /// fetched once, if a view or a request needs the value. See `MuxRepository.Change`.
+    /// succeeded, or until the change has failed. When no change is being sent any more, each value of a sent
+    /// change is fetched once, if a view or a request needs the value. See `MuxRepository.Change`.
     ///
     /// - Parameters:
     ///   - multiplexer: The multiplexer.
@@ -214,11 +215,12 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
     ///
     /// Call this in the initialiser of the app: values in memory are shown with the changes when this call
-    /// returns, and values from disk from their first use. ``add(_:)``, ``pending``, ``states``,
-    /// ``retry(_:)`` and ``discard(_:)`` also read the changes and begin to send, but later. Further calls
-    /// are harmless.
+    /// returns, and values from disk from their first use. Without this call, the first call of ``add(_:)``,
+    /// ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send. Further
+    /// calls are harmless.
     ///
-    /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file.
+    /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file, and
+    ///   while another operation of this or another process uses the file.
     public func start() { self.core.restore() }
 
     // MARK: - Changes
@@ -237,7 +239,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// The changes that are not confirmed: waiting, being sent, failed and unreadable, in the order of their
     /// addition.
     ///
-    /// Includes the changes of other processes with the same folder.
+    /// Includes the changes of other processes with the same folder. If the file cannot be read, the list has
+    /// only the changes that this process has read or added before.
     public var pending: [PendingChange] { get async { await self.core.list() } }
 
     /// The list ``pending``, now and after each update that this process makes or reads.

@@ -3,7 +3,7 @@ import MuxKit
 
 /// An error of an outbox.
 ///
-/// The description of the error contains no change.
+/// The description quotes no change, unless the description of an error of the app quotes a change.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
@@ -41,9 +41,9 @@ extension MuxOutboxError: LocalizedError, CustomStringConvertible {
             "The change has \(bytes) bytes; all changes together may have \(limit) bytes."
         case .tooManyChanges(let limit): "The outbox has \(limit) changes, the maximum."
         case .sessionEnded: "The user signed out before the change was stored."
-        case .notStored(let error): ErrorText.joined("The change could not be stored.", error)
+        case .notStored(let error): ErrorText.joined("The outbox could not be read or written.", error)
         case .changesPending(let count):
-            count == 1 ? "A change is not sent yet." : "\(count) changes are not sent yet."
+            count == 1 ? "A change is not confirmed yet." : "\(count) changes are not confirmed yet."
         }
     }
 }

@@ -57,7 +57,7 @@ package final class OutboxLog {
     static let version = 1
     /// The identity of the journal format's store; outboxes are distinguished by their folders.
     private static let store: UInt64 = 0x6d75_786f_7574_6278
-    /// The number of bytes of ended records above which a rewrite is due.
+    /// The size of the file in bytes up to which no rewrite is due, unless the file has no change.
     private static let rewriteSize: Int64 = 1 << 16
     /// The number of bytes up to which new records are read at once.
     static let wholeSize: Int64 = 1 << 26
@@ -81,7 +81,7 @@ package final class OutboxLog {
     var needsLineBreak = false
     /// Whether the file has records of a later format, which this version cannot read at all.
     var holdsNewer = false
-    /// Whether the file lock is held and all records are read.
+    /// Whether the file lock is held; only ``refresh()`` writes before all records are read.
     private var isLocked = false
     /// The smallest session number of the file's records; `nil` without a record.
     var oldestSession: UInt64?
@@ -102,15 +102,16 @@ package final class OutboxLog {
     /// An update of the list, by this or another process.
     package enum Event: Sendable {
         case added(ID)
-        /// Confirmed, or ended by another process.
+        /// Removed from the list: confirmed, ended by another process, or without a record in a replaced file.
+        /// Also follows ``discarded(_:)``.
         case ended(ID)
         /// Removed by the app.
         case discarded(ID)
-        /// The change is shown again after another change, which follows in the list of updates.
+        /// To be hidden until a later ``progressed(_:)``, which shows the change after a retried change.
         case hidden(ID)
         /// Dropped by a sign-out.
         case dropped(ID)
-        /// The state of the change is another state.
+        /// The state of the change may have changed.
         case progressed(ID)
 
         package var isDrop: Bool { if case .dropped = self { true } else { false } }
@@ -212,7 +213,7 @@ package final class OutboxLog {
     // MARK: - The state in memory
 
     func add(_ item: OutboxStateMachine.Item, _ content: Content) {
-        // The end of an unsaved change without an entry in memory is not on disk yet.
+        // An unsaved change that is not in memory has ended, and its end is not on disk yet.
         guard self.machine[item.id] != nil || !self.unsaved.contains(item.id), self.machine.added(item) else { return }
         self.contents[item.id] = content
         self.size += content.size
@@ -243,7 +244,8 @@ package final class OutboxLog {
 
     /// Appends a change durably.
     ///
-    /// - Throws: The error; the change is then neither on disk nor in memory.
+    /// - Throws: The error. The change is then not in memory; if the written bytes could not be removed, the
+    ///   next ``update(_:)`` ends the change.
     package func append(_ payload: Data, id: ID, lane: String) throws(OutboxLogError) {
         guard self.machine.count < self.limits.count else { throw .tooMany(limit: self.limits.count) }
         guard payload.count <= self.limits.bytes - min(self.size, self.limits.bytes) else {
@@ -468,7 +470,7 @@ package final class OutboxLog {
 @available(*, unavailable)
 extension OutboxLog: Sendable {}
 
-/// An error of ``OutboxLog/append(_:id:lane:)``.
+/// An error of an addition; ``OutboxLog/append(_:id:lane:)`` does not throw `sessionEnded`.
 package enum OutboxLogError: Error {
     case sessionEnded
     case tooMany(limit: Int)

@@ -20,10 +20,6 @@ extension HTTPTransportConformance {
         }
     }
 
-    private static func content(_ request: RawRequest?) -> String {
-        String(decoding: request?.body ?? [], as: UTF8.self)
-    }
-
     static func redirectedPosts(_ transport: any HTTPTransport) async throws {
         for status in [301, 302, 303] {
             for way in Way.allCases {

@@ -4,7 +4,7 @@ import MuxTesting
 
 /// Rules for responses: a response arrives unchanged.
 extension HTTPTransportConformance {
-    /// Passes the response to a request to `check`, for both methods.
+    /// Passes the response to a request to `check`, once for `send` and once for `stream`.
     private static func each(
         _ transport: any HTTPTransport,
         _ call: (URL) -> HTTPCall = { HTTPCall(url: $0) },
@@ -215,7 +215,7 @@ extension HTTPTransportConformance {
                     try self.expect(reply, status, "", "asked for \(target)")
                     try self.expect(
                         reply.headers["X-It"] == "1",
-                        "the response to \(target) belongs to another request"
+                        "the response to \(target) has the wrong field X-It: \(reply.headers["X-It"] ?? "none")"
                     )
                     let next = try await self.reply(way, transport, HTTPCall(url: try self.url(base, "/next")))
                     try self.expect(next, 200, "next", "asked after \(target)")

@@ -29,9 +29,6 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
         }
     }
 
-    /// The names of all rules, in order.
-    package static var ruleNames: [String] { self.rules.map(\.name) }
-
     private typealias Rule = @Sendable @concurrent (any MuxStore) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [

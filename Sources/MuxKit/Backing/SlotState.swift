@@ -29,11 +29,12 @@ struct FollowedKey: Sendable {
     @usableFromInline var uncached: UInt64 = 0
     /// The number of fetches.
     @usableFromInline var fetches: UInt64 = 0
-    /// The number of replacements, removals and failures.
+    /// The number of replacements, removals and failures, and of responses that were not kept because of
+    /// changes of the app.
     @usableFromInline var outcomes: UInt64 = 0
     /// The condition of the entry at its eviction; `nil` without an eviction or a condition.
     @usableFromInline var evictedCondition: EntryCondition?
-    /// The value of ``refreshes`` at the last replacement, removal or failure.
+    /// The value of ``refreshes`` at the last change of ``outcomes``.
     @usableFromInline var answeredRefreshes: UInt64 = 0
 }
 
@@ -88,7 +89,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var session: UInt64 = 0
     /// The options of waiting callers, by ticket; each caller removes its options.
     @usableFromInline var waiterOptions: [Ticket: WaiterOptions<Value>] = [:]
-    /// The number of clears, by which a load detects a clear during the load.
+    /// The number of events after which a load from disk must not keep its result: clears, sign-outs, and
+    /// responses that must not be kept. See ``clearCount``.
     @usableFromInline var clears: UInt64 = 0
     /// The number of responses that must not be kept, which ``clears`` includes.
     @usableFromInline var uncached: UInt64 = 0
@@ -200,7 +202,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     /// The first ticket of the callers that must not get a fetched entry, because its condition fails.
     ///
-    /// `nil` if the condition holds; the greatest number if all callers arrived before the change.
+    /// `nil` if the condition holds; `Ticket.max` if all callers arrived before the change.
     @usableFromInline
     mutating func firstLate(_ condition: EntryCondition?, of key: Key) -> Ticket? {
         guard let condition, !condition.holds else { return nil }
@@ -234,7 +236,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// The number of clears and sign-outs; a response that must not be kept does not count.
     var clearCount: UInt64 { self.clears &- self.uncached }
 
-    /// Removes all slots, and the failures of followed keys.
+    /// Removes all slots, the failures of followed keys, the changes of the app, and the facts of the shared
+    /// store.
     ///
     /// - Returns: The removed parts, to be released outside the lock.
     mutating func removeAll() -> any Sendable {

@@ -115,12 +115,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         guard let update else { return }
         self.engine.flies { [weak self] _, flight in
             guard let beginning = self?.updateBegins(flight) else { return }
-            let result: Result<Updated, any Error>
-            do {
-                result = .success(try await update(beginning.failed, beginning.session))
-            } catch {
-                result = .failure(error)
-            }
+            let result = await Result<_, any Error> { try await update(beginning.failed, beginning.session) }
             self?.land(flight, result, since: beginning)
         }
     }

@@ -236,12 +236,7 @@ package final class ReentrantAsyncMutex: Sendable {
         _ turn: Turn,
         _ operation: () async throws -> Success
     ) async throws -> Success {
-        let result: Result<Success, any Error>
-        do {
-            result = .success(try await Self.$turn.withValue(turn) { try await operation() })
-        } catch {
-            result = .failure(error)
-        }
+        let result = await Result<_, any Error> { try await Self.$turn.withValue(turn) { try await operation() } }
         await turn.end()
         return try result.get()
     }

@@ -209,15 +209,6 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return (Array(self.keys[start..<end]), start > 0 ? start : nil)
     }
 
-    /// Removes all elements and all ghosts.
-    package mutating func removeAll(keepingCapacity: Bool = false) {
-        self.keys.removeAll(keepingCapacity: keepingCapacity)
-        self.elements.removeAll(keepingCapacity: keepingCapacity)
-        self.cost = 0
-        if keepingCapacity { self.index.rebuild(room: self.room, count: 0) { _ in 0 } } else { self.index.removeAll() }
-        self.order.removedAll(keepingCapacity: keepingCapacity)
-    }
-
     // MARK: - Storage
 
     @inlinable

@@ -14,19 +14,20 @@
 ///   returns that was evicted from the main queue shortly before, and when the oldest element of the main
 ///   queue is kept because of its uses.
 /// - Until the first eviction, the elements of the small queue beyond its share **overflow** into the main
-///   queue, so both queues are full.
-/// - A returning element is **refused** by the main queue, and enters the small queue again, if the eight
-///   oldest elements of the main queue all have uses. This occurs if the requests repeat a sequence of keys
+///   queue, so both queues are full at the first eviction. Afterwards, elements overflow only if the share
+///   was lowered.
+/// - A returning element is **refused** by the main queue, and enters the small queue again, if the oldest
+///   elements of the main queue, at most eight, all have uses. This occurs if the requests repeat a sequence of keys
 ///   that is a little longer than the table.
 /// - Each eviction from the small queue **probes** the main queue's oldest element, which loses a use.
-/// - After 64 probes of elements without uses, and without a return in the meantime, the main queue counts as
-///   obsolete and is **renewed**: the probed element is evicted, and the small queue's oldest element moves
-///   to the main queue.
+/// - After 64 probes of elements without uses, and without a return in the meantime, an element of the main
+///   queue is **renewed**: the probed element is evicted, and the small queue's oldest element moves to the
+///   main queue. Then the count of probes begins again.
 ///
 /// With a bound of cost, queues are measured by cost instead of count. The candidates for an eviction are the
 /// eight oldest elements of a queue, or the oldest eighth of a queue with less than 64 elements. Of the
-/// candidates whose uses permit eviction, the most costly candidate is evicted. With equal costs, the order
-/// of eviction is the same as without costs.
+/// candidates whose uses permit eviction, the most costly candidate is evicted. With equal costs, and at most
+/// 9,102 elements, the order of eviction is the same as without costs.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
@@ -64,7 +65,7 @@ package struct EvictionOrder: Sendable {
         var newest = EvictionOrder.none
         var oldest = EvictionOrder.none
         var count = 0
-        /// The sum of the weights: of the costs, each at least 1; 0 without a bound of cost.
+        /// The sum of `max(1, cost)` of all elements; 0 without a bound of cost.
         var weight: UInt128 = 0
     }
 
@@ -80,8 +81,9 @@ package struct EvictionOrder: Sendable {
     private let maximumCost: Int?
     /// The maximum number of elements.
     private let maximumCount: Double
-    /// The ghosts of elements evicted from the small queue; ``mainGhosts``: from the main queue.
+    /// The ghosts of the elements that were evicted from the small queue.
     private var smallGhosts: GhostQueue
+    /// The ghosts of the elements that were evicted from the main queue.
     private var mainGhosts: GhostQueue
     private var steering = Steering()
 
@@ -125,8 +127,6 @@ package struct EvictionOrder: Sendable {
     @inlinable package func hash(of number: Int) -> UInt32 { self.nodes[number].hash }
     @usableFromInline
     package func queue(of number: Int) -> Queue { self.nodes[number].queue }
-
-    package func count(in queue: Queue) -> Int { self[queue].count }
 
     // MARK: - Events
 
@@ -175,7 +175,7 @@ package struct EvictionOrder: Sendable {
         self.steering.owed += (former - self.steering.share) * self.room
     }
 
-    /// Whether the eight oldest elements of the main queue all have uses.
+    /// Whether the oldest elements of the main queue, at most eight, all have uses; `false` for an empty queue.
     private var refusesReturns: Bool {
         var name = self.main.oldest
         var count = 0
@@ -257,8 +257,8 @@ package struct EvictionOrder: Sendable {
         self.costs[number] = cost
     }
 
-    /// Returns an element that was set aside to the small or the main queue, because the element may be
-    /// evicted now.
+    /// Moves an element from the queue `aside` back to the small or the main queue: the element may be evicted
+    /// now.
     @usableFromInline
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
@@ -280,18 +280,6 @@ package struct EvictionOrder: Sendable {
         let name = UInt32(truncatingIfNeeded: number)
         if last.newer == Self.none { self[last.queue].newest = name } else { self.nodes[Int(last.newer)].older = name }
         if last.older == Self.none { self[last.queue].oldest = name } else { self.nodes[Int(last.older)].newer = name }
-    }
-
-    /// Removes all elements and all ghosts.
-    package mutating func removedAll(keepingCapacity: Bool) {
-        self.nodes.removeAll(keepingCapacity: keepingCapacity)
-        self.costs.removeAll(keepingCapacity: keepingCapacity)
-        self.small = List()
-        self.main = List()
-        self.aside = List()
-        self.smallGhosts = GhostQueue(limit: self.smallGhosts.limit)
-        self.mainGhosts = GhostQueue(limit: self.mainGhosts.limit)
-        self.steering = Steering()
     }
 
     package mutating func reserve(_ room: Int) {

@@ -55,9 +55,6 @@ package struct FlatIndex: Sendable {
         for number in 0..<count { self.insert(number, hash: hash(number)) }
     }
 
-    /// Removes all numbers, and deallocates the array.
-    package mutating func removeAll() { self = FlatIndex() }
-
     /// Finds a number with the hash `hash` for which `matches` returns `true`.
     @inlinable
     @inline(__always)

@@ -213,9 +213,6 @@ public final actor Multiplexer<Value: Sendable> {
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
-    /// See ``Locked/acquisitionCount``.
-    package nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
-
     // MARK: - Repository
 
     /// Makes the repository retain this multiplexer until ``unregister()``.

@@ -117,12 +117,7 @@ package final class LeaseHolder: Sendable {
     /// Counts `body` as a use of the lease; the lease is given back after the last use.
     private func using<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
-        let result: Result<Success, any Error>
-        do {
-            result = .success(try await body())
-        } catch {
-            result = .failure(error)
-        }
+        let result = await Result<_, any Error> { try await body() }
         // The lease is given back even after a cancellation, so that other owners do not wait for the end of
         // the term.
         await self.endUse()

@@ -37,12 +37,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// A sign-out inside `operation` cannot wait for the store, and leaves the removal pending.
     func storing<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.exclusively {
-            let result: Result<Success, any Error>
-            do {
-                result = .success(try await operation())
-            } catch {
-                result = .failure(error)
-            }
+            let result = await Result<_, any Error> { try await operation() }
             let owesRemoval = self.sessionState.withLock { sessionState in
                 defer { sessionState.owesRemoval = false }
                 // The next session may have stored its tokens, which must stay.

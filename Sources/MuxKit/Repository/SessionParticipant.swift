@@ -67,7 +67,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Removes entries from memory, because another participant with the same `cacheKey` clears the entries.
     func cleared(_ cleared: ClearedEntries)
 
-    /// Repairs the disk before a save; in the lane.
+    /// Repairs the disk before a save; no other save or sign-out of the repository runs.
     ///
     /// Completes pending removals, and writes refreshes of entries that are not in memory.
     ///
@@ -89,15 +89,15 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Removes all values from memory, except unsaved values.
     func clearMemory()
 
-    /// Notifies the consumers of values whose tags may have changed.
+    /// Notifies the consumers of values of a refresh or clear by tags, which may concern the values.
     ///
     /// - Parameter mayClear: Whether values may have been removed.
     func tagsChanged(mayClear: Bool)
 
-    /// Releases the values removed by changes of tags.
+    /// Releases the values that a clear by tags has removed.
     ///
-    /// - Parameter isToAll: Whether to record the effect of all changes in each other value with tags, so
-    ///   that the log can forget the changes.
+    /// - Parameter isToAll: Whether each remaining value with tags also records the effect of all changes, so
+    ///   that the repository's `TagLog` can drop the changes.
     func applyTagChanges(toAll isToAll: Bool) async
 }
 
@@ -195,8 +195,8 @@ package struct UnsavedEntry: Sendable {
 
 /// The living participants of a repository, in the order of their insertion.
 ///
-/// The references are in an array, ascending by number, and not in a hash table, because each initialiser of
-/// a multiplexer adds a reference, and each `deinit` removes a reference.
+/// The references are in an array, ascending by number: each initialiser of a multiplexer adds a reference,
+/// each `deinit` removes a reference, and a hash table would cost more.
 struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64
@@ -227,7 +227,7 @@ struct WeakParticipants: Sendable {
     /// The number of places for participants without `detachesItself`.
     private var purgeableCount = 0
     /// The value of ``purgeableCount`` at which the places of deallocated participants are removed.
-    private var purgeCount = 64
+    private var purgeThreshold = 64
 
     /// The number of the participant that was added last.
     private(set) var lastOrder: UInt64 = 0
@@ -240,7 +240,7 @@ struct WeakParticipants: Sendable {
     /// - Complexity: Amortised O(1).
     mutating func insert(_ participant: any SessionParticipant, domain: String?) -> Insertion {
         var insertion = Insertion()
-        if self.purgeableCount >= self.purgeCount { insertion.met = self.purge() }
+        if self.purgeableCount >= self.purgeThreshold { insertion.met = self.purge() }
         self.lastOrder &+= 1
         insertion.order = self.lastOrder
         let place = Place(
@@ -280,7 +280,7 @@ struct WeakParticipants: Sendable {
             self.vacantCount = 0
         }
         guard let domain, var orders = self.domains.removeValue(forKey: domain) else { return }
-        let index = orders.partition(after: order - 1)
+        let index = orders.firstIndex(after: order - 1)
         if index < orders.count, orders[index] == order { orders.remove(at: index) }
         if !orders.isEmpty { self.domains[domain] = orders }
     }
@@ -297,7 +297,7 @@ struct WeakParticipants: Sendable {
         self.domains = self.domains.mapValues { $0.filter(orders.contains) }.filter { !$0.value.isEmpty }
         self.vacantCount = 0
         self.purgeableCount = self.places.count { !$0.detachesItself }
-        self.purgeCount = max(64, self.purgeableCount * 2)
+        self.purgeThreshold = max(64, self.purgeableCount * 2)
         return living
     }
 
@@ -308,7 +308,7 @@ struct WeakParticipants: Sendable {
     ///   - includingMemoryOnly: Whether to include participants in memory only.
     /// - Returns: The participants, in the order of their insertion.
     func living(after order: UInt64 = 0, includingMemoryOnly: Bool = true) -> [any SessionParticipant] {
-        self.places[self.places.partition(after: order) { $0.order }...].compactMap { place in
+        self.places[self.places.firstIndex(after: order) { $0.order }...].compactMap { place in
             includingMemoryOnly || !place.isMemoryOnly ? place.participant : nil
         }
     }
@@ -326,14 +326,14 @@ struct WeakParticipants: Sendable {
     }
 
     private func place(of order: UInt64) -> Int? {
-        let place = self.places.partition(after: order &- 1) { $0.order }
+        let place = self.places.firstIndex(after: order &- 1) { $0.order }
         return place < self.places.count && self.places[place].order == order ? place : nil
     }
 }
 
 extension Array {
     /// The index of the first element with a number greater than `number`; elements are ascending by number.
-    fileprivate func partition(after number: UInt64, _ numberOf: (Element) -> UInt64) -> Int {
+    fileprivate func firstIndex(after number: UInt64, _ numberOf: (Element) -> UInt64) -> Int {
         var (low, high) = (0, self.count)
         while low < high {
             let middle = (low + high) / 2
@@ -344,5 +344,5 @@ extension Array {
 }
 
 extension [UInt64] {
-    fileprivate func partition(after number: UInt64) -> Int { self.partition(after: number) { $0 } }
+    fileprivate func firstIndex(after number: UInt64) -> Int { self.firstIndex(after: number) { $0 } }
 }

@@ -12,7 +12,7 @@ public final class RetryBudget: Sendable {
         /// The permitted number of retries per first attempt; by default 0.1.
         public var share: Double
 
-        /// The minimum limit of the retry count, regardless of the first attempts; by default 10.
+        /// The number of retries that is always permitted, even with few first attempts; by default 10.
         ///
         /// The retry count is halved after each ``window``, not reset.
         public var minimumRetries: Int

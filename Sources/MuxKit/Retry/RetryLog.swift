@@ -24,11 +24,11 @@ extension RetryLog {
     @nonexhaustive
     #endif
     public enum Event: Sendable, Hashable {
-        /// The attempt with this index begins.
+        /// The attempt with this index begins; the first attempt has the index 0.
         case attempt(Int)
 
-        /// The attempt with this index failed with an error of this type, or its output required another
-        /// attempt.
+        /// The attempt with this index failed with an error of this type. With `nil`, the output required
+        /// another attempt, or the attempt was not possible.
         case failed(Int, errorType: String?)
 
         /// The next attempt begins after this delay, or with `nil` at a wake-up.
@@ -57,14 +57,14 @@ extension RetryLog.Event: CustomStringConvertible {
         switch self {
         case .attempt(let index): "retry: attempt \(index) begins"
         case .failed(let index, let type?): "retry: attempt \(index) failed with an error of type \(type)"
-        case .failed(let index, nil): "retry: attempt \(index) requested another attempt"
+        case .failed(let index, nil): "retry: attempt \(index) ended without an output and without an error"
         case .waiting(let time?): "retry: waiting for \(ErrorText.time(time))"
         case .waiting(nil): "retry: waiting for a wake-up"
         case .woken(let name): "retry: woken by \(name)"
         case .succeeded(let attempts): "retry: succeeded after \(attempts) attempt(s)"
         case .gaveUp(let reason, let attempts): "retry: gave up after \(attempts) attempt(s): \(reason)"
         case .cancelled(let attempts): "retry: cancelled after \(attempts) attempt(s)"
-        case .ignoredDemand(let phase): "retry: warning: a demand to retry was ignored while \(phase)"
+        case .ignoredDemand(let phase): "retry: warning: a demand was ignored, because the retry is \(phase)"
         }
     }
 }

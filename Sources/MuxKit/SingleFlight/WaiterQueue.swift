@@ -1,7 +1,8 @@
 /// Waiters in the order of tickets; each waiter can leave early.
 ///
-/// A waiter leaves in amortized O(log *n*): places are sorted by ticket, and a vacated place stays until
-/// vacated places outnumber occupied places. The queue is not a dictionary, because draining walks an array.
+/// A waiter leaves in amortized O(log *n*): places are sorted by ticket, and vacated places stay until the
+/// number of waiters is less than half of the number of places. An array, unlike a dictionary, returns the
+/// waiters in order without a sort.
 ///
 /// Tickets are drawn before arrival, so a waiter may arrive after a waiter with a later ticket; the queue
 /// keeps the order of tickets.

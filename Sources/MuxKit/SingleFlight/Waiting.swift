@@ -25,12 +25,7 @@ package func waiting<Success: Sendable>(
     let answer = FirstAnswer<Result<Success?, any Error>>()
     let executor = FlightContext.current?.isAwaited ?? false ? FlightExecutor.shared : nil
     let work = spawn(name: "mux.waiting", otherwiseOn: executor) {
-        let result: Result<Success, any Error>
-        do {
-            result = .success(try await operation())
-        } catch {
-            result = .failure(error)
-        }
+        let result = await Result<_, any Error> { try await operation() }
         if !answer.give(result.map(Optional.some)) { late(result) }
     }
     let timer = spawn(name: "mux.wait-limit") {
@@ -95,5 +90,17 @@ package func shieldedFromCancellation<Success: Sendable>(
         }
         defer { timer?.cancel() }
         return try await withEscalationHandler({ task.raisePriority(to: $0) }, { try await task.value })
+    }
+}
+
+extension Result where Failure == any Error {
+    /// The result of an asynchronous closure.
+    @inlinable
+    nonisolated(nonsending) package init(_ body: () async throws -> Success) async {
+        do {
+            self = .success(try await body())
+        } catch {
+            self = .failure(error)
+        }
     }
 }

@@ -298,6 +298,11 @@ struct CacheExchange: Sendable {
     /// Stores the validated response with the updates of a 304.
     nonisolated(nonsending) func storeValidated(_ response: StoredResponse) async -> Bool {
         guard let former = self.forward.validated else { return false }
+        return await self.replace(former, by: response)
+    }
+
+    /// Stores an update of a stored response, or removes the stored response if the update must not be kept.
+    private nonisolated(nonsending) func replace(_ former: StoredResponse, by response: StoredResponse) async -> Bool {
         var response = response
         response.completed = self.nextSequenceNumber()
         guard response.freshness.isKept else {
@@ -334,21 +339,10 @@ struct CacheExchange: Sendable {
             delay: now.moment.duration(since: sent.moment),
             heuristicLimit: self.cache.heuristicLimit
         )
-        (validated.sent, validated.completed) = (sent.number, self.nextSequenceNumber())
-        // RFC 9111, section 5.2.2.5: the response to HEAD may not be stored, so the stored response is out of
+        validated.sent = sent.number
+        // RFC 9111, section 5.2.2.5: if the response to HEAD may not be stored, the stored response is out of
         // date.
-        guard validated.freshness.isKept else {
-            let response = SupersedingResponse(validated, to: self.request)
-            return await self.cache.supersede(by: response, self.request, self.limits)
-        }
-        _ = await self.cache.store(
-            validated,
-            replacing: stored,
-            for: self.request,
-            self.flight,
-            of: self.name,
-            self.limits
-        )
+        _ = await self.replace(stored, by: validated)
     }
 
     private nonisolated(nonsending) func deliver(

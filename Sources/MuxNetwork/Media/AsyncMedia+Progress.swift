@@ -161,9 +161,6 @@ final class MediaWatchers: Sendable {
         let receivers = names.flatMap { self.steps.receivers(of: $0) }
         return { for receive in receivers { receive(.failure(error)) } }
     }
-
-    /// The number of streams.
-    var count: Int { self.steps.count }
 }
 
 /// The facts about a file with consumers of states.

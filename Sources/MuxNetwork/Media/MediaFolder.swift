@@ -199,7 +199,8 @@ final class MediaFolder: Sendable {
     /// Marks the complete file as used; returns whether the file exists.
     @discardableResult
     private func markUsed(_ name: MediaName, _ disk: inout Disk) -> Bool {
-        let now = Int64((self.wallTime().timeIntervalSince1970 * 1e9).clamped(to: 0...9e18))
+        // `max` first: a date that is not a number counts as 0.
+        let now = Int64(min(max(0, self.wallTime().timeIntervalSince1970 * 1e9), 9e18))
         disk.lastMark = max(now, disk.lastMark + 1)
         do throws(MuxStoreError) {
             try self.fileSystem.setModified(self.path(name.file), to: disk.lastMark)
@@ -345,12 +346,6 @@ final class MediaFolder: Sendable {
 
     private func once<R: Sendable>(_ body: (inout Disk) throws -> R) throws -> R {
         try self.disk.withLock { disk in Result { try body(&disk) } }.get()
-    }
-}
-
-extension Double {
-    fileprivate func clamped(to range: ClosedRange<Double>) -> Double {
-        self.isNaN ? range.lowerBound : min(max(self, range.lowerBound), range.upperBound)
     }
 }
 

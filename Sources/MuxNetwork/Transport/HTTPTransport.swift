@@ -332,12 +332,7 @@ extension ValidatedTransport {
         )
         while true {
             let redirecting = RedirectingSink(redirects, sink)
-            let outcome: Result<HTTPReply, any Error>
-            do {
-                outcome = .success(try await self.perform(call, limits, into: redirecting))
-            } catch {
-                outcome = .failure(error)
-            }
+            let outcome = await Result<_, any Error> { try await self.perform(call, limits, into: redirecting) }
             guard let next = redirecting.next else { return try outcome.get() }
             // A failure in the body of a redirection is ignored, except a cancellation or an exceeded time
             // limit.

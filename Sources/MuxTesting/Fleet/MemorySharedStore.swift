@@ -57,14 +57,14 @@ public final class MemorySharedStore: Sendable {
     /// - Parameter clock: The store's clock.
     public init(clock: any Clock<Duration> = VirtualClock()) { self.time = TimeSource(clock) }
 
-    /// The number of calls that reached the store; with a real store, each call would be a network round
-    /// trip.
+    /// The number of calls that reached the store, without checks of the connection; with a real store, each
+    /// call would be a network round trip.
     public var callCount: Int { self.state.withLock { $0.calls } }
 
     /// The number of open streams of changes: zero at rest.
     package var listenerCount: Int { self.state.withLock { $0.connections.values.reduce(0) { $0 + $1.streams.count } } }
 
-    /// The duration of a call; zero by default.
+    /// The delay before a call takes effect; zero by default. A check of the connection has no delay.
     public var delay: Duration {
         get { self.state.withLock { $0.delay } }
         set { self.state.withLock { $0.delay = newValue } }
@@ -200,7 +200,8 @@ public final class MemorySharedStore: Sendable {
             set { self.store.cut(self.id, newValue) }
         }
 
-        /// Whether calls take effect, but throw ``MemorySharedStore/Away``.
+        /// Whether calls take effect, but throw ``MemorySharedStore/Away``; a check of the connection does
+        /// not throw.
         public var losesReplies: Bool {
             get { self.store.state.withLock { $0.connections[self.id]?.losesReplies ?? false } }
             set { self.store.state.withLock { $0.connections[self.id]?.losesReplies = newValue } }

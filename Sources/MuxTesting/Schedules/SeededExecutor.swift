@@ -260,12 +260,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
         let root = TaskLauncher.$schedule.withValue(self) {
             TaskLauncher(executor: self)(name: "mux.seeded") {
-                let result: Result<Success, any Error>
-                do {
-                    result = .success(try await operation())
-                } catch {
-                    result = .failure(error)
-                }
+                let result = await Result<_, any Error> { try await operation() }
                 outcome.withLock { $0 = result }
             }
         }

@@ -281,11 +281,11 @@ struct RetryingOperationTests {
             later.set(operation)
 
             demand(operation)
-            #expect(world.count("a demand to retry was ignored while unstarted") == 1)
+            #expect(world.count("a demand was ignored, because the retry is unstarted") == 1)
             await world.run(operation)
-            #expect(world.count("a demand to retry was ignored while running") == 1)
+            #expect(world.count("a demand was ignored, because the retry is running") == 1)
             demand(operation)
-            #expect(world.count("a demand to retry was ignored while finished") == 1)
+            #expect(world.count("a demand was ignored, because the retry is finished") == 1)
 
             #expect(world.runs.value == 1)
             #expect(world.retry.clock.sleeperCount == 0)
@@ -531,7 +531,7 @@ struct RetryingOperationTests {
                 "retry: waiting for 10 seconds", "retry: woken by time", "retry: attempt 1 begins",
                 "retry: attempt 1 failed with an error of type Flaky",
                 "retry: gave up after 2 attempt(s): attemptsExhausted",
-                "retry: warning: a demand to retry was ignored while finished",
+                "retry: warning: a demand was ignored, because the retry is finished",
             ]
         )
     }

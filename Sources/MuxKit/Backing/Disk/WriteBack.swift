@@ -1,5 +1,5 @@
 extension SlotMemory {
-    /// Replaces the marks of refreshed absent entries by a refresh of all entries on disk.
+    /// Replaces the marks of single refreshed entries, which are on disk only, with a mark for all entries.
     ///
     /// Then all entries on disk count as stale, including entries that were not refreshed.
     @usableFromInline

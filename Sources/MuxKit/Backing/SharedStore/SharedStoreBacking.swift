@@ -6,7 +6,6 @@ import Foundation
 final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     @usableFromInline typealias Key = Slots.Key
     @usableFromInline typealias Value = Slots.Value
-    @usableFromInline typealias State = SlotState<Slots>
 
     let memory: SlotMemory<Slots>
     let persistence: Persistence<Key, Value>

@@ -32,7 +32,8 @@ package final class BackgroundNotices {
     /// The names of the notifications of apps and extensions that enter the background, of macOS apps that
     /// become inactive, and of apps that end.
     ///
-    /// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
+    /// Written from Apple's documentation. `.ci/apple-lines` compiles these lines on Linux against stubs of
+    /// Apple's modules; no Apple SDK has compiled them.
     package static var standardNames: [Notification.Name] {
         #if canImport(Darwin)
         return [

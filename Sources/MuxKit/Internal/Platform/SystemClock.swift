@@ -49,10 +49,9 @@ enum SystemClock {
         let asleep = KernelClock.read(CLOCK_BOOTTIME) &- KernelClock.read(CLOCK_MONOTONIC)
         // The stored value never decreases: the two readings of a measurement are from different instants, so
         // a measurement may be too small.
-        let former = Self.asleep.load(ordering: .relaxed)
-        if asleep > former { Self.asleep.store(asleep, ordering: .relaxed) }
+        let longest = Self.asleep.max(asleep, ordering: .relaxed).newValue
         Self.knownDifference.store(difference, ordering: .releasing)
-        return awake &+ max(asleep, former)
+        return awake &+ longest
     }
     #endif
 }

@@ -164,8 +164,8 @@ package struct RecordCodec: Sendable {
         return RecordHeader(rest)
     }
 
-    /// Reads the header of an entry, as an entry with an empty payload; `nil` for a damaged or incomplete
-    /// header.
+    /// Reads the header of an entry, as an entry with an empty payload; `nil` if the header is damaged or
+    /// incomplete, of another kind, or of another store.
     package func facts(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store,

@@ -10,7 +10,6 @@ import struct SwiftOverlayShims.timespec  // optimized builds need this import f
 /// The POSIX file system; repeats calls that a signal interrupted (`EINTR`).
 package struct POSIXFileSystem: FileSystem {
     package static let noSuchFile = ENOENT
-    package static let alreadyThere = EEXIST
     package static let ioError = EIO
     package static let staleFile = ESTALE
     package static let tooLarge = EFBIG
