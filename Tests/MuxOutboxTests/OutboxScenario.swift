@@ -233,11 +233,14 @@ final class OutboxScenario: Sendable {
         if let change = pending.first(where: { !$0.hasFailed }) { try self.fail("a change is not sent: \(change)") }
         for key in 0..<2 {
             let shown = try await app.map.request(key: key)
-            let values = self.state.withLock { $0.values[key] }
-            if shown != values { try self.fail("key \(key) shows \(shown) instead of \(values)") }
-            // A request of an ended session may arrive after the requests of the next session.
-            let removed = self.state.withLock { $0.removed }
-            let order = values.filter { !removed.contains($0) }
+            let (values, removed) = self.state.withLock { ($0.values[key], $0.removed) }
+            // A request of an ended session may arrive after the requests and fetches of the next session.
+            let (order, shownOrder) = (
+                values.filter { !removed.contains($0) }, shown.filter { !removed.contains($0) }
+            )
+            if shownOrder != order || !Set(shown).isSubset(of: values) {
+                try self.fail("key \(key) shows \(shown) instead of \(values)")
+            }
             if order != order.sorted() { try self.fail("key \(key) has a wrong order: \(values)") }
         }
         try self.check(app)

@@ -89,8 +89,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var session: UInt64 = 0
     /// The options of waiting callers, by ticket; each caller removes its options.
     @usableFromInline var waiterOptions: [Ticket: WaiterOptions<Value>] = [:]
-    /// The number of events after which a load from disk must not keep its result: clears, sign-outs, and
-    /// responses that must not be kept. See ``clearCount``.
+    /// The number of clears, sign-outs and responses that must not be kept; see ``clearCount``.
+    ///
+    /// A load from disk does not keep its result if the number has changed during the load.
     @usableFromInline var clears: UInt64 = 0
     /// The number of responses that must not be kept, which ``clears`` includes.
     @usableFromInline var uncached: UInt64 = 0

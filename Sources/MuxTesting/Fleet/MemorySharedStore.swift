@@ -64,7 +64,7 @@ public final class MemorySharedStore: Sendable {
     /// The number of open streams of changes: zero at rest.
     package var listenerCount: Int { self.state.withLock { $0.connections.values.reduce(0) { $0 + $1.streams.count } } }
 
-    /// The delay before a call takes effect; zero by default. A check of the connection has no delay.
+    /// The delay before a call takes effect, except a check of the connection; zero by default.
     public var delay: Duration {
         get { self.state.withLock { $0.delay } }
         set { self.state.withLock { $0.delay = newValue } }
