@@ -1,0 +1,47 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// Warnings are errors in CI only (`.ci/run`).
+let warnings: [SwiftSetting] =
+    Context.environment["MUX_WARNINGS_AS_ERRORS"] == nil ? [] : [.treatAllWarnings(as: .error)]
+
+let settings: [SwiftSetting] =
+    [
+        .enableUpcomingFeature("ExistentialAny"),
+        .enableUpcomingFeature("MemberImportVisibility"),
+        .enableUpcomingFeature("InternalImportsByDefault"),
+        .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    ] + warnings
+
+let package = Package(
+    name: "MuxNeighbours",
+    platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
+    products: [
+        .library(name: "MuxGRDB", targets: ["MuxGRDB"])
+    ],
+    dependencies: [
+        .package(name: "MuxKit", path: "../.."),
+        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+    ],
+    targets: [
+        // A store of entries in an SQLite database.
+        .target(
+            name: "MuxGRDB",
+            dependencies: [
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "GRDB", package: "GRDB.swift"),
+            ],
+            swiftSettings: settings
+        ),
+        .testTarget(
+            name: "MuxGRDBTests",
+            dependencies: [
+                "MuxGRDB",
+                .product(name: "MuxTesting", package: "MuxKit"),
+                .product(name: "MuxConformance", package: "MuxKit"),
+            ],
+            swiftSettings: settings
+        ),
+    ],
+    swiftLanguageModes: [.v6]
+)
