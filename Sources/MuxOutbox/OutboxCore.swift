@@ -33,6 +33,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         /// The new states of changes, in order, for the overlays and the consumers of the list.
         var events: [Event] = []
         var isDelivering = false
+        /// The operations that wait for the end of a delivery.
+        var deliveryWaiters: [CheckedContinuation<Void, Never>] = []
         /// The number of running operations.
         var operations = 0
     }
@@ -350,22 +352,30 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
         guard isFirst else { return }
         while true {
-            let events = self.state.withLock { state in
+            let (events, waiters) = self.state.withLock { state -> ([Event], [CheckedContinuation<Void, Never>]) in
                 defer { state.events = [] }
-                if state.events.isEmpty { state.isDelivering = false }
-                return state.events
+                guard state.events.isEmpty else { return (state.events, []) }
+                state.isDelivering = false
+                defer { state.deliveryWaiters = [] }
+                return ([], state.deliveryWaiters)
             }
+            for waiter in waiters { waiter.resume() }
             guard !events.isEmpty else { break }
             self.deliver(events)
         }
         self.changes.send((), to: 0)
     }
 
-    /// Suspends until the call that is delivering events has ended, if any.
+    /// Suspends until the call that is delivering events has ended, if any; a cancellation has no effect.
     private func eventsDelivered() async {
         guard self.state.withLock({ $0.isDelivering }) else { return }
-        var signals = self.changes.stream(of: 0).makeAsyncIterator()
-        while self.state.withLock({ $0.isDelivering }) { await signals.next(isolation: nil) }
+        await withCheckedContinuation { continuation in
+            let isDelivering = self.state.withLock { state in
+                if state.isDelivering { state.deliveryWaiters.append(continuation) }
+                return state.isDelivering
+            }
+            if !isDelivering { continuation.resume() }
+        }
     }
 
     private func deliver(_ events: [Event]) {

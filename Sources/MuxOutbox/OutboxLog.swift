@@ -311,8 +311,8 @@ package final class OutboxLog {
         do throws(MuxStoreError) {
             try self.rewrite(isErasing: self.owesErasure)
         } catch let error where error.isOutOfSpace {
-            // An empty file needs no space. The next operation reads the file, which ``rewrite(isErasing:)``
-            // has not replaced.
+            // An empty file needs no space. ``rewrite(isErasing:)`` has closed the file: the next operation reads
+            // the file again.
             guard self.contents.isEmpty else { throw error }
             try self.fileSystem.truncate(file, to: 0)
             try self.fileSystem.synchronize(file)

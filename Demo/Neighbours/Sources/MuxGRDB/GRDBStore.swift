@@ -52,7 +52,7 @@ public final class GRDBStore: MuxStore {
         self.wallTime = wallTime
     }
 
-    /// Makes a store in a separate file, in WAL mode; creates the file and its folder.
+    /// Makes a store in a separate file, in WAL mode; creates the file and its folder, for the user alone.
     ///
     /// - Parameters:
     ///   - url: The file. No other program may use the file; two more files with the suffixes `-wal` and
@@ -70,9 +70,17 @@ public final class GRDBStore: MuxStore {
                 withIntermediateDirectories: true,
                 attributes: [.posixPermissions: 0o700]
             )
-            pool = try DatabasePool(path: url.path(percentEncoded: false), configuration: configuration)
+            // Before SQLite creates the file with the permissions of the process; SQLite's other files inherit the
+            // permissions.
+            let path = url.path(percentEncoded: false)
+            let file = open(path, O_CREAT | O_CLOEXEC | O_RDWR, 0o600)
+            guard file >= 0 else { throw MuxStoreError.fileSystem(.open, code: errno) }
+            close(file)
+            pool = try DatabasePool(path: path, configuration: configuration)
         } catch let error as DatabaseError {
             throw MuxStoreError.translation(of: error, during: .open)
+        } catch let error as MuxStoreError {
+            throw error
         } catch {
             throw MuxStoreError.fileSystem(.makeFolder, code: EIO)
         }

@@ -51,12 +51,24 @@ struct GRDBStoreTests {
         }
     }
 
-    @Test func `NB-01 a separate file is in WAL mode, and only the user can read its folder`() async throws {
+    @Test func `NB-01 a separate file is in WAL mode, and only the user can read its files`() async throws {
+        // The folder of another program may be open to other users.
+        try FileManager.default.createDirectory(
+            at: self.folder.url,
+            withIntermediateDirectories: true,
+            attributes: [.posixPermissions: 0o755]
+        )
         let store = try GRDBStore(url: self.folder.file)
         try await store.save([self.entry("a")], durability: .full)
         let other = try DatabaseQueue(path: self.folder.file.path())
         #expect(try await other.read { try String.fetchOne($0, sql: "PRAGMA journal_mode") } == "wal")
-        let attributes = try FileManager.default.attributesOfItem(atPath: self.folder.url.path())
+        for suffix in ["", "-wal", "-shm"] {
+            let attributes = try FileManager.default.attributesOfItem(atPath: self.folder.file.path() + suffix)
+            #expect(attributes[.posixPermissions] as? Int == 0o600, "\(suffix)")
+        }
+        let nested = self.folder.url.appending(path: "a/b/mux.sqlite")
+        _ = try GRDBStore(url: nested)
+        let attributes = try FileManager.default.attributesOfItem(atPath: nested.deletingLastPathComponent().path())
         #expect(attributes[.posixPermissions] as? Int == 0o700)
     }
 

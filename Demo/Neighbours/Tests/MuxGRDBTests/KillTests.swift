@@ -1,4 +1,4 @@
-#if os(macOS) || os(Linux)
+#if compiler(>=6.3) && (os(macOS) || os(Linux))
 import Foundation
 import MuxGRDB
 import MuxKit
