@@ -308,6 +308,31 @@ struct OutboxOverlayTests {
         #expect(second.shown("a") == ["a1", "a2"])
     }
 
+    @Test func `OB-08 changes stay visible after a launch in which the repository's session number was lost`()
+        async throws
+    {
+        let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
+        do {
+            let outbox = world.outbox()
+            await world.repository.signOut()
+            try await outbox.add(Note("a1", in: "a"))
+            await world.waitForRest(outbox)
+        }
+        // The system may remove the folder of caches at any time.
+        try FileManager.default.removeItem(at: world.scratch.folder.appending(component: "caches"))
+        let later = world.relaunched()
+        let lists = Lists(later)
+        let outbox = lists.outbox()
+
+        outbox.start()
+
+        // The list adopts the session of the changes, which ends the session of the repository in memory.
+        #expect(await outbox.list == ["a1 waiting"])
+        #expect(try await lists.map.request(key: "a") == ["a1"])
+        await later.waitForRest(outbox)
+        #expect(lists.shown("a") == ["a1"])
+    }
+
     @Test func `OB-09 on reconnection all changes are sent first, then each overlaid key is fetched once`() async throws
     {
         for _ in 0..<repetitions(200) {
