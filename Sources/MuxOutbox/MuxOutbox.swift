@@ -216,8 +216,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///
     /// Call this in the initialiser of the app: values in memory are shown with the changes when this call
     /// returns, and values from disk from their first use. Without this call, the first call of ``add(_:)``,
-    /// ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send. Further
-    /// calls are harmless.
+    /// ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send.
+    /// Further calls are harmless.
     ///
     /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file, and
     ///   while another operation of this or another process uses the file.

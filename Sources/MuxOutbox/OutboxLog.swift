@@ -102,8 +102,8 @@ package final class OutboxLog {
     /// An update of the list, by this or another process.
     package enum Event: Sendable {
         case added(ID)
-        /// Removed from the list: confirmed, ended by another process, or without a record in a replaced file.
-        /// Also follows ``discarded(_:)``.
+        /// Removed from the list: confirmed, ended by another process, or without a record in a replaced
+        /// file. Also follows ``discarded(_:)``.
         case ended(ID)
         /// Removed by the app.
         case discarded(ID)
@@ -311,8 +311,8 @@ package final class OutboxLog {
         do throws(MuxStoreError) {
             try self.rewrite(isErasing: self.owesErasure)
         } catch let error where error.isOutOfSpace {
-            // An empty file needs no space. ``rewrite(isErasing:)`` has closed the file: the next operation reads
-            // the file again.
+            // An empty file needs no space. ``rewrite(isErasing:)`` has closed the file: the next operation
+            // reads the file again.
             guard self.contents.isEmpty else { throw error }
             try self.fileSystem.truncate(file, to: 0)
             try self.fileSystem.synchronize(file)

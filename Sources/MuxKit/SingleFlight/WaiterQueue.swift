@@ -1,8 +1,8 @@
 /// Waiters in the order of tickets; each waiter can leave early.
 ///
 /// A waiter leaves in amortized O(log *n*): places are sorted by ticket, and vacated places stay until the
-/// number of waiters is less than half of the number of places, rounded down. An array, unlike a dictionary, returns the
-/// waiters in order without a sort.
+/// number of waiters is less than half of the number of places, rounded down. An array, unlike a dictionary,
+/// returns the waiters in order without a sort.
 ///
 /// Tickets are drawn before arrival, so a waiter may arrive after a waiter with a later ticket; the queue
 /// keeps the order of tickets.
