@@ -31,7 +31,7 @@ typedef long long apple_off_t NAMED("off_t");
 #define EOPNOTSUPP 102
 #define ESTALE 70
 
-int apple_strerror_r(int, char *, unsigned long) NAMED("strerror_r(_:_:_:)");
+int apple_strerror_r(int, char *, size_t) NAMED("strerror_r(_:_:_:)");
 
 // time.h
 
