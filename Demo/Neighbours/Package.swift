@@ -17,11 +17,13 @@ let package = Package(
     name: "MuxNeighbours",
     platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
     products: [
-        .library(name: "MuxGRDB", targets: ["MuxGRDB"])
+        .library(name: "MuxGRDB", targets: ["MuxGRDB"]),
+        .library(name: "MuxHTTPTypes", targets: ["MuxHTTPTypes"]),
     ],
     dependencies: [
         .package(name: "MuxKit", path: "../.."),
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+        .package(url: "https://github.com/apple/swift-http-types", from: "1.5.0"),
     ],
     targets: [
         // A store of entries in an SQLite database.
@@ -33,6 +35,15 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
+        // Requests, responses and fields of swift-http-types.
+        .target(
+            name: "MuxHTTPTypes",
+            dependencies: [
+                .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+            ],
+            swiftSettings: settings
+        ),
         .testTarget(
             name: "MuxGRDBTests",
             dependencies: [
@@ -40,6 +51,20 @@ let package = Package(
                 .product(name: "MuxTesting", package: "MuxKit"),
                 .product(name: "MuxConformance", package: "MuxKit"),
             ],
+            swiftSettings: settings
+        ),
+        .testTarget(
+            name: "MuxHTTPTypesTests",
+            dependencies: [
+                "MuxHTTPTypes",
+                .product(name: "MuxTesting", package: "MuxKit"),
+            ],
+            swiftSettings: settings
+        ),
+        // Compiles and runs the samples of README.md.
+        .testTarget(
+            name: "ReadmeTests",
+            dependencies: ["MuxGRDB", "MuxHTTPTypes", .product(name: "MuxTesting", package: "MuxKit")],
             swiftSettings: settings
         ),
     ],
