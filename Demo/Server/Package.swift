@@ -20,11 +20,13 @@ let package = Package(
         .library(name: "MuxValkey", targets: ["MuxValkey"]),
         .library(name: "MuxServices", targets: ["MuxServices"]),
         .library(name: "MuxAsyncHTTPClient", targets: ["MuxAsyncHTTPClient"]),
+        .library(name: "MuxHummingbird", targets: ["MuxHummingbird"]),
     ],
     dependencies: [
         .package(name: "MuxKit", path: "../.."),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
         .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+        .package(url: "https://github.com/apple/swift-http-types", from: "1.5.0"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
         .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
         .package(url: "https://github.com/apple/swift-distributed-tracing", from: "1.7.0"),
@@ -70,6 +72,19 @@ let package = Package(
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOFoundationCompat", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            swiftSettings: settings
+        ),
+        // A shared cache of the responses of Hummingbird's handlers.
+        .target(
+            name: "MuxHummingbird",
+            dependencies: [
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOFoundationCompat", package: "swift-nio"),
             ],
             swiftSettings: settings
         ),
@@ -138,6 +153,18 @@ let package = Package(
                 "MuxValkey", "Engines", "Valkey",
                 .product(name: "MuxTesting", package: "MuxKit"),
                 .product(name: "MuxConformance", package: "MuxKit"),
+            ],
+            swiftSettings: settings
+        ),
+        .testTarget(
+            name: "MuxHummingbirdTests",
+            dependencies: [
+                "MuxHummingbird",
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Logging", package: "swift-log"),
             ],
             swiftSettings: settings
         ),
