@@ -88,6 +88,19 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
+        // A server behind the cache, for the public tests of HTTP caches.
+        .executableTarget(
+            name: "cacheproxy",
+            dependencies: [
+                "MuxHummingbird",
+                .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            path: "Sources/CacheProxy",
+            swiftSettings: settings
+        ),
         // A web service of places.
         .executableTarget(
             name: "places",

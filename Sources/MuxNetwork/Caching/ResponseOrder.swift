@@ -52,14 +52,14 @@ package struct ResponseOrder: Sendable, Equatable {
 struct SupersedingResponse: Sendable {
     let order: ResponseOrder
     /// The values of the request fields in `Vary`, normalized; `nil` if any field may be significant.
-    let selecting: [HTTPHeaders.Name: String?]?
+    private(set) var selecting: [HTTPHeaders.Name: String?]?
     /// The fields of the request.
     let fields: SelectingFields
     /// Whether the response is stored.
     ///
     /// A stored response prevents the storage of an older response only: ``StoredResponses`` handles a
     /// disputed order. Any other response also prevents the storage of a response with a disputed order.
-    let isStored: Bool
+    private(set) var isStored: Bool
     private let reply: HTTPReply?
     private let validator: HTTPValidator?
     private let isStorable: Bool
@@ -106,6 +106,13 @@ struct SupersedingResponse: Sendable {
         self.isStored = isStored
         self.selecting = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selecting
         (self.reply, self.validator, self.isStorable) = (nil, nil, false)
+    }
+
+    /// The same response, which replaces all variants.
+    var forAllVariants: SupersedingResponse {
+        var response = self
+        (response.selecting, response.isStored) = (nil, false)
+        return response
     }
 
     /// Whether `stored` may remain, as the same version of the resource.
@@ -162,8 +169,19 @@ struct RunningExchanges: Sendable {
             if response.order.relation(to: noted[place].order, at: now) != .older { noted[place] = response }
         } else {
             noted.append(response)
+            if noted.count > Self.maximumVariants { noted = [Self.forAllVariants(noted, at: now)] }
         }
         self.superseding[resource] = noted
+    }
+
+    private static let maximumVariants = 64
+
+    /// The newest of several responses, for all variants: fewer responses are then stored.
+    private static func forAllVariants(_ noted: [SupersedingResponse], at now: Date) -> SupersedingResponse {
+        let newest = noted.dropFirst().reduce(noted[0]) { newest, next in
+            next.order.relation(to: newest.order, at: now) == .newer ? next : newest
+        }
+        return newest.forAllVariants
     }
 
     /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in
@@ -178,6 +196,9 @@ struct RunningExchanges: Sendable {
             return newer.isStored ? relation == .older : relation != .newer
         } ?? false
     }
+
+    /// The number of recorded responses of a URL.
+    func notedCount(of resource: String) -> Int { self.superseding[resource]?.count ?? 0 }
 
     /// The number of URLs with a running exchange.
     var count: Int { max(self.counts.count, self.superseding.count) }

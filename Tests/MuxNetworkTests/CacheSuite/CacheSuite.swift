@@ -49,6 +49,10 @@ struct CacheSuiteTest: Decodable, Sendable {
     var name: String
     var kind: Kind
     var scope: Scope
+    /// Whether the test is only for private caches.
+    var isForPrivateCache: Bool
+    /// Whether the test is only for content delivery networks.
+    var isForNetworks: Bool
     var dependsOn: [String]
     var requests: [CacheSuiteRequest]
 
@@ -67,9 +71,11 @@ struct CacheSuiteTest: Decodable, Sendable {
         self.kind = try members.decodeIfPresent(Kind.self, forKey: .kind) ?? .required
         self.dependsOn = try members.decodeIfPresent([String].self, forKey: .dependsOn) ?? []
         self.requests = try members.decode([CacheSuiteRequest].self, forKey: .requests)
+        self.isForPrivateCache = try members.decodeIfPresent(Bool.self, forKey: .browserOnly) ?? false
         // As in upstream's runner, `browser_skip` may be present and `false`, and `browser_only` does not
         // concern a private cache.
-        if try members.decodeIfPresent(Bool.self, forKey: .cdnOnly) == true {
+        self.isForNetworks = try members.decodeIfPresent(Bool.self, forKey: .cdnOnly) ?? false
+        if self.isForNetworks {
             self.scope = .sharedCache
         } else if try members.decodeIfPresent(Bool.self, forKey: .browserSkip) == true {
             self.scope = self.name.lowercased().contains("shared") ? .sharedCache : .beyondBrowsers

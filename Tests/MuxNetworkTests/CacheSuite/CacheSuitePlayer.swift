@@ -8,6 +8,31 @@ typealias CacheSubject =
         _ base: any HTTPTransport, _ clock: VirtualClock, _ wallTime: @escaping @Sendable () -> Date
     ) -> any HTTPTransport
 
+/// The time of a test.
+enum CacheSuiteTime: Sendable {
+    case virtual(VirtualClock)
+    /// The time of this machine, for a cache in another process.
+    case real
+
+    private static let start = Date(timeIntervalSince1970: 1_782_864_000)
+
+    var now: Date {
+        switch self {
+        case .virtual(let clock):
+            Self.start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds))
+        case .real: Date()
+        }
+    }
+
+    /// Lets the server's pause pass.
+    func pass(_ seconds: Int) {
+        switch self {
+        case .virtual(let clock): clock.advance(by: .seconds(seconds))
+        case .real: Thread.sleep(forTimeInterval: TimeInterval(seconds))
+        }
+    }
+}
+
 /// The outcome of one test without its dependencies.
 enum CacheSuiteOutcome: Sendable, Equatable {
     case passed
@@ -35,14 +60,15 @@ enum CacheSuiteOutcome: Sendable, Equatable {
 struct CacheSuitePlayer: Sendable {
     let origin: CacheSuiteOrigin
     let subject: CacheSubject
+    /// Whether the cache is in another process, and has the time of this machine.
+    var isRemote = false
 
     private struct Violation: Error {
         var isSetup: Bool
         var message: String
     }
 
-    private static let start = Date(timeIntervalSince1970: 1_782_864_000)
-    private static let atOnce = 16
+    private var atOnce: Int { self.isRemote ? 128 : 16 }
 
     /// Runs tests, several at a time.
     ///
@@ -51,7 +77,7 @@ struct CacheSuitePlayer: Sendable {
         await withTaskGroup(of: (String, CacheSuiteOutcome).self) { group in
             var outcomes: [String: CacheSuiteOutcome] = [:]
             for (index, test) in tests.enumerated() {
-                if index >= Self.atOnce, let (id, outcome) = await group.next() { outcomes[id] = outcome }
+                if index >= self.atOnce, let (id, outcome) = await group.next() { outcomes[id] = outcome }
                 group.addTask { (test.id, await self.play(test)) }
             }
             for await (id, outcome) in group { outcomes[id] = outcome }
@@ -63,12 +89,10 @@ struct CacheSuitePlayer: Sendable {
     @concurrent
     func play(_ test: CacheSuiteTest) async -> CacheSuiteOutcome {
         let clock = VirtualClock()
-        let wallTime: @Sendable () -> Date = {
-            Self.start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds))
-        }
-        let session = self.origin.open(test, clock: clock, wallTime: wallTime)
+        let time = self.isRemote ? CacheSuiteTime.real : .virtual(clock)
+        let session = self.origin.open(test, time: time)
         let base = SystemTransport.system(HTTPTransportConfiguration())
-        let cache = self.subject(base, clock, wallTime)
+        let cache = self.subject(base, clock) { time.now }
         do {
             var replies: [HTTPReply] = []
             for (index, request) in test.requests.enumerated() {
@@ -77,6 +101,10 @@ struct CacheSuitePlayer: Sendable {
                 replies.append(reply)
                 try self.check(reply, to: request, number: index + 1, session)
                 guard request.pausesAfter else { continue }
+                guard !self.isRemote else {
+                    try await Task.sleep(for: .seconds(3))
+                    continue
+                }
                 if self.revalidatesBehind(test) { try await self.letWorkEnd(base) }
                 clock.advance(by: .seconds(3))
             }

@@ -35,8 +35,13 @@ extension HTTPConversionError: LocalizedError, CustomStringConvertible {
         case .userInformation: "The URL of the request contains user information."
         case .invalidStatus(let code): "The status \(code) is not a number from 0 to 999."
         case .invalidField(let name):
-            "The header field “\(name.filter { $0.isASCII && !$0.isNewline }.prefix(100))” has an invalid character in the name or the value."
+            "The header field “\(Self.printable(name))” has an invalid character in the name or the value."
         case .tooManyFields(let count): "The message has \(count) header fields; at most 65534 are possible."
         }
+    }
+
+    /// The visible ASCII characters of a name, at most 100.
+    private static func printable(_ name: String) -> String {
+        String(name.filter { ("!"..."~").contains($0) }.prefix(100))
     }
 }

@@ -9,12 +9,14 @@ final class CacheGroups: Sendable {
 
     private struct State {
         var urls: [String: Set<URL>] = [:]
-        /// The number of URLs of all groups.
-        var count = 0
+        /// The size of the URLs of all groups, in bytes.
+        var size = 0
         /// The number of the last clearing.
         var number: UInt64 = 0
         /// The number of the last clearing of each group, while handlers run.
         var cleared: [String: UInt64] = [:]
+        /// The number of the last clearing that ``cleared`` does not list.
+        var unlisted: UInt64 = 0
         /// The number of running handlers.
         var running = 0
     }
@@ -22,9 +24,14 @@ final class CacheGroups: Sendable {
     private let state = Mutex(State())
     private let limit: Int
 
-    /// - Parameter limit: The number of URLs above which all responses are removed: an evicted response
-    ///   leaves its URL in the groups.
-    init(limit: Int = 100_000) { self.limit = limit }
+    private static let listed = 1_000
+
+    /// - Parameter limit: The size of the URLs, in bytes, above which all responses are removed: an evicted
+    ///   response leaves its URL in the groups.
+    init(limit: Int) { self.limit = limit }
+
+    /// The memory of a URL in a group, in bytes, approximately.
+    private static func size(_ url: URL) -> Int { url.absoluteString.utf8.count + 100 }
 
     /// Records the start of a handler.
     ///
@@ -47,9 +54,10 @@ final class CacheGroups: Sendable {
     /// Adds a URL to groups, for a handler that started at `began`.
     func add(_ names: [String], _ url: URL, _ began: UInt64) -> Addition {
         self.state.withLock { state in
-            guard names.allSatisfy({ state.cleared[$0, default: 0] <= began }) else { return .outdated }
-            for name in names where state.urls[name, default: []].insert(url).inserted { state.count += 1 }
-            return state.count > self.limit ? .full : .added
+            let isCurrent = names.allSatisfy { state.cleared[$0, default: state.unlisted] <= began }
+            guard isCurrent else { return .outdated }
+            for name in names where state.urls[name, default: []].insert(url).inserted { state.size += Self.size(url) }
+            return state.size > self.limit ? .full : .added
         }
     }
 
@@ -60,8 +68,9 @@ final class CacheGroups: Sendable {
         self.state.withLock { state in
             state.number += 1
             if state.running > 0 { state.cleared[name] = state.number }
+            if state.cleared.count > Self.listed { (state.unlisted, state.cleared) = (state.number, [:]) }
             let urls = state.urls.removeValue(forKey: name) ?? []
-            state.count -= urls.count
+            state.size -= urls.reduce(0) { $0 + Self.size($1) }
             return urls
         }
     }
@@ -70,7 +79,7 @@ final class CacheGroups: Sendable {
     func clear() {
         self.state.withLock { state in
             state.urls = [:]
-            state.count = 0
+            state.size = 0
         }
     }
 

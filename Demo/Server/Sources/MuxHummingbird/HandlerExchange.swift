@@ -10,6 +10,8 @@ import Synchronization
 /// the request runs the handler.
 final class HandlerExchange: Sendable {
     @TaskLocal static var current: HandlerExchange?
+    /// The caches that run the current handler.
+    @TaskLocal static var caches: [ObjectIdentifier] = []
 
     /// The header fields of the demanded requests.
     let demands: AsyncStream<HTTPHeaders>
@@ -55,11 +57,25 @@ struct HandlerTransport: HTTPTransport {
 
 /// The body of a response in memory.
 final class CollectedBody: Sendable {
+    /// The handler wrote a body of another length than it announced.
+    struct WrongLength: Error {}
+
     private let state = Mutex<(bytes: Data, trailers: HTTPHeaders)>((Data(), [:]))
+    private let limit: Int
+
+    /// - Parameter limit: The announced length.
+    init(limit: Int) { self.limit = limit }
 
     var contents: (Data, HTTPHeaders) { self.state.withLock { $0 } }
 
-    func append(_ buffer: ByteBuffer) { self.state.withLock { $0.bytes.append(contentsOf: buffer.readableBytesView) } }
+    var count: Int { self.state.withLock { $0.bytes.count } }
+
+    func append(_ buffer: ByteBuffer) throws {
+        try self.state.withLock { state in
+            guard buffer.readableBytes <= self.limit - state.bytes.count else { throw WrongLength() }
+            state.bytes.append(contentsOf: buffer.readableBytesView)
+        }
+    }
 
     func end(_ trailers: HTTPFields) { self.state.withLock { $0.trailers = HTTPHeaders(trailers) } }
 }
@@ -68,7 +84,7 @@ final class CollectedBody: Sendable {
 struct CollectingWriter: ResponseBodyWriter {
     let body: CollectedBody
 
-    func write(_ buffer: ByteBuffer) async throws { self.body.append(buffer) }
+    func write(_ buffer: ByteBuffer) async throws { try self.body.append(buffer) }
 
     consuming func finish(_ trailingHeaders: HTTPFields?) async throws {
         if let trailingHeaders { self.body.end(trailingHeaders) }

@@ -18,8 +18,9 @@ import NIOFoundationCompat
 ///
 /// A response is stored only if the handler grants a lifetime (`s-maxage`, `max-age`, `Expires`) or sends a
 /// validator. `Vary` separates variants, a request with the current `ETag` gets a 304, and concurrent
-/// requests for a missing or stale response call the handler once. POST, PUT, PATCH and DELETE remove the
-/// stored responses of their URL (RFC 9111, section 4.4).
+/// requests for a missing or stale response call the handler once. After a successful request with an unsafe
+/// method, such as POST, a stored response of the same URL is validated before its next use (RFC 9111,
+/// section 4.4). Each URL has at most 16 variants.
 ///
 /// **Users.** A request with `Authorization` or `Cookie` is personal, unless `isPersonal` decides otherwise.
 /// The response to a personal request is stored, and a personal request gets a stored response, only if the
@@ -30,13 +31,14 @@ import NIOFoundationCompat
 /// responses of a group, as does `Cache-Group-Invalidation` in the response to an unsafe request.
 ///
 /// **Errors.** An error of a handler is thrown unchanged, and is not stored. If the stored response has
-/// `stale-if-error`, the stored response is sent instead (RFC 5861, section 4).
+/// `stale-if-error`, and neither `s-maxage` nor `must-revalidate`, the stored response is sent instead (RFC
+/// 5861, section 4).
 ///
 /// **Not stored.** A body without a known length or longer than `bodyLimit` is sent while the handler
 /// produces it. The cache ignores `stale-while-revalidate`, because a handler cannot run after its request.
 public final class ResponseCacheMiddleware<Context: RequestContext>: RouterMiddleware {
     private let cache: CachingTransport
-    private let groups = CacheGroups()
+    private let groups: CacheGroups
     private let bodyLimit: Int
     private let isPersonal: @Sendable (Request, Context) -> Bool
 
@@ -44,7 +46,7 @@ public final class ResponseCacheMiddleware<Context: RequestContext>: RouterMiddl
     ///
     /// - Parameters:
     ///   - memoryLimit: The maximum size of all responses, in bytes.
-    ///   - bodyLimit: The maximum length of a stored body, in bytes.
+    ///   - bodyLimit: The maximum length of a stored body, in bytes; at most 64 MiB.
     ///   - repository: The repository whose sign-out removes the responses; `nil` for none.
     ///   - isPersonal: Whether the response to a request may depend on its user; by default, whether the
     ///     request has `Authorization` or `Cookie`.
@@ -56,7 +58,9 @@ public final class ResponseCacheMiddleware<Context: RequestContext>: RouterMiddl
             request.headers.contains(.authorization) || request.headers.contains(.cookie)
         }
     ) {
+        let bodyLimit = min(bodyLimit, 64 << 20)
         self.bodyLimit = bodyLimit
+        self.groups = CacheGroups(limit: max(memoryLimit, 1 << 20))
         self.isPersonal = isPersonal
         self.cache = CachingTransport(
             HandlerTransport(),
@@ -96,8 +100,14 @@ public final class ResponseCacheMiddleware<Context: RequestContext>: RouterMiddl
         context: Context,
         next: @concurrent (Request, Context) async throws -> Response
     ) async throws -> Response {
+        // Middleware that was added twice handles a request once.
+        guard !HandlerExchange.caches.contains(ObjectIdentifier(self)) else { return try await next(request, context) }
         guard let call = SharedCacheRules.call(for: request, isPersonal: self.isPersonal(request, context)) else {
-            return try await next(request, context)
+            let response = try await next(request, context)
+            if !(HTTPMethod(rawValue: request.method.rawValue)?.isSafe ?? false) {
+                await self.clearGroups(in: HTTPHeaders(response.headers), status: response.status.code)
+            }
+            return response
         }
         let exchange = HandlerExchange()
         do {
@@ -136,31 +146,52 @@ public final class ResponseCacheMiddleware<Context: RequestContext>: RouterMiddl
         defer { self.groups.end() }
         var rules = SharedCacheRules(call)
         do {
-            let response = try await next(SharedCacheRules.conditional(request, headers), context)
+            let response = try await HandlerExchange.$caches.withValue(
+                HandlerExchange.caches + [ObjectIdentifier(self)]
+            ) {
+                try await next(rules.conditional(request, headers), context)
+            }
             exchange.result = .success(response)
             let fields = HTTPHeaders(response.headers)
-            for group in CacheGroups.names(in: fields["Cache-Group-Invalidation"]) where !rules.isSafe {
-                await self.clear(group: group)
-            }
+            if !rules.isSafe { await self.clearGroups(in: fields, status: response.status.code) }
             rules.mayStore = rules.isSafe && fields[.setCookie] == nil
+            // A 304 always goes to the cache: the condition may be the cache's own.
+            if response.status == .notModified {
+                return HTTPReply(status: 304, headers: rules.stored(304, fields))
+            }
             guard rules.mayStore, let length = response.body.contentLength, length <= self.bodyLimit else {
                 return rules.standIn(response.status.code, fields)
             }
-            if !(await self.add(CacheGroups.names(in: fields["Cache-Groups"]), call, began)) { rules.mayStore = false }
             var reply = HTTPReply(status: response.status.code, headers: rules.stored(response.status.code, fields))
-            if request.method != .head, length > 0 {
-                let body = CollectedBody()
-                try await response.body.write(CollectingWriter(body: body))
+            let body = CollectedBody(limit: length)
+            // The body of a response to HEAD is empty, or is not sent; its writer may have other effects.
+            try await response.body.write(CollectingWriter(body: body))
+            if request.method != .head {
+                guard body.count == length else { throw CollectedBody.WrongLength() }
                 (reply.body, reply.trailers) = body.contents
-                reply.headers[.contentLength] = String(reply.body.count)
+            }
+            if request.method == .get, SharedCacheRules.mayBeStored(reply.headers) {
+                let mayStore = await self.add(CacheGroups.names(in: fields["Cache-Groups"]), call, began)
+                if !mayStore {
+                    rules.mayStore = false
+                    reply.headers = rules.stored(reply.status, fields)
+                }
             }
             return reply
         } catch {
             exchange.result = .failure(error)
             rules.mayStore = false
             let status = (error as? any HTTPResponseError)?.status.code ?? 500
-            return rules.standIn(status, [:])
+            // An error with status 304 is no response to a condition.
+            return rules.standIn(status == 304 ? 500 : status, [:])
         }
+    }
+
+    /// Removes the groups of `Cache-Group-Invalidation` in the response to an unsafe request (RFC 9875,
+    /// section 3).
+    private func clearGroups(in fields: HTTPHeaders, status: Int) async {
+        guard status < 400 else { return }
+        for group in CacheGroups.names(in: fields["Cache-Group-Invalidation"]) { await self.clear(group: group) }
     }
 
     /// Records the groups of a response before the response is stored.

@@ -46,21 +46,24 @@ struct SharedCacheRules {
 
     /// The call that describes a request to the cache.
     ///
-    /// - Returns: `nil` for a request that the cache does not handle: a safe request with a body, a method
-    ///   other than the methods of RFC 9110 and RFC 5789, and a target that is not exactly the path and query
+    /// - Returns: `nil` for a request that the cache does not handle: OPTIONS, TRACE and CONNECT, another
+    ///   safe request with a body, and a target that is not exactly the path and query
     ///   of a URL in normal form. Another spelling could reach another handler, and would have the same name
     ///   in the cache.
     static func call(for request: Request, isPersonal: Bool) -> HTTPCall? {
         guard let method = HTTPMethod(rawValue: request.method.rawValue),
-            [.get, .head, .post, .put, .patch, .delete].contains(method), let target = request.head.path,
+            ![.options, .trace, .connect].contains(method), let target = request.head.path,
             let authority = request.head.authority, self.isNormal(target), !authority.contains(where: "/?#@\\".contains)
         else { return nil }
-        let text = "http://\(authority)\(target)"
+        let scheme = request.head.scheme == "https" ? "https" : "http"
+        let text = "\(scheme)://\(authority)\(target)"
         guard let url = URL(string: text), url.absoluteString == text, !(url.host() ?? "").isEmpty else { return nil }
         let hasBody =
             request.headers.contains(.transferEncoding) || (request.headers[.contentLength] ?? "0") != "0"
         guard !hasBody || !method.isSafe else { return nil }
-        var call = HTTPCall(method: method.rawValue, url: url)
+        // A handler has no time limit, and neither has a request that waits for the handler.
+        let unlimited = Duration.seconds(24 * 60 * 60)
+        var call = HTTPCall(method: method.rawValue, url: url, timeout: unlimited, deadline: unlimited)
         for field in HTTPHeaders(request.headers).fields
         where !HTTPHeaders.Name.framing.contains(field.name) && !self.isOwn(field.name) {
             call.headers.append(field.value, for: field.name)
@@ -93,7 +96,10 @@ struct SharedCacheRules {
     }
 
     /// The request for the handler, with the conditions of the cache.
-    static func conditional(_ request: Request, _ headers: HTTPHeaders) -> Request {
+    ///
+    /// A safe request has no body for the handler: a response that depends on the body would be stored for
+    /// the URL, and a second call of the handler could not read the body again.
+    func conditional(_ request: Request, _ headers: HTTPHeaders) -> Request {
         var head = request.head
         let conditions: [(HTTPField.Name, HTTPHeaders.Name)] = [
             (.ifNoneMatch, .ifNoneMatch), (.ifModifiedSince, .ifModifiedSince), (.range, .range), (.ifRange, .ifRange),
@@ -101,7 +107,9 @@ struct SharedCacheRules {
         for (field, name) in conditions where head.headerFields[field] != headers[name] {
             head.headerFields[field] = headers[name]
         }
-        return Request(head: head, body: request.body)
+        var conditional = Request(head: head, body: request.body)
+        if self.isSafe { conditional.body = RequestBody(buffer: ByteBuffer()) }
+        return conditional
     }
 
     // MARK: - Responses
@@ -121,56 +129,75 @@ struct SharedCacheRules {
     /// The fields of a response for the private cache.
     func stored(_ status: Int, _ headers: HTTPHeaders) -> HTTPHeaders {
         var fields = HTTPHeaders([:])
-        for field in headers.fields
-        where !Self.isOwn(field.name) && !["Connection", "Transfer-Encoding", "Keep-Alive"].contains(field.name) {
+        for field in headers.fields where !Self.isOwn(field.name) && field.name != "Transfer-Encoding" {
             fields.append(field.value, for: field.name)
         }
         for name in Self.replaced where name != .location || (300...399).contains(status) {
-            if let value = fields[name] { Self.replace(name, by: nil, in: &fields, original: value) }
+            if let value = fields[name] { Self.replace(name, by: "", in: &fields, original: value) }
         }
         let control = FieldList.elements(of: headers[.cacheControl] ?? "").map { String($0) }
         let directives = Set(control.map { Self.name(of: $0) })
+        // A 304, or the response to HEAD, does not change stored fields that it lacks (RFC 9111, section 3.2).
+        let isUpdate = status == 304 || self.method == "HEAD"
         let permitsSharing = directives.contains("public") || directives.contains("s-maxage")
-        guard self.mayStore, !directives.contains("private"), permitsSharing || !self.isPersonal else {
-            Self.replace(.cacheControl, by: "no-store", in: &fields, original: headers[.cacheControl])
+        let isShared = permitsSharing || !self.isPersonal || (isUpdate && control.isEmpty)
+        guard self.mayStore, !directives.contains("private"), isShared else {
+            Self.replace(.cacheControl, by: Self.forbidding, in: &fields, original: headers[.cacheControl])
             return fields
         }
-        // A 304 without the field does not change the stored field (RFC 9111, section 3.2).
-        if status != 304 || !control.isEmpty {
-            let translated = Self.translated(control).joined(separator: ", ")
-            Self.replace(.cacheControl, by: translated, in: &fields, original: headers[.cacheControl])
-        }
-        if status != 304 || headers[.vary] != nil {
+        let translated = Self.translated(control).joined(separator: ", ")
+        Self.replace(.cacheControl, by: translated, in: &fields, original: headers[.cacheControl])
+        if !isUpdate || headers[.vary] != nil {
             let names = [headers[.vary], permitsSharing ? nil : Self.personal.rawValue].compactMap(\.self)
-            let vary = names.isEmpty ? nil : names.joined(separator: ", ")
-            Self.replace(.vary, by: vary, in: &fields, original: headers[.vary])
+            Self.replace(.vary, by: names.joined(separator: ", "), in: &fields, original: headers[.vary])
         }
-        let hasLifetime = !directives.isDisjoint(with: ["max-age", "s-maxage"]) || headers[.expires] != nil
-        if status == 200, self.method == "GET", hasLifetime, !directives.contains("no-store"), headers[.eTag] == nil {
-            fields[.eTag] = Self.newTag()
-        }
+        if self.needsTag(status, headers, directives) { fields[.eTag] = Self.newTag() }
         return fields
+    }
+
+    /// Whether a response gets an `ETag`.
+    ///
+    /// The response to GET gets one if the response is fresh, so that later requests can be answered with
+    /// 304. The response to HEAD gets one, because without a validator it would describe any stored response
+    /// (RFC 9111, section 4.3.5).
+    private func needsTag(_ status: Int, _ headers: HTTPHeaders, _ directives: Set<String>) -> Bool {
+        guard status == 200, headers[.eTag] == nil, headers[.lastModified] == nil else { return false }
+        let hasLifetime = !directives.isDisjoint(with: ["max-age", "s-maxage"]) || headers[.expires] != nil
+        let isFresh = hasLifetime && directives.isDisjoint(with: ["no-store", "no-cache"])
+        return self.method == "HEAD" || (self.method == "GET" && isFresh)
+    }
+
+    /// Whether the private cache may store a response with these fields of ``stored(_:_:)``.
+    static func mayBeStored(_ headers: HTTPHeaders) -> Bool {
+        !FieldList.elements(of: headers[.cacheControl] ?? "").contains { self.name(of: String($0)) == "no-store" }
     }
 
     /// The fields of a response for the client.
     static func restored(_ headers: HTTPHeaders) -> HTTPHeaders {
         var fields = headers
         for name in self.replaced {
-            guard let value = fields[self.original(name)] else { continue }
-            fields[name] = value.isEmpty ? nil : value
-            fields[self.original(name)] = nil
+            if let value = fields[self.original(name)] {
+                fields[name] = value
+                fields[self.original(name)] = nil
+            } else if fields[name] == self.forbidding || fields[name] == self.personal.rawValue {
+                fields[name] = nil
+            }
         }
         return fields
     }
 
+    /// The value of `Cache-Control` of a response that must not be stored.
+    private static let forbidding = "no-store, mux-forbidden"
+
+    /// Replaces a field, and keeps the handler's value beside it.
     private static func replace(
         _ name: HTTPHeaders.Name,
-        by value: String?,
+        by value: String,
         in fields: inout HTTPHeaders,
         original: String?
     ) {
-        fields[name] = value.flatMap { $0.isEmpty ? nil : $0 }
-        fields[self.original(name)] = original ?? ""
+        fields[name] = value.isEmpty ? nil : value
+        fields[self.original(name)] = original
     }
 
     /// The directives of a shared cache as directives of a private cache: RFC 9111, sections 5.2.2.8 and

@@ -19,13 +19,14 @@ final class HandlerServer: Sendable {
     /// Starts a server whose `handler` responds to all requests; the number counts the calls from 1.
     init(
         _ cache: ResponseCacheMiddleware<BasicRequestContext> = .init(),
+        isTwice: Bool = false,
         _ handler: @escaping Handler
     ) async throws {
         self.cache = cache
         let (ports, port) = AsyncStream<Int>.makeStream()
         let record = CallRecord()
         let router = Router()
-        router.add(middleware: cache)
+        for _ in 0..<(isTwice ? 2 : 1) { router.add(middleware: cache) }
         for path: RouterPath in ["/", "**"] {
             for method: HTTPTypes.HTTPRequest.Method in [.get, .head, .post, .put, .delete] {
                 router.on(path, method: method) { request, _ in

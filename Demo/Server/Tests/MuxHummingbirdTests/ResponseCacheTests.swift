@@ -134,12 +134,24 @@ struct ResponseCacheTests {
         #expect(head.headers[.contentLength] == "4" && server.requests.count == 2)
     }
 
+    @Test func `NB-04 a handler that reads the body may be called twice`() async throws {
+        let server = try await HandlerServer { request, number in
+            _ = try await request.body.collect(upTo: 1)
+            // The validated version is not the version in the condition, so the cache asks without a condition.
+            if number == 2 { return Response(status: .notModified, headers: [.eTag: "\"other\""]) }
+            return .text("\(number)", [.cacheControl: "max-age=0", .eTag: "\"\(number)\""])
+        }
+        #expect(try await server.text("/") == "1")
+        #expect(try await server.text("/") == "3")
+        #expect(server.requests.map { $0.headerFields[.ifNoneMatch] } == [nil, "\"1\"", nil])
+    }
+
     // MARK: - One call
 
     @Test func `NB-04 1,000 concurrent requests call the handler once`() async throws {
         let (arrivals, arrival) = AsyncStream<Void>.makeStream()
         let server = try await HandlerServer { _, number in
-            // Ends after all requests have arrived.
+            // Ends after many requests have arrived.
             for await _ in arrivals { break }
             return .text("\(number)", Self.fresh)
         }
@@ -287,7 +299,7 @@ struct ResponseCacheTests {
     }
 
     @Test func `NB-04 the groups have a limit`() throws {
-        let groups = CacheGroups(limit: 2)
+        let groups = CacheGroups(limit: 300)
         let urls = try (0..<3).map { try #require(URL(string: "http://h/\($0)")) }
         let began = groups.begin()
         #expect(groups.add(["a", "b"], urls[0], began) == .added)
@@ -300,5 +312,115 @@ struct ResponseCacheTests {
         #expect(groups.clear("a") == [])
         groups.end()
         #expect(groups.add(["b"], urls[0], groups.begin()) == .added)
+        // Without a place in the list, each clearing counts for all groups.
+        for number in 0..<2_000 { _ = groups.clear("\(number)") }
+        #expect(groups.add(["c"], urls[0], began) == .outdated)
+        #expect(groups.add([], urls[0], began) == .added)
+        #expect(groups.add(["c"], urls[0], groups.begin()) == .added)
+    }
+
+    // MARK: - Updates
+
+    @Test func `NB-04 a 304 of the handler that sets a cookie validates for one client`() async throws {
+        let server = try await HandlerServer { request, number in
+            let fields: HTTPFields = [.cacheControl: "public, max-age=0", .eTag: "\"v\""]
+            guard request.headers[.ifNoneMatch] != nil, number < 4 else { return .text("\(number)", fields) }
+            return Response(status: .notModified, headers: [.eTag: "\"v\"", .setCookie: "session=\(number)"])
+        }
+        #expect(try await server.text("/") == "1")
+        let reply = try await server.send("/")
+        #expect(reply.status == 200 && reply.body == Data("1".utf8))
+        #expect(reply.headers[.setCookie] == "session=2")
+        #expect(reply.headers[.cacheControl] == "public, max-age=0")
+        // The response with the cookie is not stored.
+        let next = try await server.send("/")
+        #expect(next.headers[.setCookie] == nil && next.body == Data("3".utf8))
+    }
+
+    @Test func `NB-04 a personal request validates a shared response with a 304 without fields`() async throws {
+        let server = try await HandlerServer { request, number in
+            if request.headers[.ifNoneMatch] != nil { return Response(status: .notModified, headers: [.eTag: "\"v\""]) }
+            return .text("\(number)", [.cacheControl: "public, max-age=0", .eTag: "\"v\"", .vary: "Accept"])
+        }
+        for headers: HTTPHeaders in [[:], [.cookie: "a=b"], [:]] {
+            let reply = try await server.send("/", "GET", headers)
+            #expect(reply.status == 200 && reply.body == Data("1".utf8))
+            #expect(reply.headers[.cacheControl] == "public, max-age=0" && reply.headers[.vary] == "Accept")
+        }
+        let own = try await server.send("/", "GET", [.ifNoneMatch: "\"v\"", .cacheControl: "no-cache"])
+        #expect(own.status == 304 && own.headers[.cacheControl] == nil && own.headers[.vary] == nil)
+    }
+
+    @Test func `NB-04 HEAD neither prolongs an outdated response nor removes its fields`() async throws {
+        let server = try await HandlerServer { request, number in
+            var response = Response.text("\(number)", [.cacheControl: "max-age=0, stale-if-error=60"])
+            if request.uri.path == "/tagged" {
+                response.headers[.eTag] = "\"v\""
+                if request.method == .head { response.headers[.cacheControl] = nil }
+            }
+            return response
+        }
+        _ = try await server.send("/tagged")
+        let head = try await server.send("/tagged", "HEAD")
+        #expect(head.headers[.eTag] == "\"v\"" && head.headers[.cacheControl] == nil && head.headers[.vary] == nil)
+        #expect(try await server.send("/", "HEAD").headers[.eTag] != nil)
+    }
+
+    @Test func `NB-04 a GET with a body over HTTP 2 gives the handler no body`() throws {
+        let head = HTTPTypes.HTTPRequest(method: .get, scheme: "https", authority: "h", path: "/")
+        let request = Request(head: head, body: .init(buffer: ByteBuffer(string: "x")))
+        let call = try #require(SharedCacheRules.call(for: request, isPersonal: false))
+        #expect(call.url.scheme == "https")
+        #expect("\(SharedCacheRules(call).conditional(request, [:]).body)".contains("x") == false)
+    }
+
+    @Test func `NB-04 a change of another spelling removes its groups`() async throws {
+        let server = try await HandlerServer { request, number in
+            guard request.method == .get else { return .text("", [.cacheGroupInvalidation: "\"a\""]) }
+            return .text("\(number)", [.cacheControl: "max-age=60", .cacheGroups: "\"a\""])
+        }
+        #expect(try await server.text("/") == "1")
+        _ = try await server.send("/%61", "PUT")
+        #expect(try await server.text("/") == "3")
+    }
+
+    @Test func `NB-04 middleware that was added twice handles a request once`() async throws {
+        let cache = ResponseCacheMiddleware<BasicRequestContext>()
+        let server = try await HandlerServer(cache, isTwice: true) { _, number in .text("\(number)", Self.fresh) }
+        #expect(try await server.text("/") == "1")
+        #expect(try await server.text("/") == "1")
+    }
+
+    @Test func `NB-04 a body of another length than announced is an error`() async throws {
+        let server = try await HandlerServer { request, _ in
+            let count = request.uri.path == "/long" ? 3 : 1
+            return Response(
+                status: .ok,
+                headers: Self.fresh,
+                body: .init(contentLength: 2) { writer in
+                    try await writer.write(ByteBuffer(repeating: 1, count: count))
+                    try await writer.finish(nil)
+                }
+            )
+        }
+        #expect(try await server.send("/long").status == 500)
+        #expect(try await server.send("/short").status == 500)
+    }
+
+    @Test func `NB-04 the writer of a body without bytes runs`() async throws {
+        let written = Mutex(0)
+        let server = try await HandlerServer { _, _ in
+            Response(
+                status: .ok,
+                headers: Self.fresh,
+                body: .init(contentLength: 0) { writer in
+                    written.withLock { $0 += 1 }
+                    try await writer.finish(nil)
+                }
+            )
+        }
+        _ = try await server.send("/")
+        _ = try await server.send("/other", "HEAD")
+        #expect(written.withLock { $0 } == 2)
     }
 }

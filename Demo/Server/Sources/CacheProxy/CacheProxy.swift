@@ -1,0 +1,75 @@
+import Foundation
+import HTTPTypes
+import Hummingbird
+import Logging
+import MuxHummingbird
+import MuxNetwork
+
+/// A server whose handler forwards each request to the server in the field `Test-Origin`, behind the cache.
+///
+/// The public tests of HTTP caches test the cache through this program.
+@main
+enum CacheProxy {
+    /// The fields of the connections between the client, this program and the origin.
+    private static let connection: Set<HTTPHeaders.Name> = HTTPHeaders.Name.framing.union(["Test-Origin"])
+    private static let transport = SystemTransport(
+        HTTPTransportConfiguration(maximumRedirects: 0, connectionsPerHost: 1_000)
+    )
+
+    static func main() async throws {
+        let router = Router()
+        router.add(
+            middleware: ResponseCacheMiddleware<BasicRequestContext>(isPersonal: { request, _ in
+                request.headers.contains(.authorization)
+            })
+        )
+        for method: HTTPTypes.HTTPRequest.Method in [
+            .get, .head, .post, .put, .delete, .patch, .options, HTTPTypes.HTTPRequest.Method("MSEARCH") ?? .get,
+        ] {
+            router.on("**", method: method) { request, _ in try await self.forward(request) }
+        }
+        let application = Application(
+            router: router,
+            configuration: .init(address: .hostname("127.0.0.1", port: 0)),
+            onServerRunning: { channel in
+                let port = channel.localAddress?.port ?? 0
+                FileHandle.standardOutput.write(Data("http://127.0.0.1:\(port)\n".utf8))
+            },
+            logger: Logger(label: "cacheproxy") { _ in SwiftLogNoOpLogHandler() }
+        )
+        try await application.runService()
+    }
+
+    private static func forward(_ request: Request) async throws -> Response {
+        guard let name = HTTPField.Name("Test-Origin"), let origin = request.headers[name],
+            let path = request.head.path,
+            let url = URL(string: origin + path)
+        else { throw HTTPError(.badRequest) }
+        let body = try await request.body.collect(upTo: 1 << 20)
+        var call = HTTPCall(method: request.method.rawValue, url: url)
+        if body.readableBytes > 0 { call.body = .data(Data(body.readableBytesView)) }
+        for field in request.headers {
+            let name = HTTPHeaders.Name(stringLiteral: field.name.rawName)
+            if !self.connection.contains(name) { call.headers.append(field.value, for: name) }
+        }
+        let reply: HTTPReply
+        do {
+            reply = try await self.transport.send(call)
+        } catch {
+            throw HTTPError(.badGateway)
+        }
+        var fields = HTTPFields()
+        for field in reply.headers.fields {
+            // A list of fields for one connection is for the cache.
+            let isList = field.name == .connection && !["close", "keep-alive"].contains(field.value)
+            guard isList || !self.connection.contains(field.name) else { continue }
+            guard let name = HTTPField.Name(field.name.rawValue) else { continue }
+            fields.append(HTTPField(name: name, value: field.value))
+        }
+        return Response(
+            status: .init(code: reply.status),
+            headers: fields,
+            body: .init(byteBuffer: ByteBuffer(bytes: reply.body))
+        )
+    }
+}
