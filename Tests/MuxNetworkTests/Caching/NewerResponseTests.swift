@@ -1,9 +1,10 @@
 import Foundation
 import MuxKit
-import MuxNetwork
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxNetwork
 
 /// A newer response replaces an older response, even if the newer response is not stored.
 ///
@@ -385,6 +386,39 @@ struct NewerResponseTests {
         ]
         for (new, stored, relation) in table {
             #expect(new.relation(to: stored, at: now) == relation, "\(new) and \(stored)")
+        }
+    }
+
+    @Test func `WR-11 the record of a URL with many variants has a limit, and no older response is stored`() throws {
+        let url = try #require(URL(string: "https://a.example/"))
+        let date = Date(timeIntervalSince1970: 1_000_000)
+        let now = StoredResponse.Now(moment: Moment(nanoseconds: 0), date: date)
+        var exchanges = RunningExchanges()
+        exchanges.began(url.absoluteString)
+        exchanges.began(url.absoluteString)
+        func request(_ language: Int) throws -> CacheableRequest {
+            CacheableRequest(try ValidatedCall(HTTPCall(url: url, headers: [.acceptLanguage: String(language)])))
+        }
+        let refused = Self.reply("", ["Cache-Control": "no-store", "Vary": "Accept-Language"])
+        for number in 0..<1_000 {
+            let order = ResponseOrder(date: nil, sent: UInt64(number + 100), completed: UInt64(number + 101))
+            let newer = try #require(SupersedingResponse(refused, to: request(number), order, at: date))
+            exchanges.note(newer, of: url.absoluteString, at: date)
+        }
+        #expect(exchanges.notedCount(of: url.absoluteString) <= 65)
+
+        let kept = Self.reply("1", ["Cache-Control": "max-age=60", "Vary": "Accept-Language"])
+        for (number, sent, isSuperseded) in [(0, 1, true), (999, 1, true), (2_000, 500, true), (999, 2_000, false)] {
+            let request = try request(number)
+            var response = try #require(
+                StoredResponse(kept, to: request, at: now, delay: .zero, heuristicLimit: .zero)
+            )
+            response.sent = UInt64(sent)
+            #expect(
+                exchanges.isSuperseded(response, to: request.selecting, of: url.absoluteString, at: date)
+                    == isSuperseded,
+                "\(number) \(sent)"
+            )
         }
     }
 }

@@ -4,6 +4,7 @@ import Hummingbird
 import Logging
 import MuxHummingbird
 import MuxNetwork
+import Synchronization
 
 /// A server whose handler forwards each request to the server in the field `Test-Origin`, behind the cache.
 ///
@@ -23,6 +24,18 @@ enum CacheProxy {
                 request.headers.contains(.authorization)
             })
         )
+        // For load: a slow handler, and the number of its calls.
+        let calls = Atomic(0)
+        router.get("slow") { _, _ in
+            calls.add(1, ordering: .relaxed)
+            try await Task.sleep(for: .milliseconds(200))
+            return Response(
+                status: .ok,
+                headers: [.cacheControl: "max-age=60"],
+                body: .init(byteBuffer: ByteBuffer(repeating: 120, count: 1_000))
+            )
+        }
+        router.get("calls") { _, _ in "\(calls.load(ordering: .relaxed))\n" }
         for method: HTTPTypes.HTTPRequest.Method in [
             .get, .head, .post, .put, .delete, .patch, .options, HTTPTypes.HTTPRequest.Method("MSEARCH") ?? .get,
         ] {
