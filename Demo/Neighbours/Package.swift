@@ -44,6 +44,30 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
+        // A file to copy for clients of swift-openapi-generator, compiled against a stand-in of the runtime, because
+        // tests resolve no further packages.
+        .target(
+            name: "MuxOpenAPI",
+            dependencies: [
+                "MuxHTTPTypes", "OpenAPIRuntime",
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+            ],
+            path: "Copy/OpenAPI",
+            swiftSettings: settings
+        ),
+        .target(
+            name: "OpenAPIRuntime",
+            dependencies: [.product(name: "HTTPTypes", package: "swift-http-types")],
+            path: "Tests/StandIns/OpenAPIRuntime",
+            swiftSettings: settings
+        ),
+        .testTarget(
+            name: "OpenAPITests",
+            dependencies: ["MuxOpenAPI", "OpenAPIRuntime", .product(name: "MuxTesting", package: "MuxKit")],
+            swiftSettings: settings
+        ),
         .testTarget(
             name: "MuxGRDBTests",
             dependencies: [
