@@ -46,22 +46,17 @@ struct MuxClientTransport: ClientTransport {
         } onCancel: {
             task.cancel()
         }
-        let hasNoBody = request.method == .head || [204, 304].contains(head.status)
-        if hasNoBody { await task.value }
-        let pieces = StreamedResponse.Pieces(response: response, exchange: RunningExchange(task))
+        let answer = try HTTPTypes.HTTPResponse(head)
+        guard request.method != .head, ![204, 304].contains(head.status) else { return (answer, nil) }
         let length = head.headers[.contentLength].flatMap { Int64($0) }
         // A decoded body has another length than the field.
         let known = head.headers[.contentEncoding] == nil ? length : nil
-        return (
-            try HTTPTypes.HTTPResponse(head),
-            hasNoBody
-                ? nil
-                : OpenAPIRuntime.HTTPBody(
-                    pieces,
-                    length: known.map { .known($0) } ?? .unknown,
-                    iterationBehavior: .single
-                )
+        let body = OpenAPIRuntime.HTTPBody(
+            StreamedResponse.Pieces(response: response, exchange: RunningExchange(task)),
+            length: known.map { .known($0) } ?? .unknown,
+            iterationBehavior: .single
         )
+        return (answer, body)
     }
 
     /// The request with the scheme, the host and the path of the server.

@@ -93,8 +93,47 @@ struct OpenAPITests {
             }
         }
         let url = try server.start()
-        _ = try await MuxClientTransport().send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        let transport = SystemTransport(HTTPTransportConfiguration(timeout: .seconds(600)))
+        _ = try await MuxClientTransport(transport).send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
         for await _ in ends { break }
+        await server.stop()
+    }
+
+    @Test func `NB-03 a cancelled reader gets an error, and no early end of the body`() async throws {
+        let (sent, send) = AsyncStream<Data>.makeStream()
+        let feed = Feed(sent)
+        let server = LoopbackServer { _ in .streamed(contentType: "text/plain") { await feed.next() } }
+        let url = try server.start()
+        let (_, body) = try await MuxClientTransport()
+            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        let task = Task {
+            withUnsafeCurrentTask { $0?.cancel() }
+            return try await Self.text(body)
+        }
+        await #expect(throws: CancellationError.self) { try await task.value }
+        send.finish()
+        await server.stop()
+    }
+
+    @Test func `NB-03 the speed of the reader limits the transport`() async throws {
+        let transport = PiecewiseTransport()
+        let url = try #require(URL(string: "https://a.example"))
+        let (response, body) = try await MuxClientTransport(transport)
+            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        #expect(response.status == .ok && body?.length == .unknown)
+        var iterator = try #require(body).makeAsyncIterator()
+        for number in 1...100 {
+            #expect(try await iterator.next() == [1])
+            #expect(transport.accepted <= number)
+        }
+    }
+
+    @Test func `NB-03 a response without a body`() async throws {
+        let server = LoopbackServer { _ in .init(status: 204) }
+        let url = try server.start()
+        let (response, body) = try await MuxClientTransport()
+            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        #expect(response.status == .noContent && body == nil)
         await server.stop()
     }
 
@@ -192,6 +231,25 @@ private struct Repeated: AsyncSequence, Sendable {
     let make: @Sendable () -> AsyncStream<ArraySlice<UInt8>>
 
     func makeAsyncIterator() -> AsyncStream<ArraySlice<UInt8>>.AsyncIterator { self.make().makeAsyncIterator() }
+}
+
+/// Responds with many pieces, and counts the accepted pieces.
+private final class PiecewiseTransport: HTTPTransport {
+    private let count = Atomic(0)
+
+    var accepted: Int { self.count.load(ordering: .acquiring) }
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply { HTTPReply(status: 200) }
+
+    func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        let reply = HTTPReply(status: 200)
+        try await sink.receive(head: reply)
+        for _ in 0..<1_000 {
+            try await sink.receive(Data([1]))
+            self.count.add(1, ordering: .releasing)
+        }
+        return reply
+    }
 }
 
 /// The pieces of a stream, one at a time.
