@@ -79,6 +79,32 @@ struct ResponseCacheTests {
         #expect(try await server.text("/", ["Mux-Personal": "1"]) == "nobody 1")
     }
 
+    @Test func `NB-04 a personal response without Cache-Control stays without`() async throws {
+        let server = try await HandlerServer { _, number in .text("\(number)") }
+        #expect(try await server.send("/", "GET", [.cookie: "a=b"]).headers[.cacheControl] == nil)
+    }
+
+    @Test func `NB-04 requests do not wait for a personal request, and share one call`() async throws {
+        let (arrivals, arrival) = AsyncStream<Void>.makeStream()
+        let (starts, start) = AsyncStream<Void>.makeStream()
+        let server = try await HandlerServer { request, _ in
+            let isPersonal = request.headers.contains(.cookie)
+            if isPersonal { start.yield() }
+            for await _ in arrivals {}
+            return .text(isPersonal ? "personal" : "shared", Self.fresh)
+        }
+        let texts = try await withThrowingTaskGroup(of: String.self) { group in
+            group.addTask { try await server.text("/", [.cookie: "a=b"]) }
+            for await _ in starts { break }
+            for _ in 0..<100 { group.addTask { try await server.text("/") } }
+            while server.cache.statistics.requests < 50 { await Task.yield() }
+            arrival.finish()
+            return try await group.reduce(into: [:]) { $0[$1, default: 0] += 1 }
+        }
+        #expect(texts == ["personal": 1, "shared": 100])
+        #expect(server.requests.count == 2)
+    }
+
     @Test func `NB-04 the app decides which requests are personal`() async throws {
         let cache = ResponseCacheMiddleware<BasicRequestContext>(isPersonal: { request, _ in
             request.uri.queryParameters["user"] != nil
