@@ -35,6 +35,13 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
+        // The store beside the journal: swift run -c release --package-path Demo/Neighbours store-benchmark
+        .executableTarget(
+            name: "store-benchmark",
+            dependencies: ["MuxGRDB", .product(name: "MuxKit", package: "MuxKit")],
+            path: "Sources/StoreBenchmark",
+            swiftSettings: settings
+        ),
         // Requests, responses and fields of swift-http-types.
         .target(
             name: "MuxHTTPTypes",
