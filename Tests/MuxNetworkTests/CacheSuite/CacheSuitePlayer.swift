@@ -8,31 +8,6 @@ typealias CacheSubject =
         _ base: any HTTPTransport, _ clock: VirtualClock, _ wallTime: @escaping @Sendable () -> Date
     ) -> any HTTPTransport
 
-/// The time of a test.
-enum CacheSuiteTime: Sendable {
-    case virtual(VirtualClock)
-    /// The time of this machine, for a cache in another process.
-    case real
-
-    private static let start = Date(timeIntervalSince1970: 1_782_864_000)
-
-    var now: Date {
-        switch self {
-        case .virtual(let clock):
-            Self.start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds))
-        case .real: Date()
-        }
-    }
-
-    /// Lets the server's pause pass.
-    func pass(_ seconds: Int) {
-        switch self {
-        case .virtual(let clock): clock.advance(by: .seconds(seconds))
-        case .real: Thread.sleep(forTimeInterval: TimeInterval(seconds))
-        }
-    }
-}
-
 /// The outcome of one test without its dependencies.
 enum CacheSuiteOutcome: Sendable, Equatable {
     case passed
@@ -102,7 +77,7 @@ struct CacheSuitePlayer: Sendable {
                 try self.check(reply, to: request, number: index + 1, session)
                 guard request.pausesAfter else { continue }
                 guard !self.isRemote else {
-                    try await Task.sleep(for: .seconds(3))
+                    try await time.wait(3)
                     continue
                 }
                 if self.revalidatesBehind(test) { try await self.letWorkEnd(base) }

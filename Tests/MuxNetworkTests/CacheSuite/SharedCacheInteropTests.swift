@@ -3,7 +3,7 @@ import MuxNetwork
 import Testing
 
 /// The public suite, for the shared cache of a server in another process: `Tests/Interop/cache/run`.
-@Suite(.enabled(if: ProxiedTransport.address != nil, "MUX_SHARED_CACHE is not set"), .timeLimit(.minutes(5)))
+@Suite(.standard, .enabled(if: ProxiedTransport.address != nil, "MUX_SHARED_CACHE is not set"))
 struct SharedCacheInteropTests {
     /// The required tests that do not apply, with the reasons.
     private static let inapplicable = [

@@ -5,7 +5,7 @@ import MuxNetwork
 import Testing
 
 struct ConversionTests {
-    @Test func `NB-02: 100,000 generated messages keep every field, the order and repetitions`() throws {
+    @Test func `NB-02 100,000 generated messages keep every field, the order and repetitions`() throws {
         var messages = GeneratedMessages(seed: 1)
         for _ in 0..<50_000 {
             let call = try messages.call()
@@ -24,7 +24,7 @@ struct ConversionTests {
         }
     }
 
-    @Test func `NB-02: names keep their case, and their fields keep their order`() throws {
+    @Test func `NB-02 names keep their case, and their fields keep their order`() throws {
         var headers: HTTPHeaders = ["x-B": "1", "X-a": "2"]
         headers.append("3", for: "x-b")
         headers.append("", for: "X-A")
@@ -34,7 +34,7 @@ struct ConversionTests {
         #expect(HTTPHeaders(fields).lines == headers.lines)
     }
 
-    @Test func `NB-02: a value that is not valid UTF-8 is read as ISO 8859-1`() throws {
+    @Test func `NB-02 a value that is not valid UTF-8 is read as ISO 8859-1`() throws {
         let name = try #require(HTTPField.Name("X-Name"))
         let fields: HTTPFields = [name: ""]
         var latin = fields
@@ -44,7 +44,7 @@ struct ConversionTests {
         #expect(HTTPHeaders(latin)["X-Name"] == "Jörg")
     }
 
-    @Test func `NB-02: no header compression indexes credentials`() throws {
+    @Test func `NB-02 no header compression indexes credentials`() throws {
         var call = HTTPCall(
             url: URL(string: "https://a.example/")!,
             headers: ["X-Key": "1", "authorization": "2", "A": "3"]
@@ -60,7 +60,7 @@ struct ConversionTests {
         ("http://a.example:8080/b%2Fc?d=%20#e", "http", "a.example:8080", "/b%2Fc?d=%20"),
         ("https://[::1]:8443?q", "https", "[::1]:8443", "/?q"),
     ])
-    func `NB-02: the parts of the URL`(text: String, scheme: String, authority: String, path: String) throws {
+    func `NB-02 the parts of the URL`(text: String, scheme: String, authority: String, path: String) throws {
         let request = try HTTPTypes.HTTPRequest(HTTPCall(url: #require(URL(string: text))))
         #expect(request.scheme == scheme)
         #expect(request.authority == authority)
@@ -68,7 +68,7 @@ struct ConversionTests {
         #expect(try HTTPCall(request).url.absoluteString == "\(scheme)://\(authority)\(path)")
     }
 
-    @Test func `NB-02: a call that swift-http-types cannot represent is an error`() throws {
+    @Test func `NB-02 a call that swift-http-types cannot represent is an error`() throws {
         let url = try #require(URL(string: "https://a.example/"))
         func error(_ call: HTTPCall) -> HTTPConversionError? {
             #expect(throws: HTTPConversionError.self) { try HTTPTypes.HTTPRequest(call) }
@@ -86,7 +86,7 @@ struct ConversionTests {
         }
     }
 
-    @Test func `NB-02: the largest number of fields`() throws {
+    @Test func `NB-02 the largest number of fields`() throws {
         var headers = HTTPHeaders([:])
         for _ in 0..<65_534 { headers.append("1", for: "A") }
         #expect(try HTTPFields(headers).count == 65_534)
@@ -95,7 +95,7 @@ struct ConversionTests {
     }
 
     @Test(arguments: [-1, 1000, .max])
-    func `NB-02: a status that swift-http-types cannot represent is an error`(status: Int) {
+    func `NB-02 a status that swift-http-types cannot represent is an error`(status: Int) {
         #expect(throws: HTTPConversionError.invalidStatus(status)) {
             try HTTPTypes.HTTPResponse(HTTPReply(status: status))
         }
@@ -115,7 +115,7 @@ struct ConversionTests {
         ("https", "user@good.example", "/a", .userInformation),
         ("", "good.example", "/a", .invalidURL),
     ])
-    func `NB-02: a request whose parts are not the parts of a URL is an error`(
+    func `NB-02 a request whose parts are not the parts of a URL is an error`(
         scheme: String,
         authority: String,
         path: String,
@@ -125,7 +125,7 @@ struct ConversionTests {
         #expect(throws: error) { try HTTPCall(request) }
     }
 
-    @Test func `NB-02: a request without a URL is an error`() {
+    @Test func `NB-02 a request without a URL is an error`() {
         let none = HTTPTypes.HTTPRequest(method: .get, scheme: nil, authority: nil, path: "/")
         let tunnel = HTTPTypes.HTTPRequest(method: .connect, scheme: "https", authority: "a.example", path: "/")
         let all = HTTPTypes.HTTPRequest(method: .options, scheme: "https", authority: "a.example", path: "*")

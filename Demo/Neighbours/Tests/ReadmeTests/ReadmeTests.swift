@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 struct ReadmeTests {
-    @Test func `NB-01: the sample of the store runs`() async throws {
+    @Test func `NB-01 the sample of the store runs`() async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxReadme-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: folder) }
@@ -10,7 +10,7 @@ struct ReadmeTests {
         #expect(profile == Samples.Profile(name: "Ada"))
     }
 
-    @Test func `NB-02: each line of the README's samples is compiled`() throws {
+    @Test func `NB-02 each line of the README's samples is compiled`() throws {
         let tests = URL(filePath: #filePath).deletingLastPathComponent()
         let compiled = try Self.lines(of: tests.appending(component: "Samples.swift"))
         let readme = try Self.lines(of: tests.appending(path: "../../README.md"))
