@@ -73,24 +73,31 @@ let package = Package(
         // Files to copy for other client libraries, compiled against stand-ins.
         .target(
             name: "MuxClients",
-            dependencies: ["Alamofire", "Moya", "Get", "Apollo", .product(name: "MuxKit", package: "MuxKit")],
+            dependencies: [
+                "Alamofire", "Moya", "Get", "Apollo", "ApolloAPI",
+                .product(name: "MuxKit", package: "MuxKit"),
+            ],
             path: "Copy/Clients",
             swiftSettings: settings
         ),
         .target(name: "Alamofire", path: "Tests/StandIns/Alamofire", swiftSettings: settings),
         .target(name: "Moya", path: "Tests/StandIns/Moya", swiftSettings: settings),
         .target(name: "Get", path: "Tests/StandIns/Get", swiftSettings: settings),
-        .target(name: "Apollo", path: "Tests/StandIns/Apollo", swiftSettings: settings),
+        .target(name: "ApolloAPI", path: "Tests/StandIns/ApolloAPI", swiftSettings: settings),
+        .target(name: "Apollo", dependencies: ["ApolloAPI"], path: "Tests/StandIns/Apollo", swiftSettings: settings),
         .testTarget(
             name: "ClientTests",
             dependencies: [
-                "MuxClients", "Alamofire", "Moya", "Get", "Apollo", .product(name: "MuxTesting", package: "MuxKit"),
+                "MuxClients", "Alamofire", "Moya", "Get", "Apollo", "ApolloAPI",
+                .product(name: "MuxTesting", package: "MuxKit"),
             ],
             swiftSettings: settings
         ),
         .testTarget(
             name: "OpenAPITests",
-            dependencies: ["MuxOpenAPI", "OpenAPIRuntime", .product(name: "MuxTesting", package: "MuxKit")],
+            dependencies: [
+                "MuxHTTPTypes", "MuxOpenAPI", "OpenAPIRuntime", .product(name: "MuxTesting", package: "MuxKit"),
+            ],
             swiftSettings: settings
         ),
         .testTarget(

@@ -8,9 +8,10 @@ public import Alamofire
 public import MuxKit
 
 extension Alamofire.AFError: MuxKit.WrappingError {
-    /// The error of the URL session or of the decoder, the status, or the cancellation.
-    public var wrappedError: (any Error)? {
+    /// The error of the URL session or of the decoder, the status, the cancellation, or a permanent failure.
+    public nonisolated var wrappedError: (any Error)? {
         if case .explicitlyCancelled = self { return CancellationError() }
-        return self.responseCode.map { ClientStatusError(status: $0) } ?? self.underlyingError
+        if let status = self.responseCode { return ClientStatusError(status: status) }
+        return self.underlyingError ?? ClientFailure()
     }
 }

@@ -7,7 +7,7 @@ import Synchronization
 ///
 /// The retry policy decides about the status, a stale value does not replace the error, and a runner renews
 /// its token after a 401.
-struct ClientStatusError: RetryableError, ConnectivityError, BadDependencyError {
+nonisolated struct ClientStatusError: RetryableError, ConnectivityError, BadDependencyError {
     let status: Int
 
     var retryAdvice: RetryAdvice { RetryAdvice(isTransient: false, status: self.status) }
@@ -15,8 +15,15 @@ struct ClientStatusError: RetryableError, ConnectivityError, BadDependencyError 
     var isBadDependency: Bool { self.status == 401 }
 }
 
+/// A failure that another attempt does not change, inside an error of a client library, such as an invalid
+/// request or a refused certificate.
+nonisolated struct ClientFailure: RetryableError, ConnectivityError {
+    var retryAdvice: RetryAdvice { .permanent }
+    var isConnectivityFailure: Bool { false }
+}
+
 /// A call with a completion handler as an asynchronous function.
-final class ClientCall<Value: Sendable>: Sendable {
+nonisolated final class ClientCall<Value: Sendable>: Sendable {
     private struct State {
         var continuation: CheckedContinuation<Value, any Error>?
         var cancel: (@Sendable () -> Void)?
@@ -39,7 +46,8 @@ final class ClientCall<Value: Sendable>: Sendable {
                 call.state.withLock { $0.continuation = continuation }
                 let cancel = start { call.end($0) }
                 let isCancelled = call.state.withLock { state in
-                    state.cancel = cancel
+                    // A call that has ended is not cancelled.
+                    if state.continuation != nil { state.cancel = cancel }
                     return state.isCancelled
                 }
                 if isCancelled { call.stop() }
@@ -61,7 +69,7 @@ final class ClientCall<Value: Sendable>: Sendable {
 
     private func end(_ result: Result<Value, any Error>) {
         let continuation = self.state.withLock { state in
-            defer { state.continuation = nil }
+            defer { (state.continuation, state.cancel) = (nil, nil) }
             return state.continuation
         }
         continuation?.resume(with: result)

@@ -11,7 +11,7 @@ public import MuxKit
 
 extension Get.APIError: MuxKit.WrappingError {
     /// The status.
-    public var wrappedError: (any Error)? {
+    public nonisolated var wrappedError: (any Error)? {
         switch self {
         case .unacceptableStatusCode(let status): ClientStatusError(status: status)
         }

@@ -4,9 +4,9 @@
 import Foundation
 import HTTPTypes
 import MuxHTTPTypes
-import MuxKit
+public import MuxKit
 import MuxNetwork
-import OpenAPIRuntime
+public import OpenAPIRuntime
 import Synchronization
 
 /// The transport of a generated client over a transport of MuxKit; request and response bodies are streamed.
@@ -14,7 +14,7 @@ import Synchronization
 /// ```swift
 /// let client = Client(serverURL: url, transport: MuxClientTransport(), middlewares: [MuxAuthentication(oauth)])
 /// ```
-struct MuxClientTransport: ClientTransport {
+nonisolated struct MuxClientTransport: ClientTransport {
     private let transport: any HTTPTransport
 
     /// Makes a transport, for example over `.caching()`, which stores the responses.
@@ -41,18 +41,24 @@ struct MuxClientTransport: ClientTransport {
                 response.end(error)
             }
         }
+        // Cancels the task if this function throws.
+        let exchange = RunningExchange(task)
         let head = try await withTaskCancellationHandler {
             try await response.head()
         } onCancel: {
             task.cancel()
         }
         let answer = try HTTPTypes.HTTPResponse(head)
-        guard request.method != .head, ![204, 304].contains(head.status) else { return (answer, nil) }
+        guard request.method != .head, ![204, 304].contains(head.status) else {
+            response.ignoreBody()
+            await task.value
+            return (answer, nil)
+        }
         let length = head.headers[.contentLength].flatMap { Int64($0) }
         // A decoded body has another length than the field.
         let known = head.headers[.contentEncoding] == nil ? length : nil
         let body = OpenAPIRuntime.HTTPBody(
-            StreamedResponse.Pieces(response: response, exchange: RunningExchange(task)),
+            StreamedResponse.Pieces(response: response, exchange: exchange),
             length: known.map { .known($0) } ?? .unknown,
             iterationBehavior: .single
         )
@@ -62,6 +68,10 @@ struct MuxClientTransport: ClientTransport {
     /// The request with the scheme, the host and the path of the server.
     private static func absolute(_ request: HTTPTypes.HTTPRequest, _ server: URL) -> HTTPTypes.HTTPRequest {
         var request = request
+        // The runtime sets `Content-Length`, which is a field of the transport; the body has the length, too.
+        for name in HTTPHeaders.Name.framing {
+            if let name = HTTPField.Name(name.rawValue) { request.headerFields[fields: name] = [] }
+        }
         request.scheme = server.scheme
         request.authority = server.host().map { host in
             (host.contains(":") ? "[\(host)]" : host) + (server.port.map { ":\($0)" } ?? "")
@@ -86,8 +96,9 @@ struct MuxClientTransport: ClientTransport {
 ///
 /// After a 401 the authenticator renews the token once for all requests, and each request is sent again. The
 /// requests for the token itself do not use the generated client, so this middleware does not get them. A
-/// request whose body can be read only once is not sent again: the caller gets the 401.
-struct MuxAuthentication: ClientMiddleware {
+/// request whose body can be read only once is not sent again: the caller gets the 401, and the next request has
+/// the new token.
+nonisolated struct MuxAuthentication: ClientMiddleware {
     private let authenticator: any HTTPAuthenticator
 
     /// Makes the middleware of a `DependentRunner`, an `OAuthDependentRunner` or another authenticator.
@@ -106,20 +117,40 @@ struct MuxAuthentication: ClientMiddleware {
             )
     ) async throws -> (HTTPTypes.HTTPResponse, OpenAPIRuntime.HTTPBody?) {
         let isRepeatable = body?.iterationBehavior != .single
+        let refused = Refused()
         return try await self.authenticator.authorized { token in
+            // The token is renewed for later requests, but the body of this request cannot be read again.
+            if let response = refused.response { return .output(response) }
             var authorized = request
             let names = Set(token.headers.fields.map(\.name.rawValue))
-            for field in try HTTPFields(token.headers, credentials: names) {
-                authorized.headerFields[fields: field.name] = [field]
-            }
+            let fields = try HTTPFields(token.headers, credentials: names)
+            for field in fields { authorized.headerFields[fields: field.name] = [] }
+            for field in fields { authorized.headerFields.append(field) }
             let response = try await next(authorized, body, baseURL)
-            return response.0.status == .unauthorized && isRepeatable ? .badDependency : .output(response)
+            guard response.0.status == .unauthorized else { return .output(response) }
+            if !isRepeatable { refused.response = response }
+            return .badDependency
         }
     }
 }
 
+/// The 401 of a request that is not sent again.
+private nonisolated final class Refused: Sendable {
+    private let state = Mutex<(HTTPTypes.HTTPResponse, OpenAPIRuntime.HTTPBody?)?>(nil)
+
+    var response: (HTTPTypes.HTTPResponse, OpenAPIRuntime.HTTPBody?)? {
+        get { self.state.withLock { $0 } }
+        set { self.state.withLock { $0 = newValue } }
+    }
+}
+
+extension OpenAPIRuntime.ClientError: MuxKit.WrappingError {
+    /// The error of the transport, of a middleware or of the decoder.
+    public nonisolated var wrappedError: (any Error)? { self.underlyingError }
+}
+
 /// A response whose body is read while it arrives; the reader's speed limits the transport.
-private final class StreamedResponse: HTTPSink {
+private nonisolated final class StreamedResponse: HTTPSink {
     private let heads: AsyncThrowingStream<HTTPReply, any Error>
     private let headArrival: AsyncThrowingStream<HTTPReply, any Error>.Continuation
     private let pieces: AsyncThrowingStream<Data, any Error>
@@ -146,8 +177,11 @@ private final class StreamedResponse: HTTPSink {
             self.pieceArrival.yield(bytes)
             return
         }
-        throw CancellationError()
+        // Without demands, the body is ignored.
+        try Task.checkCancellation()
     }
+
+    func ignoreBody() { self.demand.finish() }
 
     func end(_ error: (any Error)? = nil) {
         self.headArrival.finish(throwing: error)
@@ -181,7 +215,7 @@ private final class StreamedResponse: HTTPSink {
 }
 
 /// Cancels an exchange with the last reference.
-private final class RunningExchange: Sendable {
+private nonisolated final class RunningExchange: Sendable {
     private let task: Task<Void, Never>
 
     init(_ task: Task<Void, Never>) { self.task = task }
@@ -190,7 +224,7 @@ private final class RunningExchange: Sendable {
 }
 
 /// A body that can be read once; a second iteration throws.
-private struct OnceSequence: AsyncSequence, Sendable {
+private nonisolated struct OnceSequence: AsyncSequence, Sendable {
     /// The body of the request was read, and cannot be read again.
     struct AlreadyRead: Error {}
 
@@ -214,7 +248,7 @@ private struct OnceSequence: AsyncSequence, Sendable {
 }
 
 /// A value that can be taken once.
-private final class Once: Sendable {
+private nonisolated final class Once: Sendable {
     private let isTaken = Atomic(false)
 
     /// Whether this is the first call.

@@ -61,7 +61,7 @@ enum StoreBenchmark {
         let map = self.map(try store.repository(folder))
         self.change(0..<10_000, map)
         try await self.save(map, 10_000)
-        self.change(0..<count, map)
+        self.change(0..<count, map, revision: 1)
         return try await self.microseconds { try await self.save(map, count) }
     }
 
@@ -99,8 +99,8 @@ enum StoreBenchmark {
         }
     }
 
-    private static func change(_ keys: Range<Int>, _ map: MultiplexerMap<Int, Profile>) {
-        for key in keys { map.store(Profile(id: key, name: "Somebody of number \(key)"), key: key) }
+    private static func change(_ keys: Range<Int>, _ map: MultiplexerMap<Int, Profile>, revision: Int = 0) {
+        for key in keys { map.store(Profile(id: key, name: "Somebody of number \(key), \(revision)"), key: key) }
     }
 
     private static func fill(_ count: Int, _ store: Store, _ folder: URL) async throws {

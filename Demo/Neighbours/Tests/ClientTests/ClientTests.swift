@@ -1,5 +1,6 @@
 import Alamofire
 import Apollo
+import ApolloAPI
 import Foundation
 import Get
 import Moya
@@ -115,6 +116,17 @@ struct ClientTests {
         #expect(token == "new")
     }
 
+    @Test func `NB-05 a failure without a cause is not retried`() async {
+        let count = Atomic(0)
+        await #expect(throws: (any Error).self) {
+            try await retry(.immediate(maxAttempts: 3)) {
+                count.add(1, ordering: .relaxed)
+                throw AFError.invalidURL
+            }
+        }
+        #expect(count.load(ordering: .relaxed) == 1)
+    }
+
     // MARK: - Calls with completion handlers
 
     @Test func `NB-05 a call of Moya returns the value, throws, and is cancelled with its task`() async throws {
@@ -146,15 +158,15 @@ struct ClientTests {
     @Test func `NB-05 a query of Apollo returns the data, and throws the errors of the server`() async throws {
         let client = ScriptedApollo()
         client.result = .success(GraphQLResult(data: "Ada", errors: nil))
-        #expect(try await client.data(of: ProfileQuery()) == "Ada")
+        #expect(try await client.value(of: ProfileQuery()) { $0 } == "Ada")
         client.result = .success(GraphQLResult(data: nil, errors: [GraphQLError(message: "no")]))
-        let error = await #expect(throws: GraphQLErrors.self) { try await client.data(of: ProfileQuery()) }
+        let error = await #expect(throws: GraphQLErrors.self) { try await client.value(of: ProfileQuery()) { $0 } }
         #expect(error?.messages == ["no"])
         client.result = .success(GraphQLResult(data: "Ada", errors: [GraphQLError(message: "partial")]))
-        await #expect(throws: GraphQLErrors.self) { try await client.data(of: ProfileQuery()) }
+        await #expect(throws: GraphQLErrors.self) { try await client.value(of: ProfileQuery()) { $0 } }
         client.result = .failure(URLSessionClient.URLSessionClientError.sessionInvalidated)
         await #expect(throws: URLSessionClient.URLSessionClientError.self) {
-            try await client.data(of: ProfileQuery())
+            try await client.value(of: ProfileQuery()) { $0 }
         }
     }
 }
@@ -181,6 +193,8 @@ private final class ScriptedProvider: MoyaProvider<API> {
 
     override func request(
         _ target: API,
+        callbackQueue: DispatchQueue?,
+        progress: ((Double) -> Void)?,
         completion: @escaping (Result<Response, MoyaError>) -> Void
     ) -> any Moya.Cancellable {
         if let result = self.result { completion(result) }
@@ -191,16 +205,18 @@ private final class ScriptedProvider: MoyaProvider<API> {
 
 private struct ProfileQuery: GraphQLQuery { typealias Data = String }
 
-private final class ScriptedApollo: ApolloClientProtocol {
+private final class ScriptedApollo: ApolloClient {
     var result: Result<GraphQLResult<String>, any Error>?
 
-    func fetch<Query: GraphQLQuery>(
+    override func fetch<Query: GraphQLQuery>(
         query: Query,
         cachePolicy: CachePolicy,
-        resultHandler: @escaping (Result<GraphQLResult<Query.Data>, any Error>) -> Void
+        contextIdentifier: UUID?,
+        queue: DispatchQueue,
+        resultHandler: ((Result<GraphQLResult<Query.Data>, any Error>) -> Void)?
     ) -> any Apollo.Cancellable {
         if let result = self.result?.map({ GraphQLResult(data: $0.data as? Query.Data, errors: $0.errors) }) {
-            resultHandler(result)
+            resultHandler?(result)
         }
         return RunningRequest()
     }

@@ -1,5 +1,6 @@
 import Foundation
 import HTTPTypes
+import MuxHTTPTypes
 import MuxKit
 import MuxNetwork
 import MuxTesting
@@ -48,6 +49,8 @@ struct OpenAPITests {
             var request = Self.get("/places?name=b%20c")
             request.method = .post
             request.headerFields[try #require(HTTPField.Name("X-A"))] = "1"
+            // As set by the runtime.
+            request.headerFields[.contentLength] = "6"
             let (response, body) = try await MuxClientTransport().send(
                 request,
                 body: Self.body(["one", "two"], behavior),
@@ -126,6 +129,33 @@ struct OpenAPITests {
             #expect(try await iterator.next() == [1])
             #expect(transport.accepted <= number)
         }
+    }
+
+    @Test func `NB-03 the error of a generated client is recognised`() async throws {
+        for (error, attempts) in [(URLError(.notConnectedToInternet) as any Error, 3), (CancellationError(), 1)] {
+            let count = Atomic(0)
+            await #expect(throws: (any Error).self) {
+                try await retry(.immediate(maxAttempts: 3)) {
+                    count.add(1, ordering: .relaxed)
+                    throw ClientError(underlyingError: error)
+                }
+            }
+            #expect(count.load(ordering: .relaxed) == attempts)
+        }
+    }
+
+    @Test func `NB-03 a head that swift-http-types cannot represent ends its exchange`() async throws {
+        let (ends, end) = AsyncStream<Void>.makeStream()
+        let url = try #require(URL(string: "https://a.example"))
+        await #expect(throws: HTTPConversionError.invalidStatus(1_000)) {
+            try await MuxClientTransport(StuckTransport(status: 1_000) { end.yield() })
+                .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        }
+        for await _ in ends { break }
+        // The body of a 204 is ignored.
+        let (response, body) = try await MuxClientTransport(StuckTransport(status: 204) { end.yield() })
+            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        #expect(response.status == .noContent && body == nil)
     }
 
     @Test func `NB-03 a response without a body`() async throws {
@@ -213,15 +243,18 @@ struct OpenAPITests {
 
     @Test func `NB-03 a request whose body can be read once is not sent again`() async throws {
         let runner = DependentRunner<String>("old") { "new" }
-        let server = LoopbackServer { _ in .text("", status: 401) }
+        let server = LoopbackServer { request in .text("", status: request.bearerToken == "old" ? 401 : 200) }
         let url = try server.start()
-        let (response, _) = try await MuxAuthentication(runner).intercept(
-            Self.get("/"),
-            body: Self.body(["x"], .single),
-            baseURL: url,
-            operationID: "a"
-        ) { try await MuxClientTransport().send($0, body: $1, baseURL: $2, operationID: "a") }
-        #expect(response.status == .unauthorized && server.requestCount == 1)
+        for status in [401, 200] {
+            let (response, _) = try await MuxAuthentication(runner).intercept(
+                Self.get("/"),
+                body: Self.body(["x"], .single),
+                baseURL: url,
+                operationID: "a"
+            ) { try await MuxClientTransport().send($0, body: $1, baseURL: $2, operationID: "a") }
+            #expect(response.status.code == status)
+        }
+        #expect(server.requestCount == 2)
         await server.stop()
     }
 }
@@ -231,6 +264,22 @@ private struct Repeated: AsyncSequence, Sendable {
     let make: @Sendable () -> AsyncStream<ArraySlice<UInt8>>
 
     func makeAsyncIterator() -> AsyncStream<ArraySlice<UInt8>>.AsyncIterator { self.make().makeAsyncIterator() }
+}
+
+/// Responds with a status and a piece, and reports its end.
+private struct StuckTransport: HTTPTransport {
+    let status: Int
+    let end: @Sendable () -> Void
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply { HTTPReply(status: self.status) }
+
+    func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        defer { self.end() }
+        let reply = HTTPReply(status: self.status)
+        try await sink.receive(head: reply)
+        try await sink.receive(Data([1]))
+        return reply
+    }
 }
 
 /// Responds with many pieces, and counts the accepted pieces.

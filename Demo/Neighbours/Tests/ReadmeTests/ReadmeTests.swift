@@ -10,7 +10,7 @@ struct ReadmeTests {
         #expect(profile == Samples.Profile(name: "Ada"))
     }
 
-    @Test func `NB-02 each line of the README's samples is compiled`() throws {
+    @Test func `NB-02 each line of the README's samples with an import is compiled`() throws {
         let tests = URL(filePath: #filePath).deletingLastPathComponent()
         let compiled = try Self.lines(of: tests.appending(component: "Samples.swift"))
         let readme = try Self.lines(of: tests.appending(path: "../../README.md"))

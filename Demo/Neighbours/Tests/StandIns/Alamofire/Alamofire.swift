@@ -2,6 +2,8 @@
 public enum AFError: Error, Sendable {
     /// The request was cancelled by a call of `cancel`.
     case explicitlyCancelled
+    /// The URL is invalid.
+    case invalidURL
     /// The URL session failed.
     case sessionTaskFailed(error: any Error)
     /// The response failed validation.
@@ -26,7 +28,7 @@ public enum AFError: Error, Sendable {
         switch self {
         case .sessionTaskFailed(let error): error
         case .responseSerializationFailed(.decodingFailed(let error)): error
-        case .explicitlyCancelled, .responseValidationFailed: nil
+        case .explicitlyCancelled, .invalidURL, .responseValidationFailed: nil
         }
     }
 

@@ -1,14 +1,9 @@
+public import ApolloAPI
 public import Foundation
 
 #if canImport(FoundationNetworking)
 public import FoundationNetworking
 #endif
-
-/// A query of Apollo 1.
-public protocol GraphQLQuery: Sendable {
-    /// The data.
-    associatedtype Data: Sendable
-}
 
 /// An error in a response of a GraphQL server.
 public struct GraphQLError: Error, Sendable {
@@ -20,7 +15,7 @@ public struct GraphQLError: Error, Sendable {
 }
 
 /// A result of a query.
-public struct GraphQLResult<Data: Sendable>: Sendable {
+public struct GraphQLResult<Data> {
     /// The data.
     public let data: Data?
     /// The errors of the server.
@@ -43,13 +38,21 @@ public protocol Cancellable: AnyObject {
 }
 
 /// The client of Apollo 1.
-public protocol ApolloClientProtocol: AnyObject {
+open class ApolloClient {
+    /// Makes a client.
+    public init() {}
+
     /// Sends a query.
-    func fetch<Query: GraphQLQuery>(
+    @discardableResult
+    open func fetch<Query: GraphQLQuery>(
         query: Query,
-        cachePolicy: CachePolicy,
-        resultHandler: @escaping (Result<GraphQLResult<Query.Data>, any Error>) -> Void
-    ) -> any Cancellable
+        cachePolicy: CachePolicy = .fetchIgnoringCacheCompletely,
+        contextIdentifier: UUID? = nil,
+        queue: DispatchQueue = .main,
+        resultHandler: ((Result<GraphQLResult<Query.Data>, any Error>) -> Void)? = nil
+    ) -> any Cancellable {
+        preconditionFailure("A test overrides the method.")
+    }
 }
 
 /// The URL session client of Apollo 1.

@@ -73,6 +73,8 @@ open class MoyaProvider<Target: TargetType> {
     @discardableResult
     open func request(
         _ target: Target,
+        callbackQueue: DispatchQueue? = .none,
+        progress: ((Double) -> Void)? = .none,
         completion: @escaping (Result<Response, MoyaError>) -> Void
     ) -> any Cancellable {
         preconditionFailure("A test overrides the request.")

@@ -80,3 +80,12 @@ public final class HTTPBody: Sendable, AsyncSequence {
 
 @available(*, unavailable)
 extension HTTPBody.Iterator: Sendable {}
+
+/// The error of a generated client.
+public struct ClientError: Error {
+    /// The error of the transport, of a middleware or of the decoder.
+    public var underlyingError: any Error
+
+    /// Makes an error.
+    public init(underlyingError: any Error) { self.underlyingError = underlyingError }
+}
