@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTestSupport
 import Testing
 
 /// The public suite, for the shared cache of a server in another process: `Tests/Interop/cache/run`.
