@@ -93,7 +93,9 @@ let package = Package(
             name: "cacheproxy",
             dependencies: [
                 "MuxHummingbird",
+                .product(name: "MuxKit", package: "MuxKit"),
                 .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "MuxTesting", package: "MuxKit"),
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HTTPTypes", package: "swift-http-types"),
                 .product(name: "Logging", package: "swift-log"),

@@ -121,11 +121,9 @@ struct SourceRuleTests {
             of: ["Task.sleep", "usleep(", "Thread.sleep", "nanosleep(", "asyncAfter(", "Clock().sleep("],
             in: SourceLines.tests,
             where: { file in
-                // A wait for ends that no event reports, a test's limit, tests of clocks and schedules, and a cache
-                // in another process.
+                // A wait for ends that no event reports, a test's limit, and tests of clocks and schedules.
                 let others = [
-                    "CacheSuiteTime.swift", "Settled.swift", "StandardTrait.swift", "CancellingClock.swift",
-                    "ScheduleOutsideTests.swift",
+                    "Settled.swift", "StandardTrait.swift", "CancellingClock.swift", "ScheduleOutsideTests.swift",
                 ]
                 return (others + ["SourceRuleTests.swift"]).allSatisfy { !file.hasSuffix($0) }
             },

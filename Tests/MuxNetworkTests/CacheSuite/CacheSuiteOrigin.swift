@@ -35,9 +35,11 @@ final class CacheSuiteOrigin: Sendable {
     func stop() async { await self.server.stop() }
 
     /// Registers a test under a unique URL.
-    func open(_ test: CacheSuiteTest, time: CacheSuiteTime) -> CacheSuiteSession {
+    func open(_ test: CacheSuiteTest, clock: VirtualClock, wallTime: @escaping @Sendable () -> Date)
+        -> CacheSuiteSession
+    {
         let token = UUID().uuidString.lowercased()
-        let session = CacheSuiteSession(test, token: token, base: self.url, time: time)
+        let session = CacheSuiteSession(test, token: token, base: self.url, clock: clock, wallTime: wallTime)
         self.sessions.withLock { $0[token] = session }
         return session
     }
@@ -67,14 +69,22 @@ final class CacheSuiteSession: Sendable {
     let token: String
     private let test: CacheSuiteTest
     private let base: URL
-    private let time: CacheSuiteTime
+    private let clock: VirtualClock
+    private let wallTime: @Sendable () -> Date
     private let state = Locked(State())
 
-    init(_ test: CacheSuiteTest, token: String, base: URL, time: CacheSuiteTime) {
+    init(
+        _ test: CacheSuiteTest,
+        token: String,
+        base: URL,
+        clock: VirtualClock,
+        wallTime: @escaping @Sendable () -> Date
+    ) {
         self.test = test
         self.token = token
         self.base = base
-        self.time = time
+        self.clock = clock
+        self.wallTime = wallTime
     }
 
     /// The requests so far, in order.
@@ -103,8 +113,8 @@ final class CacheSuiteSession: Sendable {
             return (Array("HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n".utf8), false)
         }
         let config = self.test.requests[place - 1]
-        if let pause = config.responsePause { self.time.pass(pause) }
-        let now = self.time.now
+        if let pause = config.responsePause { self.clock.advance(by: .seconds(pause)) }
+        let now = self.wallTime()
 
         let (status, lines) = self.state.withLock { state -> (CacheSuiteStatus, Lines) in
             let status = self.status(config, place, headers, state)

@@ -35,15 +35,14 @@ enum CacheSuiteOutcome: Sendable, Equatable {
 struct CacheSuitePlayer: Sendable {
     let origin: CacheSuiteOrigin
     let subject: CacheSubject
-    /// Whether the cache is in another process, and has the time of this machine.
-    var isRemote = false
 
     private struct Violation: Error {
         var isSetup: Bool
         var message: String
     }
 
-    private var atOnce: Int { self.isRemote ? 128 : 16 }
+    private static let start = Date(timeIntervalSince1970: 1_782_864_000)
+    private static let atOnce = 16
 
     /// Runs tests, several at a time.
     ///
@@ -52,7 +51,7 @@ struct CacheSuitePlayer: Sendable {
         await withTaskGroup(of: (String, CacheSuiteOutcome).self) { group in
             var outcomes: [String: CacheSuiteOutcome] = [:]
             for (index, test) in tests.enumerated() {
-                if index >= self.atOnce, let (id, outcome) = await group.next() { outcomes[id] = outcome }
+                if index >= Self.atOnce, let (id, outcome) = await group.next() { outcomes[id] = outcome }
                 group.addTask { (test.id, await self.play(test)) }
             }
             for await (id, outcome) in group { outcomes[id] = outcome }
@@ -64,10 +63,12 @@ struct CacheSuitePlayer: Sendable {
     @concurrent
     func play(_ test: CacheSuiteTest) async -> CacheSuiteOutcome {
         let clock = VirtualClock()
-        let time = self.isRemote ? CacheSuiteTime.real : .virtual(clock)
-        let session = self.origin.open(test, time: time)
+        let wallTime: @Sendable () -> Date = {
+            Self.start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds))
+        }
+        let session = self.origin.open(test, clock: clock, wallTime: wallTime)
         let base = SystemTransport.system(HTTPTransportConfiguration())
-        let cache = self.subject(base, clock) { time.now }
+        let cache = self.subject(base, clock, wallTime)
         do {
             var replies: [HTTPReply] = []
             for (index, request) in test.requests.enumerated() {
@@ -76,10 +77,6 @@ struct CacheSuitePlayer: Sendable {
                 replies.append(reply)
                 try self.check(reply, to: request, number: index + 1, session)
                 guard request.pausesAfter else { continue }
-                guard !self.isRemote else {
-                    try await time.wait(3)
-                    continue
-                }
                 if self.revalidatesBehind(test) { try await self.letWorkEnd(base) }
                 clock.advance(by: .seconds(3))
             }

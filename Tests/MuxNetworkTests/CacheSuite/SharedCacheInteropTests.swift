@@ -25,11 +25,9 @@ struct SharedCacheInteropTests {
         let suites = try CacheSuite.all()
         let tests = suites.flatMap(\.tests).filter { !$0.isForPrivateCache && !$0.isForNetworks }
         let origin = try CacheSuiteOrigin()
-        let player = CacheSuitePlayer(
-            origin: origin,
-            subject: { base, _, _ in ProxiedTransport(base: base, proxy: proxy) },
-            isRemote: true
-        )
+        let player = CacheSuitePlayer(origin: origin) { base, _, wallTime in
+            ProxiedTransport(base: base, proxy: proxy, wallTime: wallTime)
+        }
         let outcomes = await player.play(tests)
         await origin.stop()
         let report = CacheSuiteReport(suites, outcomes)
@@ -45,11 +43,19 @@ struct SharedCacheInteropTests {
 }
 
 /// Sends the requests of the suite's client through the server with the cache.
+///
+/// The server makes a new cache for each `Test-Cache`, and moves the cache's virtual clock to `Test-Time`.
 private struct ProxiedTransport: HTTPTransport {
     static let address = ProcessInfo.processInfo.environment["MUX_SHARED_CACHE"]
 
     let base: any HTTPTransport
     let proxy: String
+    let wallTime: @Sendable () -> Date
+    private let name = UUID().uuidString
+
+    init(base: any HTTPTransport, proxy: String, wallTime: @escaping @Sendable () -> Date) {
+        (self.base, self.proxy, self.wallTime) = (base, proxy, wallTime)
+    }
 
     func send(_ call: HTTPCall) async throws -> HTTPReply {
         var call = call
@@ -57,6 +63,8 @@ private struct ProxiedTransport: HTTPTransport {
             let url = URL(string: call.url.absoluteString.replacing(origin, with: self.proxy))
         else { throw HTTPError.preparation(.invalidURL) }
         call.headers.append(origin, for: "Test-Origin")
+        call.headers.append(self.name, for: "Test-Cache")
+        call.headers.append(String(self.wallTime().timeIntervalSince1970), for: "Test-Time")
         call.url = url
         return try await self.base.send(call)
     }

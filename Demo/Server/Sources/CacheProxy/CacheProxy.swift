@@ -3,7 +3,9 @@ import HTTPTypes
 import Hummingbird
 import Logging
 import MuxHummingbird
+import MuxKit
 import MuxNetwork
+import MuxTesting
 import Synchronization
 
 /// A server whose handler forwards each request to the server in the field `Test-Origin`, behind the cache.
@@ -12,18 +14,16 @@ import Synchronization
 @main
 enum CacheProxy {
     /// The fields of the connections between the client, this program and the origin.
-    private static let connection: Set<HTTPHeaders.Name> = HTTPHeaders.Name.framing.union(["Test-Origin"])
+    private static let connection: Set<HTTPHeaders.Name> = HTTPHeaders.Name.framing.union([
+        "Test-Origin", "Test-Cache", "Test-Time",
+    ])
     private static let transport = SystemTransport(
         HTTPTransportConfiguration(maximumRedirects: 0, connectionsPerHost: 1_000)
     )
 
     static func main() async throws {
         let router = Router()
-        router.add(
-            middleware: ResponseCacheMiddleware<BasicRequestContext>(isPersonal: { request, _ in
-                request.headers.contains(.authorization)
-            })
-        )
+        router.add(middleware: TestCaches.all)
         // For load: a slow handler, and the number of its calls.
         let calls = Atomic(0)
         router.get("slow") { _, _ in
@@ -54,7 +54,7 @@ enum CacheProxy {
     }
 
     private static func forward(_ request: Request) async throws -> Response {
-        guard let name = HTTPField.Name("Test-Origin"), let origin = request.headers[name],
+        guard let origin = request.test("Test-Origin"),
             let path = request.head.path,
             let url = URL(string: origin + path)
         else { throw HTTPError(.badRequest) }
@@ -71,6 +71,10 @@ enum CacheProxy {
         } catch {
             throw HTTPError(.badGateway)
         }
+        // The origin of the suite lets time pass during a request.
+        if let now = reply.headers["Server-Now"].flatMap({ Double($0) }) {
+            TestCaches.all.setTime(now / 1_000, of: request)
+        }
         var fields = HTTPFields()
         for field in reply.headers.fields {
             // A list of fields for one connection is for the cache.
@@ -85,4 +89,62 @@ enum CacheProxy {
             body: .init(byteBuffer: ByteBuffer(bytes: reply.body))
         )
     }
+}
+
+/// A cache with a virtual clock for each test, which the field `Test-Cache` names.
+private final class TestCaches: RouterMiddleware {
+    typealias Context = BasicRequestContext
+
+    private struct Entry {
+        let clock = VirtualClock()
+        let start: TimeInterval
+        let cache: ResponseCacheMiddleware<BasicRequestContext>
+
+        init(start: TimeInterval) {
+            self.start = start
+            let clock = self.clock
+            let repository = MuxRepository(store: MemoryStore(), clock: clock) {
+                Date(timeIntervalSince1970: start + TimeInterval(clock.now.offset.components.seconds))
+            }
+            self.cache = ResponseCacheMiddleware(repository: repository) { request, _ in
+                request.headers.contains(.authorization)
+            }
+        }
+    }
+
+    static let all = TestCaches()
+
+    private let entries = Mutex<[String: Entry]>([:])
+
+    @concurrent
+    func handle(
+        _ request: Request,
+        context: Context,
+        next: @concurrent (Request, Context) async throws -> Response
+    ) async throws -> Response {
+        if let time = request.test("Test-Time").flatMap({ Double($0) }) { self.setTime(time, of: request) }
+        return try await self.entry(of: request).cache.handle(request, context: context, next: next)
+    }
+
+    /// Advances the clock of a request's cache to a time in seconds since 1970.
+    func setTime(_ time: TimeInterval, of request: Request) {
+        let entry = self.entry(of: request)
+        let left = time - entry.start - TimeInterval(entry.clock.now.offset.components.seconds)
+        if left > 0 { entry.clock.advance(by: .seconds(left)) }
+    }
+
+    private func entry(of request: Request) -> Entry {
+        let start = request.test("Test-Time").flatMap { Double($0) } ?? Date().timeIntervalSince1970
+        return self.entries.withLock { entries in
+            let name = request.test("Test-Cache") ?? ""
+            let entry = entries[name] ?? Entry(start: start)
+            entries[name] = entry
+            return entry
+        }
+    }
+}
+
+extension Request {
+    /// The value of a field of the tests.
+    fileprivate func test(_ name: String) -> String? { HTTPField.Name(name).flatMap { self.headers[$0] } }
 }
