@@ -33,7 +33,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         /// The new states of changes, in order, for the overlays and the consumers of the list.
         var events: [Event] = []
         var isDelivering = false
-        /// The operations that wait for the end of a delivery.
+        /// The operations waiting for the end of a delivery.
         var deliveryWaiters: [CheckedContinuation<Void, Never>] = []
         /// The number of running operations.
         var operations = 0
@@ -366,7 +366,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.changes.send((), to: 0)
     }
 
-    /// Suspends until the call that is delivering events has ended, if any; a cancellation has no effect.
+    /// Waits for the end of a running delivery of events, if any; a cancellation has no effect.
     private func eventsDelivered() async {
         guard self.state.withLock({ $0.isDelivering }) else { return }
         await withCheckedContinuation { continuation in

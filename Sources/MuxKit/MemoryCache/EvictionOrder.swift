@@ -17,8 +17,8 @@
 ///   queue, so both queues are full at the first eviction. Afterwards, elements overflow only if the share
 ///   was lowered.
 /// - A returning element is **refused** by the main queue, and enters the small queue again, if the oldest
-///   elements of the main queue, at most eight, all have uses. This occurs if the requests repeat a sequence
-///   of keys that is a little longer than the table.
+///   elements of the main queue, at most eight, all have uses, for example after requests that repeat a
+///   sequence of keys a little longer than the table.
 /// - Each eviction from the small queue **probes** the main queue's oldest element, which loses a use.
 /// - After 64 probes of elements without uses, and without a return in the meantime, an element of the main
 ///   queue is **renewed**: the probed element is evicted, and the small queue's oldest element moves to the
@@ -175,7 +175,7 @@ package struct EvictionOrder: Sendable {
         self.steering.owed += (former - self.steering.share) * self.room
     }
 
-    /// Whether the oldest elements of the main queue, at most eight, all have uses; `false` if it is empty.
+    /// Whether the oldest elements of the main queue, at most eight, all have uses; `false` for an empty queue.
     private var refusesReturns: Bool {
         var name = self.main.oldest
         var count = 0

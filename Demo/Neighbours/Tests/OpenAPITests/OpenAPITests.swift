@@ -16,6 +16,15 @@ struct OpenAPITests {
         HTTPTypes.HTTPRequest(method: .get, scheme: nil, authority: nil, path: path)
     }
 
+    /// Sends a GET request.
+    private static func response(
+        of server: URL,
+        _ path: String = "/",
+        _ transport: any HTTPTransport = .system
+    ) async throws -> (HTTPTypes.HTTPResponse, OpenAPIRuntime.HTTPBody?) {
+        try await MuxClientTransport(transport).send(self.get(path), body: nil, baseURL: server, operationID: "a")
+    }
+
     private static func text(_ body: OpenAPIRuntime.HTTPBody?) async throws -> String {
         var bytes: [UInt8] = []
         if let body { for try await piece in body { bytes += piece } }
@@ -69,8 +78,7 @@ struct OpenAPITests {
         let feed = Feed(sent)
         let server = LoopbackServer { _ in .streamed(contentType: "text/plain") { await feed.next() } }
         let url = try server.start()
-        let (response, body) = try await MuxClientTransport()
-            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        let (response, body) = try await Self.response(of: url, "/")
         #expect(response.status == .ok)
         var iterator = try #require(body).makeAsyncIterator()
         for text in ["a", "b"] {
@@ -97,7 +105,7 @@ struct OpenAPITests {
         }
         let url = try server.start()
         let transport = SystemTransport(HTTPTransportConfiguration(timeout: .seconds(600)))
-        _ = try await MuxClientTransport(transport).send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        _ = try await Self.response(of: url, "/", transport)
         for await _ in ends { break }
         await server.stop()
     }
@@ -107,8 +115,7 @@ struct OpenAPITests {
         let feed = Feed(sent)
         let server = LoopbackServer { _ in .streamed(contentType: "text/plain") { await feed.next() } }
         let url = try server.start()
-        let (_, body) = try await MuxClientTransport()
-            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        let (_, body) = try await Self.response(of: url, "/")
         let task = Task {
             withUnsafeCurrentTask { $0?.cancel() }
             return try await Self.text(body)
@@ -121,8 +128,7 @@ struct OpenAPITests {
     @Test func `NB-03 the speed of the reader limits the transport`() async throws {
         let transport = PiecewiseTransport()
         let url = try #require(URL(string: "https://a.example"))
-        let (response, body) = try await MuxClientTransport(transport)
-            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        let (response, body) = try await Self.response(of: url, "/", transport)
         #expect(response.status == .ok && body?.length == .unknown)
         var iterator = try #require(body).makeAsyncIterator()
         for number in 1...100 {
@@ -161,8 +167,7 @@ struct OpenAPITests {
     @Test func `NB-03 a response without a body`() async throws {
         let server = LoopbackServer { _ in .init(status: 204) }
         let url = try server.start()
-        let (response, body) = try await MuxClientTransport()
-            .send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+        let (response, body) = try await Self.response(of: url, "/")
         #expect(response.status == .noContent && body == nil)
         await server.stop()
     }
@@ -173,10 +178,9 @@ struct OpenAPITests {
         }
         let url = try server.start()
         await #expect(throws: MuxNetwork.HTTPError.self) {
-            try await MuxClientTransport().send(Self.get("/"), body: nil, baseURL: url, operationID: "a")
+            try await Self.response(of: url, "/")
         }
-        let (_, body) = try await MuxClientTransport()
-            .send(Self.get("/cut"), body: nil, baseURL: url, operationID: "a")
+        let (_, body) = try await Self.response(of: url, "/cut")
         await #expect(throws: MuxNetwork.HTTPError.self) { try await Self.text(body) }
         await server.stop()
     }

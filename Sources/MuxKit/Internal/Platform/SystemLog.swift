@@ -3,8 +3,8 @@ import os
 
 /// The unified log.
 ///
-/// Written from https://developer.apple.com/documentation/os/logger. `.ci/apple-lines` compiles these lines
-/// on Linux against stubs of Apple's modules; no Apple SDK has compiled them.
+/// Written from https://developer.apple.com/documentation/os/logger. `.ci/apple-lines` compiles the type
+/// on Linux against stubs of Apple's modules; no Apple SDK has compiled the type.
 package struct SystemLog: Sendable {
     private let logger: Logger
 
