@@ -175,7 +175,7 @@ package struct EvictionOrder: Sendable {
         self.steering.owed += (former - self.steering.share) * self.room
     }
 
-    /// Whether the oldest elements of the main queue, at most eight, all have uses; `false` for an empty queue.
+    /// Whether the oldest elements of the main queue, at most eight, all have uses; `false` without elements.
     private var refusesReturns: Bool {
         var name = self.main.oldest
         var count = 0
