@@ -76,7 +76,7 @@ public final class GRDBStore: MuxStore {
             let file = open(path, O_CREAT | O_CLOEXEC | O_RDWR, 0o600)
             guard file >= 0 else { throw MuxStoreError.fileSystem(.open, code: errno) }
             close(file)
-            pool = try DatabasePool(path: path, configuration: configuration)
+            pool = try Self.pool(at: path, configuration)
         } catch let error as DatabaseError {
             throw MuxStoreError.translation(of: error, during: .open)
         } catch let error as MuxStoreError {
@@ -85,6 +85,22 @@ public final class GRDBStore: MuxStore {
             throw MuxStoreError.fileSystem(.makeFolder, code: EIO)
         }
         self.init(pool, byteLimit: byteLimit)
+    }
+
+    /// Opens a pool, and waits at most 5 seconds for other processes.
+    ///
+    /// GRDB writes at the opening if the write-ahead log is empty. If another process writes at the same time,
+    /// SQLite refuses this write without a call of the busy handler.
+    private static func pool(at path: String, _ configuration: Configuration) throws -> DatabasePool {
+        let limit = ContinuousClock.now + .seconds(5)
+        while true {
+            do {
+                return try DatabasePool(path: path, configuration: configuration)
+            } catch let error as DatabaseError where error.resultCode == .SQLITE_BUSY && ContinuousClock.now < limit {
+                // As the busy handler of SQLite, which blocks the thread, too.
+                Thread.sleep(forTimeInterval: 0.005)
+            }
+        }
     }
 
     // MARK: - The session
