@@ -5,8 +5,9 @@ import MuxKit
 final class OutboxSender: Sendable {
     /// The reason of a wait.
     enum Wait: Sendable {
-        /// The last attempt found no connection.
+        /// The last step failed without a connection to the server.
         case connection
+        /// The last step failed for another reason.
         case other
     }
 
@@ -23,7 +24,9 @@ final class OutboxSender: Sendable {
 
     init(_ lane: String) { self.lane = lane }
 
-    /// The reason of the wait for the next attempt; `nil` while the sender does not wait.
+    /// The reason of the wait after a failed step, until the next step begins; otherwise `nil`.
+    ///
+    /// Also set after the last attempt of a change, which no wait follows.
     var wait: Wait? {
         get { self.state.withLock { $0.wait } }
         set { self.state.withLock { $0.wait = newValue } }
@@ -79,7 +82,7 @@ extension OutboxCore {
     private enum Step {
         /// The lane may have another change.
         case next
-        /// The lane rests.
+        /// The sender ends.
         case rest
     }
 
@@ -184,7 +187,7 @@ extension OutboxCore {
         }
     }
 
-    /// Waits after a failure of the disk, the lease or the token, which is no attempt of the change.
+    /// Returns the wait after a failure of the disk, the lease or the token, which counts as no attempt.
     private func stall(_ run: Run, after error: any Error) async -> RetryResult<Step> {
         let stalls = run.state.withLock { state in
             state.stalls += 1
@@ -195,7 +198,7 @@ extension OutboxCore {
         return await self.wait(run, after: error, .after(delay))
     }
 
-    /// Frees the lease and the slot, and returns the wait before the next attempt.
+    /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
     private func wait(_ run: Run, after error: any Error, _ plan: RetryProvider.Plan) async -> RetryResult<Step> {
         await self.release(run)
         let isOffline =
@@ -206,15 +209,15 @@ extension OutboxCore {
             return isOffline ? state.offlineFailures : 0
         }
         run.state.withLock { $0.hasWaited = true }
-        // Other lanes may start now, and the overlays may rest.
+        // Starts other lanes, if any, and refreshes the values of sent changes if no change is being sent.
         await self.finish { _ in }
         let error = error.isCancellation && !Task.isCancelled ? CancelledAttempt() : error
-        // The lanes take turns without a connection, so the delay grows with the failures of all lanes.
+        // Without a connection, a single lane tries to send: the delay grows with the failures of all lanes.
         guard failures > 0, case .retry = plan else { return .failure(error, plan) }
         return .failure(error, .after(self.loop.policy.delay(beforeAttempt: failures, random: self.loop.random())))
     }
 
-    /// The next change of the lane; `nil` if the lane rests.
+    /// The next change of the lane; `nil` if the sender ends.
     private func nextChange(_ run: Run) async throws -> (ID, Data?)? {
         let lane = run.sender.lane
         // Without a connection, another lane takes the turn after a wait.
@@ -247,7 +250,7 @@ extension OutboxCore {
         }
     }
 
-    /// Settles the interrupted attempts of processes that had the lease before.
+    /// Writes the states of changes whose attempts an earlier holder of the lease did not finish.
     private func becomeSender(
         _ log: OutboxLog,
         _ tenure: UInt64,
@@ -296,10 +299,12 @@ extension OutboxCore {
 
     /// The result of an attempt.
     private enum AttemptResult {
-        /// The change has ended or failed.
+        /// The change has ended or failed, or must not be sent.
         case ended
-        /// Another attempt follows; `attempts` is the number of attempts since the last request of the app,
-        /// or `nil` if no request began.
+        /// The attempt failed, and the change is still pending or was discarded.
+        ///
+        /// `attempts` is the number of attempts since the last ``OutboxCore/retry(_:)``; `nil` if no attempt
+        /// began, or if the change has ended.
         case failed(any Error, attempts: Int?)
     }
 
@@ -377,8 +382,9 @@ extension OutboxCore {
 
     /// Writes that an attempt begins.
     ///
-    /// With the token of the attempt, if any: a sign-out raises the session of the log before the next user
-    /// can sign in, so a change of an ended session never begins with the token of the next session.
+    /// Called when the token of the attempt, if any, is available. A sign-out raises the session of the log
+    /// before the next user can sign in, so no change of an ended session is sent with the token of the next
+    /// session.
     private func begin(_ id: ID) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }

@@ -57,7 +57,7 @@ struct ObservedSource<Value: Sendable>: Sendable {
     /// The state now, without a consumer.
     func current() -> MuxState<Value> { self.states.current }
 
-    /// The number of clears and sign-outs of the multiplexer.
+    /// A counter of clears, sign-outs and invalidations of the multiplexer.
     func clears() -> UInt64 { self.states.current.counts.clears }
 
     /// Releases a state on a queue of the system.

@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for failures: failures are distinct, in time, and never mistaken for a response.
+/// Rules for failures: each failure throws the matching error, in time, and never gives a response.
 extension HTTPTransportConformance {
     static func refusedConnections(_ transport: any HTTPTransport) async throws {
         let (descriptor, port) = try Socket.reservePort()

@@ -89,7 +89,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var session: UInt64 = 0
     /// The options of waiting callers, by ticket; each caller removes its options.
     @usableFromInline var waiterOptions: [Ticket: WaiterOptions<Value>] = [:]
-    /// The number of clears, sign-outs and responses that must not be kept; see ``clearCount``.
+    /// Counts clears, sign-outs, invalidations, and responses that must not be kept; see ``clearCount``.
     ///
     /// A load from disk does not keep its result if the number has changed during the load.
     @usableFromInline var clears: UInt64 = 0
@@ -234,7 +234,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         )
     }
 
-    /// The number of clears and sign-outs; a response that must not be kept does not count.
+    /// Counts clears, sign-outs and invalidations, but no responses that must not be kept.
     var clearCount: UInt64 { self.clears &- self.uncached }
 
     /// Removes all slots, the failures of followed keys, the changes of the app, and the facts of the shared

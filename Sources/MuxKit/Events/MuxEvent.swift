@@ -1,6 +1,6 @@
 import Foundation
 
-/// An event of a multiplexer, a repository or a runner.
+/// An event of a repository, or of an object that uses the repository, such as a multiplexer.
 public struct MuxEvent: Sendable, Equatable {
     /// The kind of the event.
     #if hasAttribute(nonexhaustive)
@@ -9,7 +9,8 @@ public struct MuxEvent: Sendable, Equatable {
     public enum Kind: Sendable, Hashable {
         /// A request got a value or a remembered failure from memory.
         ///
-        /// With ``RequestOptions/cacheOnly``, the value may also be from disk or from a shared store.
+        /// With ``RequestOptions/cacheOnly``, the value may also be from disk or from a shared store. An HTTP
+        /// cache also counts responses from disk.
         case hit
         /// A request joined a running flight.
         case joined
@@ -29,7 +30,7 @@ public struct MuxEvent: Sendable, Equatable {
         /// A fetch failed. A fetch beyond its time limit is reported at its end, perhaps after its callers
         /// have returned.
         case fetchFailed
-        /// A request returned a stale value; an event for its source is sent as well.
+        /// A request returned a stale value; ``hit``, ``joined`` or ``missed`` is sent as well.
         case servedStale
         /// A fetched value was not cached: a refresh, a store, a clear, a change or a sign-out occurred
         /// during the fetch, the fetch had passed its time limit, or the shared store had a newer value.
@@ -61,8 +62,9 @@ public struct MuxEvent: Sendable, Equatable {
         /// A previous process started a renewal of the tokens and stored no new tokens; this process tries
         /// the stored tokens.
         case updateInterrupted
-        /// Data could not be stored on disk or read from disk, and work continues without the data: see
-        /// ``MuxEvent/problem``. The event is sent again only after a success.
+        /// A folder or a store of tokens has a problem, and work continues: see ``MuxEvent/problem``.
+        ///
+        /// Each problem of a folder is sent once; a problem of tokens is sent again only after a success.
         case storageFailed
         /// The shared store became unavailable, or the ``MuxEvent/reason`` of the outage changed.
         case sharedStoreUnavailable
@@ -75,12 +77,14 @@ public struct MuxEvent: Sendable, Equatable {
         case changeAdded
         /// An attempt to send a change began.
         case changeSending
-        /// An attempt failed; another attempt follows.
+        /// An attempt to send a change failed or could not begin.
+        ///
+        /// Another attempt or ``changeFailed`` follows, unless the change is removed.
         case changeDelayed
         /// The server confirmed a change.
         case changeConfirmed
         /// A change is not sent again without a call by the app: the server refused the change, the change
-        /// has expired, or the outcome is unknown.
+        /// has expired, the outcome is unknown, or the policy permits no further attempt.
         case changeFailed
         /// A sign-out dropped unsent changes.
         case changesDropped
@@ -89,8 +93,11 @@ public struct MuxEvent: Sendable, Equatable {
     /// The kind of the event.
     public let kind: Kind
 
-    /// The source of the event: the name in the policy of a multiplexer or runner, otherwise its `cacheKey`,
-    /// otherwise the type of its values; `nil` for a repository.
+    /// The source of the event; `nil` for a repository, its stores, and stored tokens.
+    ///
+    /// For a multiplexer or runner, the name in the policy, otherwise the `cacheKey`, otherwise the type of
+    /// the values. For an outbox, the name of the outbox. For an HTTP cache, the `cacheKey`, otherwise
+    /// `CachingTransport`. For media, `AsyncMedia`.
     public let name: String?
 
     /// The multiplexer's `cacheKey`, if present.
@@ -99,8 +106,8 @@ public struct MuxEvent: Sendable, Equatable {
     /// The entry's key as text, if present; never a value, a token or the text of an error.
     public let key: String?
 
-    /// The duration, for ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched``, ``Kind/fetchFailed``,
-    /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for other kinds.
+    /// The duration, for ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched`` and ``Kind/fetchFailed`` of a
+    /// multiplexer, and for ``Kind/updated`` and ``Kind/updateFailed``; otherwise `nil`.
     public let duration: Duration?
 
     /// The reason of the failure, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``,
@@ -131,18 +138,18 @@ public struct MuxEvent: Sendable, Equatable {
     }
 }
 
-/// Receives the events of a repository, its multiplexers and runners.
+/// Receives the events of a repository, and of the objects that use the repository.
 public protocol MuxObserver: Sendable {
     /// Whether the observer gets ``MuxEvent/Kind/hit`` events; `true` by default.
     ///
-    /// Multiplexers read this property at their initialisation. Most requests are hits, and an event takes
-    /// longer than a hit; ``MuxRepository/Statistics/hits`` counts hits in any case.
+    /// Multiplexers and HTTP caches read this property at their initialisation. Most requests are hits, and
+    /// an event takes longer than a hit; ``MuxRepository/Statistics/hits`` counts hits in any case.
     var observesHits: Bool { get }
 
     /// Called for each event, outside all locks: keep the implementation short.
     ///
-    /// The caller is the thread that causes the event, or a separate task for
-    /// ``MuxEvent/Kind/storageFailed``.
+    /// The caller is the thread that causes the event, or a separate task for a problem of a folder
+    /// (``MuxEvent/Kind/storageFailed``).
     func observe(_ event: MuxEvent)
 }
 
@@ -157,8 +164,8 @@ extension MuxObserver {
 extension MuxEvent {
     /// The class of an error, for counters and logs, without secrets.
     ///
-    /// An error type of the app has a status if it is a ``RetryableError`` whose advice has a status, and is
-    /// ``connection`` if it is a ``ConnectivityError`` with a connectivity failure.
+    /// The class of an app's error is ``status(_:)`` for a ``RetryableError`` whose advice has a status, and
+    /// ``connection`` for a ``ConnectivityError`` with a connectivity failure.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
@@ -175,7 +182,8 @@ extension MuxEvent {
         case cancellation
         /// The dependency, such as a token, was refused.
         case refused
-        /// Another reason: the name of the error's type, with its case if the case has no associated value.
+        /// Another reason: the type of an error, with the case if the case has no associated value; the
+        /// domain and code of a system error; or a text without an error, such as `expired`.
         case other(String)
     }
 }
@@ -220,8 +228,9 @@ extension MuxEvent.Reason {
     /// The class of an error; `nil` for ``other(_:)``.
     package static func known(of error: any Error) -> MuxEvent.Reason? { error.firstDecision(Self.decision) ?? nil }
 
-    /// The class of an error, regardless of wrapped errors; an inner `nil` for ``other(_:)``, an outer `nil`
-    /// without a decision.
+    /// The class of an error, without an examination of wrapped errors.
+    ///
+    /// - Returns: The class; `.some(nil)` for ``other(_:)``; `nil` if a wrapped error decides.
     private static func decision(of error: any Error) -> MuxEvent.Reason?? {
         switch (error as? any ClassifiedError)?.classification {
         case .reason(let reason): return reason

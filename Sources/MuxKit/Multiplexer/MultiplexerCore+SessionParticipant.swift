@@ -41,7 +41,8 @@ extension MultiplexerCore: SessionParticipant {
     ///
     /// - Returns: A closure that resumes the user's waiting callers, to be called once; `nil` if the keys do
     ///   not belong to users of the user's group.
-    /// - Complexity: O(*n*) in the number of the user's entries and of all running fetches.
+    /// - Complexity: O(*n*) in the number of the user's entries, and of all running fetches, followed keys
+    ///   and changed keys.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
         guard let users, users.hasSameGroup(as: user) else { return nil }
         let ((keys, former, work), resumeWaiters) = self.engine.dismissed(cancelling: true) {
@@ -128,7 +129,7 @@ extension MultiplexerCore: SessionParticipant {
     ///   - key: The key.
     ///   - alsoOnDisk: Whether a removal on disk follows.
     ///   - endsRequests: See ``clear(_:endsRequests:)``.
-    ///   - keepsChanges: Whether changes stay that the server may not have.
+    ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only changes of an outbox stay.
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool, keepsChanges: Bool = false) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
@@ -222,8 +223,8 @@ extension MultiplexerCore: SessionParticipant {
     package func applyTagChanges(toAll isToAll: Bool) async { await self.memory.applyTagChanges(toAll: isToAll) }
 
     package func sharedStoreChanged(_ change: MuxShared.Change) {
-        // These changes may include sign-outs of users: values of signed-out users must not replace a failed
-        // fetch, and must not be put in the store again.
+        // A sign-out of a user may be the cause, or may have been missed: the user's values must neither be
+        // served after a failed fetch nor be put in the store again.
         if self.users != nil, [.unknown, .emptied, .invalidated(.everything)].contains(change) {
             // ``MuxSessions`` removes its tokens after the same change.
             return self.handsOutTokens ? () : self.forgetAll()
@@ -235,8 +236,9 @@ extension MultiplexerCore: SessionParticipant {
         switch change {
         case .invalidated(let scope):
             guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
-            // An invalidated tag comes from a clear or a sign-out, which also remove the changes of the app.
-            // An invalidated entry may come from a refresh on another machine, so uncommitted changes stay.
+            // An invalidated tag comes from a clear or a sign-out, which also remove changes, except changes
+            // of an outbox. An invalidated entry may come from a refresh on another machine, so all
+            // uncommitted changes stay.
             let keepsChanges = if case .entry = scope { true } else { false }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
             if case .tag = scope { self.evictedBecameStale() }

@@ -45,13 +45,15 @@ extension MuxRepository {
         /// The age of the value is the age of the server's value.
         public func undo() { self.end.withLock { $0.take() }?(false) }
 
-        /// Marks the change as certainly unsent, or as possibly sent: then a response may include the change.
+        /// Marks the change as certainly unsent, or as possibly sent.
+        ///
+        /// A response to a fetch may include a change that is possibly sent.
         package func mark(isUnsent: Bool) { self.markUnsent(isUnsent) }
     }
 }
 
 extension MultiplexerCore {
-    /// Shows a change of the entry until its end.
+    /// Adds a change, and shows the entry with the change until the change ends.
     ///
     /// The closure runs outside the lock, so the call repeats if the entry changes in the meantime.
     ///
@@ -138,7 +140,7 @@ extension MultiplexerCore {
                 $0.setLayers(next, of: key, isNew: !isCommitted)
             }
             guard isReplaced else { continue }
-            // One fetch after the last change: its response includes all committed changes.
+            // A fetch is due when no change is being sent: the response then includes all committed changes.
             guard !layers.isSending else { return }
             self.refresh(key)
             return self.memory.withSlots { $0.evictedLayers(of: key) }
@@ -223,13 +225,14 @@ extension Multiplexer {
         self.core.replaceValue(of: .sole, ifRevision: revision, by: value)
     }
 
-    /// The number of clears and sign-outs.
+    /// A counter that grows with each clear, sign-out or invalidation.
     package nonisolated var clearCount: UInt64 { self.core.engine.withState { $0.clearCount } }
 
     /// Shows a change of the cached value at once, such as while a request sends the change to the server.
     ///
-    /// Without a value in memory or on disk, the change is not visible before its end. The closure can
-    /// run several times, also for a newer value of the server; if it then throws, the change does not apply.
+    /// If neither memory nor disk has a value, no value is shown until a fetch after the end of the change.
+    /// The closure can run several times, also for a newer value of the server; if the closure then throws,
+    /// the change does not apply.
     ///
     /// - Parameter transform: Changes the value; must not have other effects.
     /// - Returns: The change, to be ended by ``MuxRepository/Change/commit()`` or

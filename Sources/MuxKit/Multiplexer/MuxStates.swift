@@ -94,7 +94,7 @@ package struct StateCounts: Sendable, Hashable {
     package var uncached: UInt64 = 0
     /// The value of ``refreshes`` at the last outcome.
     package var answeredRefreshes: UInt64 = 0
-    /// The number of sign-outs, and of clears of any key of the multiplexer.
+    /// A counter of sign-outs, and of clears and invalidations of any key of the multiplexer.
     package var clears: UInt64 = 0
 }
 

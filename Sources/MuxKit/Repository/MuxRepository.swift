@@ -278,7 +278,7 @@ public actor MuxRepository {
     /// Includes `participant` in sign-outs and saves until its deallocation.
     ///
     /// - Returns: The participant's number, for ``detach(_:domain:)``.
-    /// - Complexity: Amortised O(1). Only a participant with a domain needs a hash table.
+    /// - Complexity: Amortised O(1) without a domain, otherwise amortised O(log *n*).
     @discardableResult
     package nonisolated func attach(_ participant: any SessionParticipant) -> UInt64 {
         let domain = participant.domain

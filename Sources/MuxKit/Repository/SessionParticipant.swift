@@ -43,10 +43,11 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Ends the session of one user in memory, as ``sessionEnded(isTold:)`` ends the session of all users.
     ///
-    /// - Returns: A closure that resumes the user's waiting callers; `nil` without callers to resume.
+    /// - Returns: A closure that resumes the user's waiting callers, to be called once; `nil` if no call is
+    ///   necessary.
     func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)?
 
-    /// The user of `group` with this text; `nil` if the participant has no data of such a user.
+    /// The user of `group` whose ID has this `keyText`; `nil` if the participant has no data of such a user.
     func user(of group: UserGroup, withText text: String) -> EndedUser?
 
     /// Removes the participant's data of the ended session from outside the repository's store, such as
@@ -89,7 +90,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Removes all values from memory, except unsaved values.
     func clearMemory()
 
-    /// Notifies the consumers of values of a refresh or clear by tags, which may concern the values.
+    /// Notifies the consumers of all values: a refresh or clear by tags may concern their values.
     ///
     /// - Parameter mayClear: Whether values may have been removed.
     func tagsChanged(mayClear: Bool)
@@ -215,7 +216,7 @@ struct WeakParticipants: Sendable {
         var order: UInt64 = 0
         /// Whether another living participant has the same `cacheKey`.
         var sharesDomain = false
-        /// Participants to be released outside the caller's lock: each may be the last reference.
+        /// Living participants, for release outside the caller's lock: each reference may be the last.
         var met: [any SessionParticipant] = []
     }
 
@@ -237,7 +238,7 @@ struct WeakParticipants: Sendable {
 
     /// Adds a participant.
     ///
-    /// - Complexity: Amortised O(1).
+    /// - Complexity: Amortised O(1) without a `cacheKey`, otherwise amortised O(log *n*).
     mutating func insert(_ participant: any SessionParticipant, domain: String?) -> Insertion {
         var insertion = Insertion()
         if self.purgeableCount >= self.purgeThreshold { insertion.met = self.purge() }
@@ -269,7 +270,7 @@ struct WeakParticipants: Sendable {
 
     /// Removes the participant with number `order`, which is being deallocated.
     ///
-    /// - Complexity: Amortised O(log *n*).
+    /// - Complexity: Amortised O(log *n* + *k*), with *k* participants of the same `cacheKey`.
     mutating func remove(_ order: UInt64, domain: String?) {
         guard let place = self.place(of: order), !self.places[place].isVacant else { return }
         self.places[place].participant = nil

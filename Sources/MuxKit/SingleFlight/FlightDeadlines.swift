@@ -1,4 +1,6 @@
-/// The deadlines of flights, in the order of arrival, because all flights have the same limit.
+/// A queue of the deadlines of flights.
+///
+/// All flights have the same time limit, so the order of their beginnings is the order of their deadlines.
 @usableFromInline
 package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline
@@ -17,14 +19,14 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
 
     @usableFromInline var deadlines: [Deadline] = []
     @usableFromInline var first = 0
-    /// Deadlines of ended flights, for ``takeForgotten()``: a key may hold the last reference to a caller's
-    /// object.
+    /// Former contents of ``deadlines``, also of running flights, for ``takeForgotten()``: a key may hold the
+    /// last reference to a caller's object.
     @usableFromInline var forgotten: [Deadline] = []
 
     /// Whether a task sleeps until the first deadline.
     @usableFromInline var isWatched = false
 
-    /// The number of deadlines, including deadlines of ended flights.
+    /// The number of deadlines, including deadlines of ended flights and taken deadlines.
     package var count: Int { self.deadlines.count }
 
     @inlinable
@@ -59,7 +61,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         return self.deadlines.first?.moment
     }
 
-    /// Takes the removed deadlines, which the caller releases outside its lock.
+    /// Takes the former contents, which the caller releases outside its lock.
     @inlinable
     package mutating func takeForgotten() -> [Deadline] {
         guard !self.forgotten.isEmpty else { return [] }

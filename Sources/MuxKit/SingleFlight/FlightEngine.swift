@@ -101,8 +101,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var work: Work?
         /// The deadline to watch; `nil` without a deadline, and if a watch runs already.
         @usableFromInline var watch: Moment?
-        /// Deadlines of ended flights, released outside the lock, because a key may hold the last reference
-        /// to an object.
+        /// Former deadlines, released outside the lock, because a key may hold the last reference to an
+        /// object.
         @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
 
         @inlinable

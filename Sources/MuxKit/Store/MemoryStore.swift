@@ -79,7 +79,7 @@ public struct NoStore: MuxStore {
     /// Makes a store.
     public init() {}
 
-    /// The number of the current session; 0 before the first sign-out of this process.
+    /// The number of the current session; 0 before the first sign-out with this store.
     public func sessionEpoch() async -> UInt64 { self.epoch.withLock { $0 } }
 
     /// The number of the current session.

@@ -107,7 +107,7 @@ extension MuxStoreError {
         /// The unsaved entries; all other entries of the call were saved.
         public var failures: [MuxStoreError.PartialSave.Failure]
 
-        /// Makes the error of a save without these entries.
+        /// Makes the error of a save that has not saved these entries.
         public init(_ failures: [MuxStoreError.PartialSave.Failure]) { self.failures = failures }
     }
 }
@@ -139,7 +139,7 @@ extension MuxStoreError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A description in one sentence.
+    /// A description of the error, with a remedy if known.
     public var errorDescription: String? {
         switch self {
         case .fileSystem(let operation, let code):
@@ -173,7 +173,7 @@ extension MuxStoreError {
         case open
         /// Reading from a file.
         case read
-        /// Appending to a file.
+        /// Writing to a file.
         case write
         /// Reading a file's size and identity.
         case status

@@ -96,7 +96,7 @@ extension StoredResponse {
     ) -> StoredResponse {
         var updated = self
         updated.headers = Self.updated(self.headers, by: reply.headers)
-        // The fields for the age come from the 304: the previous `Age` is no longer valid.
+        // The fields for the age come from the new response: the previous `Age` is no longer valid.
         if reply.headers[.age] == nil { updated.headers[.age] = nil }
         // RFC 9110, section 6.6.1: the date of a response without `Date` is the time of the arrival.
         if reply.headers[.date] == nil { updated.headers[.date] = nil }
@@ -150,9 +150,9 @@ extension StoredResponse {
     /// `other` is the newer part: its fields replace the fields of this part, except fields that describe the
     /// content.
     ///
-    /// - Returns: The response; `nil` if the parts have no common strong tag, different or unknown total
-    ///   lengths, a gap between the parts, a content coding, a body in a file, or together more than `limit`
-    ///   bytes.
+    /// - Returns: The response; `nil` if the parts have different strong tags or no strong tag, if their
+    ///   total lengths differ or are both unknown, if there is a gap between the parts, if a part has a
+    ///   content coding or a body in a file, or if the parts have more than `limit` bytes.
     func combined(with other: StoredResponse, limit: Int) -> StoredResponse? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
             tag == other.strongTag, !self.isEncoded, !other.isEncoded,

@@ -1,9 +1,9 @@
 /// Decides the steps of a download, from the bytes on disk and the responses.
 ///
-/// Bytes are appended only to bytes of the same representation: with the same strong validator, the same
-/// total length, and an offset equal to the number of bytes on disk (RFC 9110, sections 13.1.5, 14 and
-/// 15.3.7). Otherwise the download restarts from zero. If the response to a range request is inconsistent
-/// again, the download fails.
+/// A response to a range request is appended if the offset equals the number of bytes on disk, and if the
+/// strong validator and the total length, where present, are those of the bytes on disk (RFC 9110, sections
+/// 13.1.5, 14 and 15.3.7). Otherwise the download restarts from zero. If the response to a range request is
+/// inconsistent again, the download fails.
 package struct DownloadStateMachine: Sendable, Equatable {
     /// The part of a file on disk.
     package struct Partial: Sendable, Equatable {
@@ -99,7 +99,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         case askAgain
         /// The response has an error status, or another status without a part of the file.
         case refuse(status: Int)
-        /// The server's responses are inconsistent.
+        /// The server's responses are inconsistent, or the file is too large.
         case fail(Contradiction)
     }
 
@@ -185,9 +185,9 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package enum EndAction: Sendable, Equatable {
         /// All bytes are on disk.
         case finish
-        /// Request the remaining bytes: the server sent the announced range completely.
+        /// Request the remaining bytes: the exchange ended without an error, but more bytes may follow.
         case goOn
-        /// The exchange was interrupted.
+        /// The exchange ended too early, with or without an error, or had no body to append.
         case brokeOff
     }
 
@@ -286,6 +286,6 @@ package struct ContentRange: Sendable, Equatable {
         self.bounds = first...last
     }
 
-    /// Parses a number without a sign, which `Int64` would accept.
+    /// Parses decimal digits; `nil` for a sign, which `Int64` would accept.
     package static func number(_ text: some StringProtocol) -> Int64? { HTTPGrammar.number(text) }
 }

@@ -56,7 +56,7 @@ extension OAuthClient.Authentication: RedactedDescription {
 }
 
 extension OAuthClient: RedactedDescription {
-    /// The app's identifier.
+    /// The type's name with the app's identifier, without the secret.
     public var description: String { "OAuthClient(\(self.id))" }
 }
 

@@ -83,7 +83,7 @@ public final class FakeChangeServer: Sendable {
     /// The number of requests.
     public var requestCount: Int { self.requests.value }
 
-    /// The number of requests whose key was applied before.
+    /// The number of requests that were not applied because their key was applied before.
     public var repetitionCount: Int { self.state.withLock { $0.repetitions } }
 
     /// The number of requests whose key was in another running request.

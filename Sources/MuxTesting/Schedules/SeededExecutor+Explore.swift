@@ -35,7 +35,7 @@ extension SeededExecutor {
         return seeds.count
     }
 
-    /// The first seed and the number of the orders, after the environment.
+    /// The first seed and the number of orders, which `MUX_SEED` and `MUX_SCHEDULES` may change.
     static func seeds(_ count: Int, in environment: [String: String]) throws -> (first: UInt64, count: Int) {
         let factor: Int = try self.number("MUX_SCHEDULES", in: environment) ?? 1
         if let seed: UInt64 = try self.number("MUX_SEED", in: environment) { return (seed, 1) }
@@ -83,9 +83,8 @@ extension SeededExecutor {
             switch result {
             case .success:
                 if visits.late > 0, attempt != .long { continue }
-                // Throw the first failure unless work outside can have caused the failure. An arrival from
-                // outside can be mistaken for an expected arrival, so a time limit that did not expire again
-                // is not a failure.
+                // The first failure counts, unless work outside may have caused the failure. Some arrivals
+                // from outside are not detected, so a time-out that did not occur again does not count.
                 if let first, visits.arrivals == 0, !isExcused { throw first }
                 return
             case .failure(let error):
@@ -111,7 +110,7 @@ extension SeededExecutor {
     ///   - count: The number of orders; see ``explore(_:_:)`` for the environment.
     ///   - body: The test, with fresh objects for each order; throws if an expectation fails.
     /// - Returns: The number of executed orders.
-    /// - Throws: ``ScheduleError``.
+    /// - Throws: ``ScheduleError``; `CancellationError` if the task is cancelled.
     @MainActor
     @discardableResult
     package static func exploreWithMainActor(
@@ -136,8 +135,8 @@ extension SeededExecutor {
     /// The number of consecutive turns of the main actor without a ready job before virtual time passes: a
     /// job of the main actor can enqueue another job of the main actor.
     private static let maximumTurns = 10
-    /// The limit of a run in real time: time passes without end while an operation waits for an event that
-    /// never happens, and a timer repeats.
+    /// The limit of a run in real time: with a repeating timer, virtual time advances without end if the
+    /// operation waits for an event that never happens.
     private static let runLimit = Duration.seconds(60)
 
     /// Runs `operation` with the main actor in the schedule.
@@ -177,7 +176,7 @@ extension SeededExecutor {
     ///   - turns: The number of turns since the last ready job.
     ///   - limit: The end of the time for the run.
     ///   - isOver: Whether the operation has ended.
-    ///   - end: Called once, when no job is ready and none will be.
+    ///   - end: Called once: at the limit, or when no job is ready and no job can become ready.
     private func drive(
         afterTurns turns: Int,
         until limit: ContinuousClock.Instant,

@@ -3,8 +3,8 @@ package import Foundation
 
 /// The file system calls of the library's stores.
 ///
-/// The calls block, so callers use a ``DiskExecutor`` or ``BlockingWork``. The exceptions are ``PromptStore``
-/// and ``MuxStore/peekSessionEpoch()``, which run on the caller's thread.
+/// The calls block, so callers use a ``DiskExecutor`` or ``BlockingWork``. The exceptions run on the caller's
+/// thread: ``PromptStore``, ``MuxStore/peekSessionEpoch()`` and the first read of an outbox.
 /// Tests substitute an implementation that logs the calls, fails the n-th call, or ends the process at the
 /// n-th call.
 package protocol FileSystem: Sendable {
@@ -106,7 +106,7 @@ extension FileSystem {
         return bytes
     }
 
-    /// Appends all of `bytes`; after an error the caller truncates the partial write.
+    /// Appends all of `bytes`; after an error, a prefix may be in the file.
     package func appendAll(_ bytes: [UInt8], to file: OpenFile) throws(MuxStoreError) {
         var rest = bytes[...]
         while !rest.isEmpty {
@@ -176,7 +176,10 @@ package enum FileAccess: Sendable, Hashable {
 
 /// Operations on path strings.
 package enum FilePath {
-    /// The path of a file URL, without ".", ".." and a trailing slash; does no I/O.
+    /// The path of a file URL, without ".", ".." and a trailing slash.
+    ///
+    /// A path with ".." or below `/private` is looked up in the file system; before "..", symbolic links are
+    /// resolved.
     ///
     /// Every path of the library comes from this function. `URL.path` is not used: the property is "" or "/"
     /// for a URL without a usable path, so different URLs would name the same folder.

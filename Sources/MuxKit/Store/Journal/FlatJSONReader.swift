@@ -122,7 +122,8 @@ struct FlatJSONReader {
         return nil
     }
 
-    /// The bytes of a string with resolved escapes; `nil` for an invalid escape.
+    /// The bytes of a string with resolved escapes; `nil` for an invalid escape, and for a `\u` escape of a
+    /// character other than a control character.
     private func unescaped(_ range: Range<Int>) -> [UInt8]? {
         var result: [UInt8] = []
         var index = range.lowerBound

@@ -195,7 +195,8 @@ extension Journal {
 }
 
 extension JournalSegment {
-    /// The number of bytes of replaced and removed records up to which no rewrite is due.
+    /// The number of dead bytes up to which no rewrite is due for the dead bytes alone; also the maximum size
+    /// of a small file.
     static let compactionFloor: Int64 = 1 << 16
 
     var isCompactionDue: Bool {

@@ -4,7 +4,7 @@ import Foundation
 ///
 /// First the records of the removal (tombstones) are appended. Then the payloads of all records of the
 /// entries, including replaced records, are overwritten with a zero and spaces; or the journal is rewritten,
-/// if a rewrite is less work. At any point, a reader gets the entry or `nil`.
+/// if a rewrite is due or is less work. At any point, a reader gets the entry or `nil`.
 extension Journal {
     /// Removes entries and erases the values; returns after the removal has the given durability.
     func remove(
@@ -42,7 +42,7 @@ extension Journal {
 
     private typealias Doomed = (digest: EntryDigest, location: JournalIndex.Location)
 
-    /// Overwrites the payloads of `doomed` in the file, or rewrites the file if a rewrite is less work.
+    /// Overwrites the payloads of `doomed`, or rewrites the file if a rewrite is due or is less work.
     private func erase(_ doomed: [Doomed], in segment: JournalSegment, _ session: Session) throws(MuxStoreError) {
         guard !doomed.isEmpty || segment.isRewriteRequired else { return }
         let bytes = doomed.reduce(0) { $0 + $1.location.count }

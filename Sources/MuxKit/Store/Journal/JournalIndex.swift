@@ -19,7 +19,7 @@ package struct JournalIndex: Sendable {
             self.epoch = epoch
         }
 
-        /// The length of both lines, including line breaks.
+        /// The length of the record in bytes: the lines of the header and of the payload, with line breaks.
         package var count: Int64 { Int64(self.length) }
 
         /// Whether the entry is unusable at `second`, in seconds since 1970.
@@ -218,7 +218,7 @@ final class JournalSegment {
         if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }
     }
 
-    /// An upper bound of the folder's size: the records, the index snapshot, and the small files.
+    /// An estimate of the folder's size in bytes: the records, the index snapshot, and the small files.
     var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
 
     /// An upper bound of the size in bytes of the index snapshot for `count` entries, and of the small files.
