@@ -179,7 +179,7 @@ extension OutboxCore {
             case .ended: return .output(.next)
             case .failed(let error, attempts: let count?):
                 let isLast = count >= max(1, self.policy.retry.maxAttempts)
-                return await self.wait(run, after: error, isLast ? .never : .retry)
+                return await self.failedStep(run, after: error, isLast ? .never : .retry)
             case .failed(let error, attempts: nil): return await self.stall(run, after: error)
             }
         } catch {
@@ -195,11 +195,11 @@ extension OutboxCore {
         }
         // At least a second, also with a policy without a delay.
         let delay = Duration.seconds(1 << min(stalls - 1, 6))
-        return await self.wait(run, after: error, .after(delay))
+        return await self.failedStep(run, after: error, .after(delay))
     }
 
     /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
-    private func wait(_ run: Run, after error: any Error, _ plan: RetryProvider.Plan) async -> RetryResult<Step> {
+    private func failedStep(_ run: Run, after error: any Error, _ plan: RetryProvider.Plan) async -> RetryResult<Step> {
         await self.release(run)
         let isOffline =
             error.isUnsent && SilenceableError.isSilenceable(error) && RetryAdvice.of(error).retryAfter == nil
@@ -267,12 +267,12 @@ extension OutboxCore {
     private struct Blocked: Sendable {
         var ids: Set<ID> = []
         /// The changes and their states at the time of the decision.
-        let lane: [Item]
+        let changes: [Item]
 
         func isCurrent(in machine: OutboxStateMachine, _ lane: String) -> Bool {
-            let changes = machine.changes(in: lane)
-            return changes.map(\.id) == self.lane.map(\.id)
-                && changes.map(\.progress.status) == self.lane.map(\.progress.status)
+            let current = machine.changes(in: lane)
+            return current.map(\.id) == self.changes.map(\.id)
+                && current.map(\.progress.status) == self.changes.map(\.progress.status)
         }
     }
 
@@ -283,7 +283,7 @@ extension OutboxCore {
             log.machine.changes(in: lane).map { ($0, log.contents[$0.id]?.payload) }
         }
         guard changes.contains(where: { !$0.0.progress.isPending }) else { return nil }
-        var blocked = Blocked(lane: changes.map(\.0))
+        var blocked = Blocked(changes: changes.map(\.0))
         // A blocked change blocks later changes, like a failed change.
         var stuck: [Change] = []
         for (item, payload) in changes {

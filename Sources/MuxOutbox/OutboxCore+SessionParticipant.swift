@@ -29,7 +29,7 @@ extension OutboxCore: SessionParticipant {
     }
 
     /// Cancels the running attempts.
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+    func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         self.cancelSenders()
         return {}
     }

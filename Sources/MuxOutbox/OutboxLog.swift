@@ -397,7 +397,7 @@ package final class OutboxLog {
 
     private func openedFile() throws(MuxStoreError) -> OpenFile {
         if let file = self.file { return file }
-        try? self.fileSystem.mark(self.folder.path)
+        try? self.fileSystem.setStoreAttributes(self.folder.path)
         // The file must be new: records that were not read must not be changed.
         let file = try self.fileSystem.openFile(self.path, for: .create)
         (self.file, self.identity) = (file, try self.fileSystem.status(of: file).identity)

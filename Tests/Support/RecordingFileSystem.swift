@@ -189,9 +189,9 @@ package final class RecordingFileSystem: FileSystem {
         return try self.base.makeFolder(path)
     }
 
-    package func mark(_ path: String) throws(MuxStoreError) {
+    package func setStoreAttributes(_ path: String) throws(MuxStoreError) {
         try self.note(.mark, path)
-        try self.base.mark(path)
+        try self.base.setStoreAttributes(path)
     }
 
     package func lock(_ file: OpenFile) throws(MuxStoreError) {

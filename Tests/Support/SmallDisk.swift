@@ -97,7 +97,7 @@ package final class SmallDisk: FileSystem {
     package func removeFolder(_ path: String) throws(MuxStoreError) { try self.base.removeFolder(path) }
     package func names(in path: String) throws(MuxStoreError) -> [String] { try self.base.names(in: path) }
     package func makeFolder(_ path: String) throws(MuxStoreError) -> Bool { try self.base.makeFolder(path) }
-    package func mark(_ path: String) throws(MuxStoreError) { try self.base.mark(path) }
+    package func setStoreAttributes(_ path: String) throws(MuxStoreError) { try self.base.setStoreAttributes(path) }
     package func lock(_ file: OpenFile) throws(MuxStoreError) { try self.base.lock(file) }
     package func unlock(_ file: OpenFile) throws(MuxStoreError) { try self.base.unlock(file) }
     package func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool { try self.base.tryLock(file) }

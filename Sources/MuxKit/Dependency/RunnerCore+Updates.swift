@@ -274,11 +274,11 @@ extension RunnerCore {
     ///
     /// - Returns: A closure that resumes the callers, cancels the updates and reports the event; must be
     ///   called after the end of the session in other layers and participants.
-    package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
+    package func ended(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {
         let (ended, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = state
             state.machine.ended(end)
-            return (.failure(end.error), (number: isTold ? state.machine.nextEvent() : nil, former: former))
+            return (.failure(end.error), (number: sendsEvent ? state.machine.nextEvent() : nil, former: former))
         }
         let number = ended.number
         withExtendedLifetime(ended.former) {}

@@ -3,7 +3,7 @@
 /// An actor does not serialise asynchronous operations: other calls enter the actor at every `await`. A wait
 /// is not cancellable: every operation runs.
 package final class AsyncMutex: Sendable {
-    private struct Lane: Sendable {
+    private struct State: Sendable {
         var isBusy = false
         /// Raises the priority of the running operation, if possible.
         var raise: (@Sendable (TaskPriority) -> Void)?
@@ -12,7 +12,7 @@ package final class AsyncMutex: Sendable {
         var waiting = FIFOQueue<CheckedContinuation<Void, Never>>()
     }
 
-    private let lane = Locked(Lane())
+    private let state = Locked(State())
 
     package init() {}
 
@@ -30,12 +30,12 @@ package final class AsyncMutex: Sendable {
             self.raise(to: $0)
         } _: {
             await withCheckedContinuation { continuation in
-                let isFree = self.lane.withLock { lane in
-                    guard lane.isBusy else {
-                        lane.isBusy = true
+                let isFree = self.state.withLock { state in
+                    guard state.isBusy else {
+                        state.isBusy = true
                         return true
                     }
-                    lane.waiting.append(continuation)
+                    state.waiting.append(continuation)
                     return false
                 }
                 if isFree { continuation.resume() } else { self.raise(to: Task.currentPriority) }
@@ -45,37 +45,37 @@ package final class AsyncMutex: Sendable {
 
     /// Escalates the running operation, and each later operation until the mutex is free.
     private func raise(to priority: TaskPriority) {
-        let raise = self.lane.withLock { lane -> (@Sendable (TaskPriority) -> Void)? in
-            guard !lane.waiting.isEmpty else { return nil }
-            lane.wanted = max(lane.wanted ?? priority, priority)
-            return lane.raise
+        let raise = self.state.withLock { state -> (@Sendable (TaskPriority) -> Void)? in
+            guard !state.waiting.isEmpty else { return nil }
+            state.wanted = max(state.wanted ?? priority, priority)
+            return state.raise
         }
         raise?(priority)
     }
 
     /// Escalates the running operation to the waiters' priority by `raise`, now and for each later waiter.
     package func escalate(by raise: @escaping @Sendable (TaskPriority) -> Void) {
-        let wanted = self.lane.withLock { lane in
-            lane.raise = raise
-            return lane.wanted
+        let wanted = self.state.withLock { state in
+            state.raise = raise
+            return state.wanted
         }
         if let wanted { raise(wanted) }
     }
 
     private func leave() {
-        let next = self.lane.withLock { lane -> CheckedContinuation<Void, Never>? in
-            guard let next = lane.waiting.popFirst() else {
-                lane = Lane()
+        let next = self.state.withLock { state -> CheckedContinuation<Void, Never>? in
+            guard let next = state.waiting.popFirst() else {
+                state = State()
                 return nil
             }
-            lane.raise = nil
+            state.raise = nil
             return next
         }
         next?.resume()
     }
 
     /// See ``FIFOQueue/placeCount``.
-    package var placeCount: Int { self.lane.withLock { $0.waiting.placeCount } }
+    package var placeCount: Int { self.state.withLock { $0.waiting.placeCount } }
 }
 
 /// An ``AsyncMutex`` that detects calls from inside an operation.
@@ -100,7 +100,7 @@ package final class ReentrantAsyncMutex: Sendable {
     private final class Turn: Sendable {
         /// The enclosing turn, of this or another mutex.
         let outer: Turn?
-        let lane: ObjectIdentifier
+        let mutex: ObjectIdentifier
         let admitsNested: Bool
         /// The mutexes that tasks inside this turn wait for.
         let awaited = Locked<[ReentrantAsyncMutex]>([])
@@ -115,9 +115,9 @@ package final class ReentrantAsyncMutex: Sendable {
             var ended: FirstAnswer<Void>?
         }
 
-        init(in lane: ReentrantAsyncMutex, admitsNested: Bool) {
+        init(in mutex: ReentrantAsyncMutex, admitsNested: Bool) {
             self.outer = ReentrantAsyncMutex.liveTurn
-            self.lane = ObjectIdentifier(lane)
+            self.mutex = ObjectIdentifier(mutex)
             self.admitsNested = admitsNested
         }
 
@@ -157,7 +157,7 @@ package final class ReentrantAsyncMutex: Sendable {
 
     /// Serialises the checks for cycles of waits: of two tasks that would wait for each other, the second is
     /// refused.
-    private static let waiting = Locked(())
+    private static let cycleCheckLock = Locked(())
 
     /// The innermost turn that has not ended: a task may outlive the operation that started the task.
     private static var liveTurn: Turn? { self.liveTurns.first }
@@ -173,7 +173,7 @@ package final class ReentrantAsyncMutex: Sendable {
         return turns
     }
 
-    private let lane = AsyncMutex()
+    private let mutex = AsyncMutex()
     /// The turn of the running operation.
     private let holder = Locked<Turn?>(nil)
     private let refusal: any Error
@@ -209,7 +209,7 @@ package final class ReentrantAsyncMutex: Sendable {
         let outer = Self.liveTurns
         guard self.beginsToWait(inside: outer) else { throw self.refusal }
         let turn = Turn(in: self, admitsNested: admitsNested)
-        return try await self.lane.run {
+        return try await self.mutex.run {
             self.endsWaiting(inside: outer)
             self.holder.withLock { $0 = turn }
             defer { self.holder.withLock { $0 = nil } }
@@ -218,7 +218,7 @@ package final class ReentrantAsyncMutex: Sendable {
     }
 
     /// The turn of this mutex that the current task is inside; `nil` outside.
-    private var presentTurn: Turn? { Self.liveTurns.first { $0.lane == ObjectIdentifier(self) } }
+    private var presentTurn: Turn? { Self.liveTurns.first { $0.mutex == ObjectIdentifier(self) } }
 
     /// Runs `operation` as ``run(admitsNested:_:)`` does, and to the end even if the caller is cancelled.
     ///
@@ -228,7 +228,7 @@ package final class ReentrantAsyncMutex: Sendable {
         _ operation: @escaping @Sendable @concurrent () async -> Success
     ) async throws -> Success {
         try await self.run(admitsNested: admitsNested) {
-            await finishing(operation) { task in self.lane.escalate { task.raisePriority(to: $0) } }
+            await finishing(operation) { task in self.mutex.escalate { task.raisePriority(to: $0) } }
         }
     }
 
@@ -241,7 +241,7 @@ package final class ReentrantAsyncMutex: Sendable {
         return try result.get()
     }
 
-    // MARK: - Waiting inside turns of other lanes
+    // MARK: - Waiting inside turns of other mutexes
 
     /// Records that tasks inside `turns` wait for this mutex, unless the wait would deadlock.
     ///
@@ -249,15 +249,15 @@ package final class ReentrantAsyncMutex: Sendable {
     ///   mutexes.
     private func beginsToWait(inside turns: [Turn]) -> Bool {
         guard !turns.isEmpty else { return true }
-        return Self.waiting.withLock { _ in
-            var lanes = [self]
+        return Self.cycleCheckLock.withLock { _ in
+            var mutexes = [self]
             var seen: Set<ObjectIdentifier> = []
-            while let lane = lanes.popLast() {
-                guard seen.insert(ObjectIdentifier(lane)).inserted, let holder = lane.holder.withLock({ $0 }) else {
+            while let mutex = mutexes.popLast() {
+                guard seen.insert(ObjectIdentifier(mutex)).inserted, let holder = mutex.holder.withLock({ $0 }) else {
                     continue
                 }
                 if turns.contains(where: { $0 === holder }) { return false }
-                lanes += holder.awaited.withLock { $0 }
+                mutexes += holder.awaited.withLock { $0 }
             }
             for turn in turns { turn.awaited.withLock { $0.append(self) } }
             return true

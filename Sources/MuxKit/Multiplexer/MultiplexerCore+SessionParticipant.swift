@@ -16,7 +16,7 @@ extension MultiplexerCore: SessionParticipant {
 
     // MARK: - Sign-out
 
-    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+    package func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         let (former, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             state.session &+= 1
             state.clears &+= 1
@@ -27,7 +27,7 @@ extension MultiplexerCore: SessionParticipant {
         return {
             resumeWaiters()
             self.watchers.sendToAll(.entry)
-            if isTold { self.memory.tell(.sessionEnded) }
+            if sendsEvent { self.memory.tell(.sessionEnded) }
         }
     }
 

@@ -96,10 +96,10 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         return gauges
     }
 
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let lower = self.lower.ended(.signOut, isTold: isTold)
+    func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
+        let lower = self.lower.ended(.signOut, sendsEvent: sendsEvent)
         self.tokenManager.sessionState.withLock { $0.ended() }
-        let upper = self.upper.ended(.signOut, isTold: isTold)
+        let upper = self.upper.ended(.signOut, sendsEvent: sendsEvent)
         return {
             lower()
             upper()

@@ -77,7 +77,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     public func save(_ data: Data) throws {
         try self.lock.hold { () throws(MuxStoreError) in
             self.tidyLocked()
-            try? self.fileSystem.mark(self.folder)
+            try? self.fileSystem.setStoreAttributes(self.folder)
             try self.file.write(data, durability: .full)
         }
     }

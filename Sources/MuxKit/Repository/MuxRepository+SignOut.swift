@@ -207,15 +207,15 @@ extension MuxRepository {
             let concerned = participants.filter { $0.identity != spared }
             return concerned.filter(\.handsOutTokens) + concerned.filter { !$0.handsOutTokens }
         }
-        var answers = inOrder(self.participants).map { $0.sessionEnded(isTold: false) }
+        var answers = inOrder(self.participants).map { $0.sessionEnded(sendsEvent: false) }
         let (again, order) = self.registry.withLock { ($0.participants.living(), $0.participants.lastOrder) }
-        let others = inOrder(again).reversed().map { $0.sessionEnded(isTold: true) }
+        let others = inOrder(again).reversed().map { $0.sessionEnded(sendsEvent: true) }
         self.tagLog.sessionEnded()
         let late = self.registry.withLock { registry in
             publish(&registry)
             return registry.participants.living(after: order)
         }
-        let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
+        let lateAnswers = inOrder(late).map { $0.sessionEnded(sendsEvent: true) }
         // Other participants may have fetched with the help of a participant that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
         // In the first and the second pass, the closures of token providers come last: a closure cancels the

@@ -35,13 +35,13 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Ends the session in memory: fences flights, removes values.
     ///
-    /// - Parameter isTold: Whether to send the event of the end of the session: a sign-out calls this method
-    ///   twice, and sends one event.
+    /// - Parameter sendsEvent: Whether to send the event of the end of the session: a sign-out calls this
+    ///   method twice, and sends one event.
     /// - Returns: A closure that resumes waiting callers; called once, when all participants have ended the
     ///   session.
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void
+    func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void
 
-    /// Ends the session of one user in memory, as ``sessionEnded(isTold:)`` ends the session of all users.
+    /// Ends the session of one user in memory, as ``sessionEnded(sendsEvent:)`` does for all users.
     ///
     /// - Returns: A closure that resumes the user's waiting callers, to be called once; `nil` if no call is
     ///   necessary.
@@ -217,7 +217,7 @@ struct WeakParticipants: Sendable {
         /// Whether another living participant has the same `cacheKey`.
         var sharesDomain = false
         /// Living participants, for release outside the caller's lock: each reference may be the last.
-        var met: [any SessionParticipant] = []
+        var retained: [any SessionParticipant] = []
     }
 
     /// Ascending by `order`.
@@ -241,7 +241,7 @@ struct WeakParticipants: Sendable {
     /// - Complexity: Amortised O(1) without a `cacheKey`, otherwise amortised O(log *n*).
     mutating func insert(_ participant: any SessionParticipant, domain: String?) -> Insertion {
         var insertion = Insertion()
-        if self.purgeableCount >= self.purgeThreshold { insertion.met = self.purge() }
+        if self.purgeableCount >= self.purgeThreshold { insertion.retained = self.purge() }
         self.lastOrder &+= 1
         insertion.order = self.lastOrder
         let place = Place(
@@ -257,7 +257,7 @@ struct WeakParticipants: Sendable {
         var orders = self.domains.removeValue(forKey: domain) ?? []
         while let last = orders.last {
             if let other = self.place(of: last).flatMap({ self.places[$0].participant }) {
-                insertion.met.append(other)
+                insertion.retained.append(other)
                 insertion.sharesDomain = other.domain == domain
             }
             guard !insertion.sharesDomain else { break }

@@ -51,7 +51,7 @@ extension MuxSessions {
 extension MuxSessions: SessionParticipant {
     package var handsOutTokens: Bool { true }
 
-    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+    package func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         self.calls.endAll()
         return {}
     }
@@ -72,7 +72,7 @@ extension MuxSessions: SessionParticipant {
         case .invalidated(.tag(let tag)):
             if let user = self.userText(ofTag: tag).flatMap(self.user) { self.repository.end(user) }
         case .invalidated(.everything):
-            let resumeWaiters = self.tokens.core.sessionEnded(isTold: false)
+            let resumeWaiters = self.tokens.core.sessionEnded(sendsEvent: false)
             self.calls.endAll()
             resumeWaiters()
         // The machine may have missed sign-outs.

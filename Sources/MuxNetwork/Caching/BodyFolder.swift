@@ -85,7 +85,7 @@ final class BodyFolder: Sendable {
         try self.folder.claim(self.fileSystem)
         if isAbandoned { try self.removeSessions { _ in true } }
         try self.fileSystem.makeFolders(path)
-        try? self.fileSystem.mark(self.root)
+        try? self.fileSystem.setStoreAttributes(self.root)
         try self.removeSessions { $0 != name }
         var found: [(name: String, size: Int64, modified: Int64)] = []
         for file in try self.fileSystem.names(in: path) {
@@ -172,7 +172,7 @@ final class BodyFolder: Sendable {
             Result {
                 guard self.state.withLock({ $0.path == folder }) else { throw Gone() }
                 try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.makeFolders(folder) }
-                try? self.fileSystem.mark(self.root)
+                try? self.fileSystem.setStoreAttributes(self.root)
             }
         }.get()
     }

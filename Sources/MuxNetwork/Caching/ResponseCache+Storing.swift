@@ -227,7 +227,7 @@ extension ResponseCache {
 }
 
 extension ResponseCache: SessionParticipant {
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+    func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         self.runningExchanges.withLock { _ in
             self.engine.dismissed(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])

@@ -27,7 +27,7 @@ final class SessionWatch: SessionCounter {
 }
 
 extension SessionWatch: SessionParticipant {
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+    func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         self.signOutCompleted()
         return {}
     }

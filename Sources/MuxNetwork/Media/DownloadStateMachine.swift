@@ -22,7 +22,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     }
 
     /// The reason to reject a server's responses.
-    package enum Contradiction: Sendable, Equatable {
+    package enum Rejection: Sendable, Equatable {
         /// A range does not match the request or the part on disk, or a body arrived that must not be
         /// appended.
         case wrongRange
@@ -100,7 +100,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         /// The response has an error status, or another status without a part of the file.
         case refuse(status: Int)
         /// The server's responses are inconsistent, or the file is too large.
-        case fail(Contradiction)
+        case fail(Rejection)
     }
 
     /// Processes the head of a response.
@@ -124,7 +124,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     private mutating func receivesPart(_ head: DownloadHead) -> HeadAction {
         guard case .ask(let offset, let validator) = self.nextStep else { return .fail(.wrongRange) }
-        guard let range = head.range, let bounds = range.bounds, bounds.lowerBound == offset, !head.isEncoded,
+        guard let range = head.range, let bounds = range.bounds, bounds.lowerBound == offset, !head.mayArriveDecoded,
             self.isStill(validator, head),
             range.total == nil || self.partial.total == nil || range.total == self.partial.total,
             bounds.upperBound < self.partial.total ?? .max,
@@ -150,7 +150,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     /// Whether a response matches the representation of `validator`; a response without an entity tag
     /// matches.
     private func isStill(_ validator: String, _ head: DownloadHead) -> Bool {
-        head.validator ?? validator == validator && !head.hasWeakTag
+        head.validator ?? validator == validator && !head.hasUnusableTag
     }
 
     private mutating func startOver() -> HeadAction {
@@ -162,10 +162,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     // MARK: - The body
 
-    /// Checks the next `count` bytes of the body before appending.
-    ///
-    /// - Returns: The reason to reject the bytes; otherwise `nil`.
-    package func receives(count: Int) -> Contradiction? {
+    /// The reason to reject the next `count` bytes of the body; `nil` if the bytes may be appended.
+    package func rejection(ofNext count: Int) -> Rejection? {
         guard self.isReceiving else { return .wrongRange }
         let (end, overflow) = self.partial.offset.addingReportingOverflow(Int64(count))
         guard !overflow, end <= self.limit else { return .tooLarge }
@@ -186,9 +184,9 @@ package struct DownloadStateMachine: Sendable, Equatable {
         /// All bytes are on disk.
         case finish
         /// Request the remaining bytes: the exchange ended without an error, but more bytes may follow.
-        case goOn
+        case askForRest
         /// The exchange ended too early, with or without an error, or had no body to append.
-        case brokeOff
+        case fail
     }
 
     /// Processes the end of an exchange.
@@ -196,17 +194,17 @@ package struct DownloadStateMachine: Sendable, Equatable {
     /// - Parameter inOrder: Whether the exchange ended without an error.
     /// - Returns: The next step.
     package mutating func ended(inOrder: Bool) -> EndAction {
-        guard self.isReceiving else { return .brokeOff }
+        guard self.isReceiving else { return .fail }
         self.isReceiving = false
         if let total = self.partial.total {
             if self.partial.offset == total { return .finish }
-            guard inOrder, let end = self.end, self.partial.offset == end else { return .brokeOff }
-            return .goOn
+            guard inOrder, let end = self.end, self.partial.offset == end else { return .fail }
+            return .askForRest
         }
-        guard inOrder else { return .brokeOff }
+        guard inOrder else { return .fail }
         // The total length is unknown. A body without an announced end is the whole file; after an announced
         // range, more bytes may follow.
-        guard self.end == nil else { return .goOn }
+        guard self.end == nil else { return .askForRest }
         self.partial.total = self.partial.offset
         return .finish
     }
@@ -221,35 +219,35 @@ package struct DownloadHead: Sendable, Equatable {
     /// The strong entity tag.
     package var validator: String?
     /// Whether the response has an entity tag that `If-Range` cannot use, such as a weak tag.
-    package var hasWeakTag = false
+    package var hasUnusableTag = false
     /// Whether the body may arrive decoded from a content coding, so offsets are meaningless.
-    package var isEncoded: Bool
+    package var mayArriveDecoded: Bool
 
     package init(
         status: Int,
         length: Int64? = nil,
         range: ContentRange? = nil,
         validator: String? = nil,
-        isEncoded: Bool = false
+        mayArriveDecoded: Bool = false
     ) {
         self.status = status
         self.length = length
         self.range = range
         self.validator = validator
-        self.isEncoded = isEncoded
+        self.mayArriveDecoded = mayArriveDecoded
     }
 
     /// Reads the header fields of a response.
     package init(_ reply: HTTPReply) {
         self.status = reply.status
         let isPlain = ["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
-        self.isEncoded = !isPlain && !reply.isBodyAsSent.value
+        self.mayArriveDecoded = !isPlain && !reply.isBodyAsSent.value
         self.range = reply.headers["Content-Range"].flatMap { ContentRange($0) }
-        guard !self.isEncoded else { return }
+        guard !self.mayArriveDecoded else { return }
         self.length = reply.headers[.contentLength].flatMap { ContentRange.number($0) }
         // RFC 9110, section 13.1.5: `If-Range` cannot use a weak tag; an empty tag is unusable as well.
         guard let tag = reply.headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return }
-        if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasWeakTag = true }
+        if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasUnusableTag = true }
     }
 }
 

@@ -225,7 +225,7 @@ final class MediaCore: Sendable {
                 host: self.budget.flatMap { budget in name.url.host().map { RetryPolicy.Host($0, budget: budget) } },
                 time: self.repository.time
             ),
-            check: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
+            updateProgress: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
             digests: { [weak self] in self?.engine.withState { $0.digests[name] } ?? [] },
             verified: { [weak self] digest in
                 self?.engine.report(from: flight, of: name) { $0.verified[name.file] = digest }
@@ -408,7 +408,7 @@ extension MediaCore: SessionParticipant {
 
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+    func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         let (running, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(state.progress.keys)
             let statistics = state.statistics

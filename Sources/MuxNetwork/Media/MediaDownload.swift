@@ -14,8 +14,8 @@ struct MediaDownload: Sendable {
     let exchange: Exchange
     /// Retries failed attempts.
     let course: RetryLoop
-    /// Receives the progress, or `nil`; returns whether the flight is current.
-    let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
+    /// Receives the progress, or `nil` for no progress; returns whether the flight is current.
+    let updateProgress: @Sendable (DownloadStateMachine.Partial?) -> Bool
     /// Returns the digests that requests of the flight expect, including cancelled requests.
     let digests: @Sendable () -> Set<String>
 
@@ -68,7 +68,7 @@ struct MediaDownload: Sendable {
     private enum Outcome: Sendable {
         case complete(URL)
         /// Another request is needed.
-        case goOn
+        case askAgain
     }
 
     /// Performs one exchange for the file, or for the remaining bytes of the file.
@@ -96,7 +96,7 @@ struct MediaDownload: Sendable {
         _ partial: DownloadStateMachine.Partial
     ) async throws -> Outcome {
         machine.found(partial)
-        guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
+        guard self.updateProgress(machine.partial) else { throw MediaFolder.Fenced() }
         let url = self.url()
         var call = Self.call(url)
         call.timeout = self.folder.limits.silence
@@ -107,7 +107,15 @@ struct MediaDownload: Sendable {
             call.headers[.range] = "bytes=\(offset)-"
             call.headers[.ifRange] = validator
         }
-        let sink = MediaSink(machine, call, file, self.name, in: self.folder, accepts: self.accepts, check: self.check)
+        let sink = MediaSink(
+            machine,
+            call,
+            file,
+            self.name,
+            in: self.folder,
+            accepts: self.accepts,
+            updateProgress: self.updateProgress
+        )
         let failure: (any Error)?
         do {
             try await self.exchange(call, sink)
@@ -121,7 +129,7 @@ struct MediaDownload: Sendable {
         case MediaSink.EarlyEnd.finish?: return try await self.complete(file)
         case MediaSink.EarlyEnd.askAgain?:
             try await self.offPool { try self.folder.restart(self.name, file, nil, self.isCurrent) }
-            return .goOn
+            return .askAgain
         case let error?:
             // Some servers reset the connection after the last byte.
             guard case HTTPError.transport = error, machine.ended(inOrder: false) == .finish else { throw error }
@@ -129,8 +137,8 @@ struct MediaDownload: Sendable {
         }
         switch machine.ended(inOrder: true) {
         case .finish: return try await self.complete(file)
-        case .goOn: return .goOn
-        case .brokeOff: throw MediaError.brokeOff
+        case .askForRest: return .askAgain
+        case .fail: throw MediaError.brokeOff
         }
     }
 
@@ -163,7 +171,7 @@ struct MediaDownload: Sendable {
         }
     }
 
-    private func isCurrent() -> Bool { self.check(nil) }
+    private func isCurrent() -> Bool { self.updateProgress(nil) }
 
     private func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
         try await BlockingWork.run { Result { try work() } }.get()

@@ -91,7 +91,7 @@ final class MediaFolder: Sendable {
             guard check() else { throw Fenced() }
             guard disk.opening != opening || anew else { return }
             try self.folder.claim(self.fileSystem)
-            try? self.fileSystem.mark(self.root)
+            try? self.fileSystem.setStoreAttributes(self.root)
             let content = try self.session.read()
             let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
             if session?.epoch != epoch || session?.mux != 1 {

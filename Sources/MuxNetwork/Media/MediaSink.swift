@@ -23,7 +23,7 @@ final class MediaSink: HTTPSink {
     private let name: MediaName
     private let folder: MediaFolder
     private let accepts: [HTTPMediaType]?
-    private let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
+    private let updateProgress: @Sendable (DownloadStateMachine.Partial?) -> Bool
 
     /// Makes a sink for one exchange, or for several exchanges of which only the last response contains the
     /// file.
@@ -35,7 +35,8 @@ final class MediaSink: HTTPSink {
     ///   - name: The name of the file.
     ///   - folder: The folder of the file.
     ///   - accepts: The accepted media types; `nil` for any type.
-    ///   - check: Receives the progress; returns whether the flight is still the current flight of the file.
+    ///   - updateProgress: Receives the progress; returns whether the flight is still the current flight of
+    ///     the file.
     init(
         _ machine: DownloadStateMachine,
         _ call: HTTPCall,
@@ -43,14 +44,14 @@ final class MediaSink: HTTPSink {
         _ name: MediaName,
         in folder: MediaFolder,
         accepts: [HTTPMediaType]?,
-        check: @escaping @Sendable (DownloadStateMachine.Partial?) -> Bool
+        updateProgress: @escaping @Sendable (DownloadStateMachine.Partial?) -> Bool
     ) {
         self.state = Locked(State(machine: machine, file: file))
         self.call = call
         self.name = name
         self.folder = folder
         self.accepts = accepts
-        self.check = check
+        self.updateProgress = updateProgress
     }
 
     func receive(head: HTTPReply) async throws {
@@ -69,16 +70,16 @@ final class MediaSink: HTTPSink {
             switch state.machine.received(fields) {
             case .append:
                 try self.makeRoom(for: state.machine.partial)
-                try self.report(state.machine.partial)
+                try self.requireCurrent(state.machine.partial)
             case .restart:
                 let partial = state.machine.partial
                 let sidecar = partial.validator.map { MediaSidecar(validator: $0, total: partial.total) }
-                try self.folder.restart(self.name, file, sidecar) { self.check(partial) }
+                try self.folder.restart(self.name, file, sidecar) { self.updateProgress(partial) }
                 try self.makeRoom(for: partial)
             case .finish: throw EarlyEnd.finish
             case .askAgain: throw EarlyEnd.askAgain
             case .refuse: throw HTTPError.status(HTTPError.StatusFailure(HTTPResponse(request: self.call, reply: head)))
-            case .fail(let contradiction): throw self.error(contradiction)
+            case .fail(let rejection): throw self.error(rejection)
             }
         }
     }
@@ -86,7 +87,7 @@ final class MediaSink: HTTPSink {
     private func write(_ bytes: Data) throws {
         try self.withOpenFile { state, file in
             var rest = [UInt8](bytes)[...]
-            if let contradiction = state.machine.receives(count: rest.count) { throw self.error(contradiction) }
+            if let rejection = state.machine.rejection(ofNext: rest.count) { throw self.error(rejection) }
             try self.folder.requireLinked(file)
             if state.machine.partial.total == nil { try self.folder.reserve(Int64(rest.count)) }
             while !rest.isEmpty {
@@ -94,7 +95,7 @@ final class MediaSink: HTTPSink {
                 state.machine.appended(count: count)
                 rest = rest.dropFirst(count)
             }
-            try self.report(state.machine.partial)
+            try self.requireCurrent(state.machine.partial)
         }
     }
 
@@ -141,12 +142,13 @@ final class MediaSink: HTTPSink {
         try self.folder.reserve(total - partial.offset)
     }
 
-    private func report(_ partial: DownloadStateMachine.Partial) throws {
-        guard self.check(partial) else { throw MediaFolder.Fenced() }
+    /// Updates the progress; throws ``MediaFolder/Fenced`` if the flight is no longer current.
+    private func requireCurrent(_ partial: DownloadStateMachine.Partial) throws {
+        guard self.updateProgress(partial) else { throw MediaFolder.Fenced() }
     }
 
-    private func error(_ contradiction: DownloadStateMachine.Contradiction) -> MediaError {
-        switch contradiction {
+    private func error(_ rejection: DownloadStateMachine.Rejection) -> MediaError {
+        switch rejection {
         case .wrongRange, .tooMuch: .contradiction
         case .tooLarge: .tooLarge(limit: self.folder.limits.maximumFileBytes)
         }

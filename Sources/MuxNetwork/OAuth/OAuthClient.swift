@@ -114,10 +114,10 @@ extension OAuthTokens {
         /// restored after a relaunch. A refresh replaces the fields with the fields of the new response.
         /// Comparisons of tokens ignore the fields.
         public var fields: [String: JSONValue] {
-            get { self.reply.value }
-            set { self.reply.value = newValue }
+            get { self.storedFields.value }
+            set { self.storedFields.value = newValue }
         }
-        private var reply: IgnoredInEquality<[String: JSONValue]>
+        private var storedFields: IgnoredInEquality<[String: JSONValue]>
 
         /// Makes an access token.
         public init(
@@ -129,7 +129,7 @@ extension OAuthTokens {
             self.value = value
             self.expiresAt = expiresAt
             self.scopes = scopes
-            self.reply = IgnoredInEquality(fields)
+            self.storedFields = IgnoredInEquality(fields)
         }
     }
 }

@@ -298,7 +298,7 @@ struct OAuthSignOutTests {
             self.leaves = leaves
         }
 
-        func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+        func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
             self.asks()
             return self.leaves
         }

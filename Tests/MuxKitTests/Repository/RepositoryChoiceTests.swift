@@ -130,7 +130,7 @@ struct RepositoryChoiceTests {
             return self.name
         }
 
-        func sessionEnded(isTold: Bool) -> @Sendable () -> Void { {} }
+        func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void { {} }
     }
 
     @Test func `CO-17 the creation of many multiplexers with an observer reads each domain a few times`() {

@@ -258,7 +258,7 @@ private struct StatusFileSystem: FileSystem {
     func removeFile(_ path: String) {}
     func removeFolder(_ path: String) {}
     func names(in path: String) -> [String] { [] }
-    func mark(_ path: String) {}
+    func setStoreAttributes(_ path: String) {}
     func lock(_ file: OpenFile) {}
     func unlock(_ file: OpenFile) {}
     func tryLock(_ file: OpenFile) -> Bool { true }

@@ -641,7 +641,7 @@ struct MuxSessionsTests {
 
         init(waitingFor task: Task<Void, Never>) { self.task = task }
 
-        func sessionEnded(isTold: Bool) -> @Sendable () -> Void { {} }
+        func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void { {} }
         func removeTraces() async throws { await self.task.value }
     }
 
@@ -667,7 +667,7 @@ struct MuxSessionsTests {
 
         init(acts: @escaping @Sendable () -> Void) { self.acts = acts }
 
-        func sessionEnded(isTold: Bool) -> @Sendable () -> Void { {} }
+        func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void { {} }
 
         func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
             self.acts()

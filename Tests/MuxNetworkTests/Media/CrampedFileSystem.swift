@@ -38,7 +38,7 @@ final class CrampedFileSystem: FileSystem {
     func removeFolder(_ path: String) throws(MuxStoreError) { try self.base.removeFolder(path) }
     func names(in path: String) throws(MuxStoreError) -> [String] { try self.base.names(in: path) }
     func makeFolder(_ path: String) throws(MuxStoreError) -> Bool { try self.base.makeFolder(path) }
-    func mark(_ path: String) throws(MuxStoreError) { try self.base.mark(path) }
+    func setStoreAttributes(_ path: String) throws(MuxStoreError) { try self.base.setStoreAttributes(path) }
     func lock(_ file: OpenFile) throws(MuxStoreError) { try self.base.lock(file) }
     func unlock(_ file: OpenFile) throws(MuxStoreError) { try self.base.unlock(file) }
     func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool { try self.base.tryLock(file) }

@@ -21,17 +21,17 @@ struct DownloadStateMachineTests {
         of total: Int64?,
         length: Int64? = nil,
         validator: String? = nil,
-        isEncoded: Bool = false,
-        hasWeakTag: Bool = false
+        mayArriveDecoded: Bool = false,
+        hasUnusableTag: Bool = false
     ) -> DownloadHead {
         var head = DownloadHead(
             status: 206,
             length: length,
             range: ContentRange(bounds: bounds, total: total),
             validator: validator,
-            isEncoded: isEncoded
+            mayArriveDecoded: mayArriveDecoded
         )
-        head.hasWeakTag = hasWeakTag
+        head.hasUnusableTag = hasUnusableTag
         return head
     }
 
@@ -65,7 +65,8 @@ struct DownloadStateMachineTests {
         (part(40...100, of: nil), .askAgain),
         (part(40...99, of: 100, length: 59), .askAgain),
         (part(40...99, of: 100, validator: "\"w\""), .askAgain),
-        (part(40...99, of: 100, isEncoded: true), .askAgain), (part(40...99, of: 100, hasWeakTag: true), .askAgain),
+        (part(40...99, of: 100, mayArriveDecoded: true), .askAgain),
+        (part(40...99, of: 100, hasUnusableTag: true), .askAgain),
         (part(nil, of: 100), .askAgain),
         (DownloadHead(status: 206), .askAgain),
         // The complete file instead of a part.
@@ -118,32 +119,32 @@ struct DownloadStateMachineTests {
             (DownloadHead(status: 200, length: 100), 100, nil), (DownloadHead(status: 200, length: 100), 101, .tooMuch),
             (DownloadHead(status: 200), 1000, nil), (DownloadHead(status: 200), 1001, .tooLarge),
             (DownloadHead(status: 404), 1, .wrongRange),
-        ] as [(DownloadHead, Int, Machine.Contradiction?)]
+        ] as [(DownloadHead, Int, Machine.Rejection?)]
     )
     func `AM-06 no more bytes are accepted than were announced`(
         head: DownloadHead,
         count: Int,
-        contradiction: Machine.Contradiction?
+        rejection: Machine.Rejection?
     ) {
         var machine = self.machine()
         _ = machine.received(head)
-        #expect(machine.receives(count: count) == contradiction)
+        #expect(machine.rejection(ofNext: count) == rejection)
     }
 
     @Test func `AM-06 no more bytes of a part are accepted than were announced`() {
         var machine = self.machine(Self.some)
         #expect(machine.received(Self.part(40...69, of: 100)) == .append)
-        #expect(machine.receives(count: 30) == nil)
-        #expect(machine.receives(count: 31) == .tooMuch)
+        #expect(machine.rejection(ofNext: 30) == nil)
+        #expect(machine.rejection(ofNext: 31) == .tooMuch)
     }
 
     @Test(arguments: [
         (DownloadHead(status: 200, length: 100), 100, true, Machine.EndAction.finish),
         (DownloadHead(status: 200, length: 100), 100, false, .finish),
-        (DownloadHead(status: 200, length: 100), 99, true, .brokeOff),
-        (DownloadHead(status: 200, length: 100), 99, false, .brokeOff),
-        (DownloadHead(status: 200), 7, true, .finish), (DownloadHead(status: 200), 7, false, .brokeOff),
-        (DownloadHead(status: 404), 0, true, .brokeOff), (DownloadHead(status: 200, length: 0), 0, true, .finish),
+        (DownloadHead(status: 200, length: 100), 99, true, .fail),
+        (DownloadHead(status: 200, length: 100), 99, false, .fail),
+        (DownloadHead(status: 200), 7, true, .finish), (DownloadHead(status: 200), 7, false, .fail),
+        (DownloadHead(status: 404), 0, true, .fail), (DownloadHead(status: 200, length: 0), 0, true, .finish),
     ])
     func `AM-06 a file is complete when all bytes have arrived and not before`(
         head: DownloadHead,
@@ -162,7 +163,7 @@ struct DownloadStateMachineTests {
         #expect(machine.received(Self.part(40...69, of: 100)) == .append)
         machine.appended(count: 30)
 
-        #expect(machine.ended(inOrder: true) == .goOn)
+        #expect(machine.ended(inOrder: true) == .askForRest)
         #expect(machine.nextStep == .ask(from: 70, ifStill: "\"v\""))
     }
 
@@ -213,6 +214,8 @@ struct DownloadStateMachineTests {
     func `AM-04 only a strong validator counts`(fields: [String: String], validator: String?) {
         let head = DownloadHead(HTTPReply(status: 200, headers: HTTPHeaders(fields)))
         #expect(head.validator == validator)
-        #expect(head.hasWeakTag == (fields["ETag"] != nil && fields["Content-Encoding"] != "gzip" && validator == nil))
+        #expect(
+            head.hasUnusableTag == (fields["ETag"] != nil && fields["Content-Encoding"] != "gzip" && validator == nil)
+        )
     }
 }

@@ -153,9 +153,9 @@ package struct CheckedFileSystem: FileSystem {
         return try self.base.names(in: path)
     }
 
-    package func mark(_ path: String) throws(MuxStoreError) {
+    package func setStoreAttributes(_ path: String) throws(MuxStoreError) {
         try self.admit()
-        try self.base.mark(path)
+        try self.base.setStoreAttributes(path)
     }
 
     package func lock(_ file: OpenFile) throws(MuxStoreError) { try self.base.lock(file) }

@@ -21,7 +21,9 @@ package protocol FileSystem: Sendable {
     /// `nil` if the bytes are not in memory, if the system cannot determine the state, or after an error.
     func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]?
 
-    /// Appends `bytes` or a prefix of them; returns the number of bytes appended.
+    /// Appends `bytes` or a prefix, or overwrites with ``FileAccess/overwrite(from:)``.
+    ///
+    /// - Returns: The number of bytes written.
     func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int
 
     func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus
@@ -65,7 +67,7 @@ package protocol FileSystem: Sendable {
     ///
     /// Some file systems support neither attribute, so callers ignore the error. Called before the first
     /// write.
-    func mark(_ path: String) throws(MuxStoreError)
+    func setStoreAttributes(_ path: String) throws(MuxStoreError)
 
     /// Takes the lock of `file`, after waiting for the release by other processes and other open files of
     /// this process.

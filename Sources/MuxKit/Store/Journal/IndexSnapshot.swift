@@ -171,11 +171,11 @@ extension Journal {
     /// Writes a snapshot if enough records are new; call with the lock held.
     func keepIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
-            segment.unkept >= max(self.indexFloor, segment.index.count / 8),
+            segment.recordsSinceSnapshot >= max(self.indexFloor, segment.index.count / 8),
             !segment.holdsNewer, !segment.isRewriteRequired, !segment.needsLineBreak
         else { return }
         // Also reset after a failure, so not every save tries again.
-        segment.unkept = 0
+        segment.recordsSinceSnapshot = 0
         do {
             let anchor = IndexSnapshot.Anchor(
                 store: session.content.store,
@@ -195,7 +195,7 @@ extension Journal {
             }
             let content = IndexSnapshot(anchor: anchor, rows: rows).encoded
             try self.indexFile.write(Data(content), durability: .relaxed)
-            segment.keptBytes = Int64(content.count)
+            segment.snapshotBytes = Int64(content.count)
         } catch {
             self.statistics.failedIndexes += 1
         }
@@ -205,7 +205,7 @@ extension Journal {
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
         // An entry takes less space in the snapshot than in the journal.
         guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }
-        segment.keptBytes = Int64(content.count)
+        segment.snapshotBytes = Int64(content.count)
         guard let kept = IndexSnapshot(content), self.isOf(segment, size, session, kept.anchor) else {
             self.statistics.rebuiltIndexes += 1
             return

@@ -75,7 +75,7 @@ extension Journal {
             try? self.fileSystem.removeFile(temporary)
             throw error
         }
-        if segment.keptBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
+        if segment.snapshotBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
         // After a failure, the next fully durable save flushes the name.
         do {
             try self.fileSystem.synchronizeFolder(self.layout.journal)
@@ -133,7 +133,12 @@ extension Journal {
                 payloadCount: Int64(entry.payload.count),
                 usableUntil: location.usableUntil
             )
-            compacted.takeIn(frame, offset: compacted.end, count: location.count, isKnown: location.isKnown)
+            compacted.takeIn(
+                frame,
+                offset: compacted.end,
+                count: location.count,
+                wasAccessedHere: location.wasAccessedHere
+            )
             compacted.end += location.count
             batch += record
             if batch.count >= Self.batchSize {

@@ -46,7 +46,9 @@ extension Journal {
     private func erase(_ doomed: [Doomed], in segment: JournalSegment, _ session: Session) throws(MuxStoreError) {
         guard !doomed.isEmpty || segment.isRewriteRequired else { return }
         let bytes = doomed.reduce(0) { $0 + $1.location.count }
-        if !segment.holdsNewer, segment.isRewriteRequired || bytes > max(segment.index.liveBytes, Self.erasedAtOnce) {
+        if !segment.holdsNewer,
+            segment.isRewriteRequired || bytes > max(segment.index.liveBytes, Self.maximumOverwrite)
+        {
             do throws(MuxStoreError) {
                 let live = self.liveRecords(of: segment, session)[...]
                 try self.replace(segment, session, with: live) { [fileSystem] place throws(MuxStoreError) in
@@ -78,7 +80,7 @@ extension Journal {
     }
 
     /// The number of bytes to erase above which a rewrite of the file may be less work than overwriting.
-    private static let erasedAtOnce: Int64 = 1 << 16
+    private static let maximumOverwrite: Int64 = 1 << 16
 
     /// The range of a record's payload in the file; `nil` if `location` has no entry with this digest.
     private func payload(

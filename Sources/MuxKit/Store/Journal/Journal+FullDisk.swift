@@ -134,7 +134,7 @@ extension Journal {
         let before = names()
         try? self.removeLeftovers()
         try? self.indexFile.remove(durability: .relaxed)
-        self.segment?.keptBytes = 0
+        self.segment?.snapshotBytes = 0
         return names() != before
     }
 

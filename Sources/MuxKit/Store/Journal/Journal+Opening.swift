@@ -147,7 +147,7 @@ extension Journal {
 
     /// Creates the session file.
     private func makeSession(_ content: SessionFile) throws(MuxStoreError) -> Session {
-        try? self.fileSystem.mark(self.layout.root)
+        try? self.fileSystem.setStoreAttributes(self.layout.root)
         try self.writeSession(content)
         guard let file = try self.sessionFile.open()?.file else {
             throw .fileSystem(.open, code: POSIXFileSystem.noSuchFile)

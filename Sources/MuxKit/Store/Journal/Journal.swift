@@ -275,7 +275,8 @@ final class Journal {
         in segment: JournalSegment,
         _ session: Session
     ) -> Bool {
-        guard let location = segment.index[digest], !location.isKnown, location.epoch >= entry.sessionEpoch else {
+        guard let location = segment.index[digest], !location.wasAccessedHere, location.epoch >= entry.sessionEpoch
+        else {
             return false
         }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
@@ -353,7 +354,7 @@ final class Journal {
         segment.end += Int64(prefix.count)
         segment.needsLineBreak = false
         for (frame, count) in records.frames {
-            segment.takeIn(frame, offset: segment.end, count: count, isKnown: true)
+            segment.takeIn(frame, offset: segment.end, count: count, wasAccessedHere: true)
             segment.end += count
         }
     }

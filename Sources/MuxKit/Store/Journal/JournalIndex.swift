@@ -9,7 +9,7 @@ package struct JournalIndex: Sendable {
         /// The end of the entry's usability in seconds since 1970; 0 if unlimited.
         package let usableUntil: UInt32
         package var epoch: UInt64
-        /// ``lastUse``, with ``isKnown`` in the lowest bit.
+        /// ``lastUse``, with ``wasAccessedHere`` in the lowest bit.
         private var use: UInt64 = 0
 
         package init(offset: Int64, count: Int64, epoch: UInt64, usableUntil: UInt32 = 0) {
@@ -33,7 +33,7 @@ package struct JournalIndex: Sendable {
 
         /// Whether this process wrote or read the record, so the next save of this process is meant to
         /// replace the record.
-        package var isKnown: Bool {
+        package var wasAccessedHere: Bool {
             get { self.use & 1 == 1 }
             set { self.use = self.use & ~1 | (newValue ? 1 : 0) }
         }
@@ -77,7 +77,7 @@ package struct JournalIndex: Sendable {
     }
 
     /// Applies a record that follows all previously applied records.
-    package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
+    package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
         switch frame.kind {
         case .entry:
             var location = Location(
@@ -86,7 +86,7 @@ package struct JournalIndex: Sendable {
                 epoch: frame.epoch,
                 usableUntil: frame.usableUntil
             )
-            location.isKnown = isKnown
+            location.wasAccessedHere = wasAccessedHere
             self.insert(frame.digest, location)
         case .begin: break
         case .erase:
@@ -132,12 +132,12 @@ package struct JournalIndex: Sendable {
         self.rows.append(Row(digest: digest, location: location))
     }
 
-    /// Marks the record as used and known.
+    /// Marks the record as used, and as accessed by this process.
     package mutating func touch(_ digest: EntryDigest) {
         self.uses += 1
         guard let hit = self.find(digest) else { return }
         self.rows[hit.number].location.lastUse = self.uses
-        self.rows[hit.number].location.isKnown = true
+        self.rows[hit.number].location.wasAccessedHere = true
     }
 
     /// All live records, least recently used first.
@@ -192,9 +192,9 @@ final class JournalSegment {
     /// The offset of the last record that was applied.
     var lastOffset: Int64 = 0
     /// The number of records applied since the last attempt to write an index snapshot.
-    var unkept = 0
+    var recordsSinceSnapshot = 0
     /// The size of the index snapshot in bytes, as far as this process knows.
-    var keptBytes: Int64 = 0
+    var snapshotBytes: Int64 = 0
     /// The replaced and removed records with values in the file; `nil` before the first removal.
     var deadRecords: [EntryDigest: [JournalIndex.Location]]?
 
@@ -209,17 +209,17 @@ final class JournalSegment {
     ///   - frame: The record's header.
     ///   - offset: The record's start.
     ///   - count: The record's length.
-    ///   - isKnown: Whether this process wrote or read the record.
-    func takeIn(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
+    ///   - wasAccessedHere: Whether this process wrote or read the record.
+    func takeIn(_ frame: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
         self.noteDead(by: frame)
-        self.index.apply(frame, offset: offset, count: count, isKnown: isKnown)
+        self.index.apply(frame, offset: offset, count: count, wasAccessedHere: wasAccessedHere)
         self.lastOffset = offset
-        self.unkept += 1
+        self.recordsSinceSnapshot += 1
         if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }
     }
 
     /// An estimate of the folder's size in bytes: the records, the index snapshot, and the small files.
-    var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
+    var footprint: Int64 { self.end + max(self.snapshotBytes, Self.overhead(of: self.index.count)) }
 
     /// An upper bound of the size in bytes of the index snapshot for `count` entries, and of the small files.
     static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }

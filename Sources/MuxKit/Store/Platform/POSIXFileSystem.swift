@@ -203,7 +203,7 @@ package struct POSIXFileSystem: FileSystem {
         }
     }
 
-    package func mark(_ path: String) throws(MuxStoreError) {
+    package func setStoreAttributes(_ path: String) throws(MuxStoreError) {
         guard FolderAttributes.mark(path) else { throw .fileSystem(.mark, code: EIO) }
     }
 
