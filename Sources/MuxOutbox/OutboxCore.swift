@@ -19,12 +19,11 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var isStopped = false
         /// Whether an operation has compared the session of the log with the session of the repository.
         var hasComparedSessions = false
-        /// The number of failed attempts of all lanes since the last response, if the last attempt did not
-        /// reach a server.
+        /// The number of failures without a connection, of all lanes, since a request last reached a server.
         var offlineFailures = 0
         /// The senders of the lanes.
         var senders: [String: OutboxSender] = [:]
-        /// The uninterrupted possession of the lease in which the outcomes of earlier senders are settled.
+        /// The tenure of the lease in which the outcomes of interrupted attempts were last determined.
         var tenure: UInt64?
         /// Whether a failed change prevents the sending of a later change of the lane.
         var isBlocked: (@Sendable (_ later: Change, _ failed: Change) -> Bool)?
@@ -131,8 +130,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Runs `body` on the log, after all earlier operations, to its end.
     ///
-    /// - Throws: The error of the repository whose session cannot be read; `MuxStoreError`. Then `body` has
-    ///   not run, or has failed.
+    /// - Throws: `MuxStoreError`, if `body` has not run or has failed; the error of the repository, if its
+    ///   session cannot be read, or cannot be raised to the session of the log. In the last case, `body` may
+    ///   have run.
     func perform<R: Sendable>(
         _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> R
     ) async throws -> R {
@@ -417,7 +417,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.deliverEvents()
     }
 
-    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent.
+    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent, or an
+    /// operation runs.
     var waitCount: Int? {
         self.state.withLock { state in
             let count = state.waitingCount

@@ -21,9 +21,9 @@ public import Foundation
 /// **Concurrent calls.** At most one update runs. A task that refuses an already replaced dependency runs
 /// again with the newer dependency at once, without an update.
 ///
-/// **Cancellation.** A cancelled caller throws `CancellationError` at once. The update continues, unless no
-/// caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller whose closure is the running
-/// update throws at the end of the closure.
+/// **Cancellation.** A cancelled caller that waits for an update throws `CancellationError` at once. The
+/// update continues, unless no caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller
+/// whose closure is the running update throws at the end of the closure.
 ///
 /// **After a failure.** If an update throws, all callers that wait for the update throw. The next call
 /// starts an update, except during ``RunnerPolicy/coolDown`` and during the pause after two consecutive
@@ -229,6 +229,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     }
 
     /// Runs `task` like ``run(_:update:)``, with a time-out; both closures receive the history of the call.
+    ///
+    /// ``RunnerPolicy/retry`` does not apply to `update`.
     ///
     /// - Parameters:
     ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no

@@ -1,7 +1,7 @@
 /// The work of flights: a look-up in the backing, then a fetch.
 extension MultiplexerCore {
-    /// The time of a fetch's start, the number of the last change of any tag, and the slot of the key without
-    /// changes.
+    /// The time of a fetch's start, the number of the last change of any tag, the slot of the key without
+    /// changes, and whether the key has changes.
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment

@@ -12,9 +12,9 @@ public final class RetryBudget: Sendable {
         /// The permitted number of retries per first attempt; by default 0.1.
         public var share: Double
 
-        /// The number of retries that is always permitted, even with few first attempts; by default 10.
+        /// The count of retries up to which a retry is permitted even with few first attempts; by default 10.
         ///
-        /// The retry count is halved after each ``window``, not reset.
+        /// The count is halved after each ``window``, not reset.
         public var minimumRetries: Int
 
         /// The time after which the counts of first attempts and retries are halved; by default 10 seconds.
@@ -32,7 +32,7 @@ public final class RetryBudget: Sendable {
         /// The time until another request is admitted as a probe if the first probe has not ended; by default
         /// 30 seconds.
         ///
-        /// The first response to any probe closes the breaker.
+        /// A response to any request closes the breaker.
         public var probeLimit: Duration
 
         /// The maximum number of hosts in memory; by default 1,000.

@@ -31,7 +31,7 @@ extension RetryLog {
         /// another attempt, or the attempt was not possible.
         case failed(Int, errorType: String?)
 
-        /// The next attempt begins after this delay, or with `nil` at a wake-up.
+        /// The next attempt begins at a wake-up, at the latest after this delay; `nil` without a delay.
         case waiting(Duration?)
 
         /// The wake-up with this name ended the wait.

@@ -51,8 +51,7 @@ package enum WaitForGraph: Sendable {
     ///     lock, under which the runtime also calls the handlers of cancellation and escalation: read the
     ///     property before taking a lock that the handlers take.
     ///   - awaited: The other flight.
-    ///   - sameKey: The fenced flights with callers of the other flight's key, if the other flight has not
-    ///     started.
+    ///   - sameKey: If the other flight has not started, the fenced flights of its key that have callers.
     /// - Returns: `false`, without a record, if the wait would never end, or if too many flights of the key
     ///   are nested.
     /// - Complexity: O(1) for a flight that has not started, without running flights of its key; see

@@ -69,8 +69,7 @@ package struct WaitTable: Sendable {
     ///   - waiting: The waiting flight.
     ///   - awaited: The other flight.
     ///   - isCertain: Whether the waiting flight cannot end before the other flight.
-    ///   - sameKey: The fenced flights with callers of the other flight's key, if the other flight has not
-    ///     started.
+    ///   - sameKey: If the other flight has not started, the fenced flights of its key that have callers.
     /// - Returns: `false`, without a new wait, if the wait would never end, or if too many flights of the key
     ///   are nested.
     package mutating func begin(
@@ -126,7 +125,7 @@ package struct WaitTable: Sendable {
 
     /// For each flight of `nodes`, the tickets of the waits for the flight in a cycle of waits.
     ///
-    /// - Complexity: O(1) without possible waits, otherwise O(*m*), for any number of flights.
+    /// - Complexity: O(1) without possible waits, otherwise O(*m* log *m*) for *m* waits.
     package mutating func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {
         guard self.possibleCount > 0 else { return [:] }
         let places = nodes.compactMap { self.flightPlaces[$0] }

@@ -43,7 +43,7 @@ package struct HTTPCacheControl: Sendable, Equatable {
                 self.staleWhileRevalidate = self.staleWhileRevalidate ?? seconds
             case "stale-if-error":
                 self.staleIfError = self.staleIfError ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
-            default: break  // s-maxage and proxy-revalidate are for shared caches (5.2.2.8, 5.2.2.10)
+            default: break  // proxy-revalidate and s-maxage are for shared caches (5.2.2.8, 5.2.2.10)
             }
         }
     }

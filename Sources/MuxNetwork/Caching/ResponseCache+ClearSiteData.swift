@@ -60,9 +60,10 @@ final class ClearedOrigins: Sendable {
 }
 
 extension ResponseCache {
-    /// Removes all stored responses of an origin, in memory and on disk.
+    /// Removes all stored responses of an origin.
     ///
-    /// Running exchanges of the origin cannot store their responses.
+    /// Responses that are only on disk are removed at the next use of their URL. Running exchanges of the
+    /// origin cannot store their responses.
     ///
     /// - Parameters:
     ///   - resource: A URL of the origin.

@@ -17,8 +17,8 @@ extension ResponseCache {
         return []
     }
 
-    /// A spool that collects the body of a response; `nil` if the body is too long, or its file cannot be
-    /// created.
+    /// A spool that collects the body of a response; `nil` if the announced body is too long, or its file
+    /// cannot be created.
     nonisolated(nonsending) func spool(for reply: HTTPReply, usesFiles: Bool) async -> BodySpool? {
         var folder = usesFiles ? self.folder : nil
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
@@ -121,7 +121,7 @@ extension ResponseCache {
                 await self.save(request.name)
             }
         } else if self.session == limits.session, self.responses.cachedValue(key: request.name) == nil {
-            // The stored responses are only on disk, because memory has no room.
+            // The stored responses are only on disk, because memory has no room: all are removed.
             var stored = StoredResponses(known)
             guard stored.remove(supersededBy: response, at: now).isChanged else { return }
             await self.responses.clear(key: request.name)

@@ -34,8 +34,8 @@ public final class ScriptedTransport: HTTPTransport {
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first requests, in order.
-    ///   - thereafter: The response to every later request; if `nil`, later requests throw an error that
-    ///     names the request.
+    ///   - thereafter: The response to every later request; if `nil`, later requests throw an error with the
+    ///     number of the request.
     public convenience init(_ script: [Result<HTTPReply, any Error>], thereafter: HTTPReply? = nil) {
         self.init { _, number in
             if number <= script.count { return try script[number - 1].get() }

@@ -351,7 +351,9 @@ extension JournalStore {
         /// Rewrites of the journal without dead records.
         public var compactions = 0
 
-        /// Failed rewrites of the journal; no entry is lost, and the store tries again.
+        /// Failed rewrites of the journal, and rewrites without a flush of the new file's name.
+        ///
+        /// No entry is lost, and the store tries again.
         public var failedCompactions = 0
 
         /// Entries evicted by the size limit or on a full disk, least recently used first.

@@ -84,7 +84,7 @@ package struct RecordHeader: Sendable, Equatable {
 
     private static let usableUntil = Array("\"until\":".utf8)
 
-    /// Appends the fields, from the quotation mark that closes the check to the last comma.
+    /// Appends the fields, from the quotation mark that closes the checksum to the last comma.
     package func append(to bytes: inout [UInt8]) {
         bytes.append(UInt8(ascii: "\""))
         let start = bytes.count
