@@ -27,6 +27,7 @@ struct Benchmarks {
         BenchmarkGroup("sessions", "Many users in one object", SessionsGroup.rows),
         BenchmarkGroup("fleet", "Fetches of a fleet in each time to live, by kind of sharing", FleetGroup.rows),
         BenchmarkGroup("eviction", "Hit ratio, 10,000 of 1,000,000 keys", EvictionGroup.rows),
+        BenchmarkGroup("cache", "MemoryCache, beside a cache in the app's own code", MemoryCacheGroup.rows),
         BenchmarkGroup("save", "Saving 10,000 entries of 1 KB, safe from a power cut", SaveGroup.rows),
         BenchmarkGroup("million", "Operations on a map of 1,000,000 entries, and concurrent hits", MillionGroup.rows),
         BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),

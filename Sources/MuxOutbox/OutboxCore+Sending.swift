@@ -90,8 +90,8 @@ extension OutboxCore {
     private final class Run: Sendable {
         let sender: OutboxSender
         let use = Locked<LeaseHolder.Use?>(nil)
-        /// The change of the last attempt, whether this sender has waited, and the number of consecutive
-        /// failures without an attempt.
+        /// The change of the last attempt, whether this sender has waited, and the number of failures without
+        /// an attempt since the last attempt.
         let state = Locked((id: ID?.none, hasWaited: false, stalls: 0))
 
         init(_ sender: OutboxSender) { self.sender = sender }
@@ -175,7 +175,9 @@ extension OutboxCore {
                 return .output(.next)
             }
             run.state.withLock { $0.id = id }
-            switch await self.attempt(id, change) {
+            let result = await self.attempt(id, change)
+            if result.isAttempt { run.state.withLock { $0.stalls = 0 } }
+            switch result {
             case .ended: return .output(.next)
             case .failed(let error, attempts: let count?):
                 let isLast = count >= max(1, self.policy.retry.maxAttempts)
@@ -306,6 +308,11 @@ extension OutboxCore {
         /// `attempts` is the number of attempts since the last ``OutboxCore/retry(_:)``; `nil` if no attempt
         /// began, or if the change has ended.
         case failed(any Error, attempts: Int?)
+
+        var isAttempt: Bool {
+            if case .failed(_, attempts: nil) = self { return false }
+            return true
+        }
     }
 
     /// Sends a change, and writes the outcome.
@@ -413,6 +420,9 @@ extension OutboxCore {
         let isSafe = self.policy.serverDetectsRepetitions
         switch error {
         case is NotSendable, is LostLease: return .unsent
+        // The runner ended the call. The request may have been sent.
+        case RunnerError.critical, RunnerError.reset, RunnerError.signedOut, RunnerError.timedOut:
+            return isSafe ? .unclear : .unknown(error.sentence)
         // The server refused the token, and the runner has no other token.
         case is RunnerError: return .unsent
         default: break

@@ -360,6 +360,47 @@ struct OutboxFailureTests {
         #expect(world.events.count(of: .changeDelayed) == 3)
     }
 
+    @Test func `OB-03 the delay after failures before a request begins again after an attempt`() async throws {
+        let world = OutboxWorld()
+        let calls = Locked(0)
+        let outbox = world.outbox(token: {
+            let number = calls.withLock { calls in
+                calls += 1
+                return calls
+            }
+            // The third and the fifth call get a token.
+            if [3, 5].contains(number) { return "token" }
+            throw URLError(.timedOut)
+        })
+        for text in ["a", "b"] { try await outbox.add(Note(text)) }
+        for (delay, count) in [(1, 2), (2, 4), (1, 5)] {
+            await world.waitForRest(outbox)
+            world.clock.advance(by: .seconds(delay))
+            await world.waitForRest(outbox)
+            #expect(calls.withLock { $0 } == count, "after \(delay) s")
+        }
+        #expect(world.server.applied.map(\.content) == ["a", "b"])
+    }
+
+    @Test(arguments: [
+        RunnerError.critical(underlying: URLError(.userCancelledAuthentication), isOriginator: true),
+        .reset, .signedOut, .timedOut(after: .seconds(1)),
+    ])
+    func `OB-03 without keys a change is unknown if the runner ended its call during the request`(
+        error: RunnerError
+    ) async throws {
+        let world = OutboxWorld()
+        let policy = MuxOutboxPolicy(retry: .immediate(maxAttempts: .max), serverDetectsRepetitions: false)
+        let outbox = world.outbox(policy: policy, received: { throw error })
+
+        try await outbox.add(Note("1"))
+
+        await world.server.waitForApplied(1)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list == ["1 unknown"])
+        #expect(world.server.requestCount == 1)
+    }
+
     @Test func `OB-03 a host that cannot be reached does not stop the lanes of another host`() async throws {
         let server = FakeChangeServer { content, _ in content.hasPrefix("a") ? .refuseConnection : .confirm }
         let world = OutboxWorld(server: server)

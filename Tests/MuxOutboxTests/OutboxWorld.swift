@@ -74,7 +74,8 @@ struct OutboxWorld: Sendable {
         fileSystem: any FileSystem = POSIXFileSystem(),
         leaseDuration: Duration = .seconds(30),
         order: @escaping @Sendable (Note) throws -> String = { $0.lane },
-        token: @escaping @Sendable () async throws -> String? = { nil }
+        token: @escaping @Sendable () async throws -> String? = { nil },
+        received: @escaping @Sendable () throws -> Void = {}
     ) -> MuxOutbox<Note> {
         let server = self.server
         return MuxOutbox(
@@ -94,6 +95,7 @@ struct OutboxWorld: Sendable {
                 key: policy.serverDetectsRepetitions ? attempt.idempotencyKey : nil,
                 token: token
             )
+            try received()
         }
     }
 

@@ -59,7 +59,7 @@ enum EvictionGroup {
     ]
 
     /// The keys of a real trace; `nil` without `MUX_TRACES` or gzip.
-    private static func trace(_ name: String) throws -> [Int]? {
+    static func trace(_ name: String) throws -> [Int]? {
         guard let folder = ProcessInfo.processInfo.environment["MUX_TRACES"], let gzip = ExternalProgram("gzip") else {
             return nil
         }

@@ -116,6 +116,14 @@ public struct MuxPolicy: Sendable {
     /// the callers and is not kept in memory; with a `cacheKey`, the value stays in memory until its save.
     public var maximumCost: MuxPolicy.CostLimit?
 
+    /// Whether a ``MultiplexerMap`` evicts the least recently used value, instead of a value with few uses.
+    ///
+    /// Default: `false`, which keeps more useful values under most loads.
+    ///
+    /// Set `true` for keys in neighbourhoods that are revisited soon, such as the thumbnails of a grid that
+    /// is scrolled back and forth. A loop over more keys than the limit then never finds a value in memory.
+    public var evictsLeastRecentlyUsed: Bool
+
     /// The version of the value's format on disk.
     ///
     /// Default: 1.
@@ -154,6 +162,7 @@ public struct MuxPolicy: Sendable {
         refetch: Refetch = Refetch(),
         maximumCount: Int? = 10_000,
         maximumCost: MuxPolicy.CostLimit? = nil,
+        evictsLeastRecentlyUsed: Bool = false,
         schemaVersion: Int = 1,
         migrations: [MuxMigration] = []
     ) {
@@ -172,6 +181,7 @@ public struct MuxPolicy: Sendable {
         self.refetch = refetch
         self.maximumCount = maximumCount
         self.maximumCost = maximumCost
+        self.evictsLeastRecentlyUsed = evictsLeastRecentlyUsed
         self.schemaVersion = schemaVersion
         self.migrations = migrations
     }

@@ -25,24 +25,30 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline let costLimit: MuxPolicy.CostLimit?
     @usableFromInline let isPersistent: Bool
 
-    /// An empty table.
+    /// An empty table with the bounds and the order of eviction of a policy.
     ///
     /// - Parameters:
-    ///   - maximumCount: The maximum number of entries; `nil` for no bound.
-    ///   - maximumCost: The maximum total cost of the entries; `nil` for no bound.
+    ///   - policy: The policy of the map.
     ///   - isPersistent: Whether the entries are saved.
     ///   - users: An index of the keys' users; `nil` for no index.
-    package init(
-        maximumCount: Int?,
-        maximumCost: MuxPolicy.CostLimit? = nil,
-        isPersistent: Bool,
-        users: UserIndex<Key>? = nil
-    ) {
+    package init(policy: MuxPolicy, isPersistent: Bool, users: UserIndex<Key>? = nil) {
         self.users = users?.emptied
-        self.table = BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost?.maximum)
-        self.failures = BoundedTable(maximumCount: maximumCount)
-        self.costLimit = maximumCost
+        self.table = BoundedTable(
+            maximumCount: policy.maximumCount,
+            maximumCost: policy.maximumCost?.maximum,
+            evictsLeastRecentlyUsed: policy.evictsLeastRecentlyUsed
+        )
+        self.failures = BoundedTable(maximumCount: policy.maximumCount)
+        self.costLimit = policy.maximumCost
         self.isPersistent = isPersistent
+    }
+
+    private init(emptied former: SlotTable) {
+        self.users = former.users?.emptied
+        self.table = former.table.emptied
+        self.failures = former.failures.emptied
+        self.costLimit = former.costLimit
+        self.isPersistent = former.isPersistent
     }
 
     /// The number of entries in memory.
@@ -183,12 +189,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package mutating func removeAll() -> SlotTable {
         let former = self
-        self = SlotTable(
-            maximumCount: former.table.maximumCount,
-            maximumCost: former.costLimit,
-            isPersistent: former.isPersistent,
-            users: former.users
-        )
+        self = SlotTable(emptied: former)
         return former
     }
 
@@ -210,7 +211,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         guard self.failures.count > 0 else { return }
         let failed = self.users == nil ? [] : Array(self.failures.keys)
         removed(self.failures)
-        self.failures = BoundedTable(maximumCount: self.table.maximumCount)
+        self.failures = self.failures.emptied
         for key in failed { self.index(key) { removed($0) } }
     }
 
@@ -234,7 +235,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package mutating func removeClean(keeping count: Int) -> SlotTable? {
         guard self.unsaved.count <= count else { return nil }
         let former = self
-        self.table = BoundedTable(maximumCount: former.table.maximumCount, maximumCost: former.table.maximumCost)
+        self.table = former.table.emptied
         for key in former.unsaved.keys {
             guard let packed = former.table.peek(key), packed.isUnsaved else { continue }
             let cost = self.costLimit?.cost(of: packed.value) ?? 0

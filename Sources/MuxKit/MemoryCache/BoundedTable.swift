@@ -32,10 +32,23 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @usableFromInline package var order: EvictionOrder
 
     /// Makes an empty table; a negative limit counts as zero.
-    package init(maximumCount: Int?, maximumCost: Int? = nil) {
+    package init(maximumCount: Int?, maximumCost: Int? = nil, evictsLeastRecentlyUsed: Bool = false) {
         self.maximumCount = maximumCount.map { max(0, $0) }
         self.maximumCost = maximumCost.map { max(0, $0) }
-        self.order = EvictionOrder(maximumCount: self.maximumCount, maximumCost: self.maximumCost)
+        self.order = EvictionOrder(
+            maximumCount: self.maximumCount,
+            maximumCost: self.maximumCost,
+            isByRecency: evictsLeastRecentlyUsed
+        )
+    }
+
+    /// An empty table with the same bounds and the same order of eviction.
+    package var emptied: BoundedTable {
+        BoundedTable(
+            maximumCount: self.maximumCount,
+            maximumCost: self.maximumCost,
+            evictsLeastRecentlyUsed: self.order.isByRecency
+        )
     }
 
     @inlinable
@@ -84,6 +97,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     /// Returns the element of `key`; counts as a use.
+    @inlinable
     package mutating func lookup(_ key: Key) -> Element? {
         let place = self.place(of: key)
         self.touch(place)
@@ -127,11 +141,18 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
             self.settle(number, mayGo: mayGo, evicted: evicted)
             return
         }
-        self.evict(until: { $0.fits(1, cost) }, for: cost, mayGo: mayGo, evicted: evicted)
+        while !self.fits(1, cost), let number = self.victim(for: cost, mayGo) {
+            evicted(self.keys[number], self.elements[number])
+            guard !self.fits(cost, insteadOf: number) else {
+                return self.replace(number, by: element, key, place.hash, cost)
+            }
+            self.remove(number)
+        }
         self.append(element, key, place.hash, cost)
     }
 
     /// See ``put(_:of:at:cost:mayGo:evicted:)``.
+    @inlinable
     package mutating func insert(
         _ element: Element,
         of key: Key,
@@ -140,19 +161,6 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         evicted: (Key, Element) -> Void = { _, _ in }
     ) {
         self.put(element, of: key, at: self.place(of: key), cost: cost, mayGo: mayGo, evicted: evicted)
-    }
-
-    /// Changes the element of `key` in place, if present, and keeps the cost.
-    package mutating func update<R>(
-        _ key: Key,
-        mayGo: (Element) -> Bool = { _ in true },
-        evicted: (Key, Element) -> Void = { _, _ in },
-        _ body: (inout Element) -> R
-    ) -> R? {
-        guard let number = self.place(of: key).hit?.number else { return nil }
-        let result = body(&self.elements[number])
-        self.settle(number, mayGo: mayGo, evicted: evicted)
-        return result
     }
 
     @discardableResult
@@ -170,6 +178,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// Removes the element of `key`.
     ///
     /// - Returns: The element, and the table's copy of the key, to be released outside the caller's lock.
+    @inlinable
     package mutating func removeEntry(_ key: Key) -> (key: Key, element: Element)? {
         guard let hit = self.place(of: key).hit else { return nil }
         let entry = (self.keys[hit.number], self.elements[hit.number])
@@ -218,24 +227,38 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return true
     }
 
+    /// Whether the bounds hold if an element of `cost` replaces the element `number`.
+    @inlinable
+    func fits(_ cost: Int, insteadOf number: Int) -> Bool {
+        if let maximumCount, self.count > maximumCount { return false }
+        guard let maximumCost else { return true }
+        return self.cost - UInt128(self.order.costs[number]) + UInt128(cost) <= UInt128(maximumCost)
+    }
+
+    @inlinable
+    mutating func victim(for cost: Int = 1, _ mayGo: (Element) -> Bool) -> Int? {
+        self.order.victim(cost: cost, mayGo: { mayGo(self.elements[$0]) })
+    }
+
     /// Evicts elements after a change of an element, if a bound requires an eviction.
     @inlinable
     mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.elements[number]) { self.order.released(number) }
-        self.evict(until: { $0.fits(0, 0) }, mayGo: mayGo, evicted: evicted)
-    }
-
-    @inlinable
-    mutating func evict(
-        until isEnough: (borrowing Self) -> Bool,
-        for cost: Int = 1,
-        mayGo: (Element) -> Bool,
-        evicted: (Key, Element) -> Void
-    ) {
-        while !isEnough(self), let number = self.order.victim(cost: cost, mayGo: { mayGo(self.elements[$0]) }) {
+        while self.isOverBound, let number = self.victim(mayGo) {
             evicted(self.keys[number], self.elements[number])
             self.remove(number)
         }
+    }
+
+    /// Replaces an evicted element, without a move of another element.
+    @inlinable
+    mutating func replace(_ number: Int, by element: Element, _ key: Key, _ hash: UInt32, _ cost: Int) {
+        if let hit = self.hit(of: number) { self.index.remove(at: hit.position) { self.order.hash(of: $0) } }
+        self.index.insert(number, hash: hash)
+        self.keys[number] = key
+        self.elements[number] = element
+        if self.maximumCost != nil { self.cost = self.cost - UInt128(self.order.costs[number]) + UInt128(cost) }
+        self.order.replaced(number, hash: hash, cost: cost)
     }
 
     @inlinable

@@ -30,6 +30,9 @@
 /// 9,102 elements, the order of eviction is the same as without costs.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
+///
+/// An order **by recency** evicts the least recently used element instead: all elements are in the main
+/// queue, and a use moves the element to the newest place.
 @usableFromInline
 package struct EvictionOrder: Sendable {
     @usableFromInline
@@ -86,6 +89,8 @@ package struct EvictionOrder: Sendable {
     /// The ghosts of the elements that were evicted from the main queue.
     private var mainGhosts: GhostQueue
     private var steering = Steering()
+    /// Whether the least recently used element is evicted.
+    @usableFromInline package let isByRecency: Bool
 
     /// The state that adapts to the requests.
     private struct Steering: Sendable {
@@ -111,15 +116,17 @@ package struct EvictionOrder: Sendable {
     /// - Parameters:
     ///   - maximumCount: The maximum number of elements; `nil` for no bound.
     ///   - maximumCost: The maximum total cost; `nil` for no bound.
-    package init(maximumCount: Int?, maximumCost: Int?) {
+    ///   - isByRecency: Whether the least recently used element is evicted.
+    package init(maximumCount: Int?, maximumCost: Int?, isByRecency: Bool = false) {
+        self.isByRecency = isByRecency
         self.maximumCost = maximumCost
         self.maximumCount = maximumCount.map(Double.init) ?? .infinity
-        let isBounded = maximumCost != nil || maximumCount != nil
+        let hasGhosts = !isByRecency && (maximumCost != nil || maximumCount != nil)
         // With a bound of cost, the count is not known in advance: the limit is 8,192 ghosts of the small
         // queue, of ten bytes each.
         let count = min(maximumCount ?? .max, maximumCost != nil ? 9_102 : .max)
-        self.smallGhosts = GhostQueue(limit: isBounded ? count - count / 10 : 0)
-        self.mainGhosts = GhostQueue(limit: isBounded ? max(1, count / 10) : 0)
+        self.smallGhosts = GhostQueue(limit: hasGhosts ? count - count / 10 : 0)
+        self.mainGhosts = GhostQueue(limit: hasGhosts ? max(1, count / 10) : 0)
     }
 
     package var count: Int { self.nodes.count }
@@ -133,10 +140,24 @@ package struct EvictionOrder: Sendable {
     /// Adds an element; its number is the previous count.
     @usableFromInline
     package mutating func appended(hash: UInt32, cost: Int) {
-        let number = self.nodes.count
-        let isReturned = self.steer(by: hash)
         if self.maximumCost != nil { self.costs.append(cost) }
         self.nodes.append(Node(word: hash << 4, newer: Self.none, older: Self.none))
+        self.enter(self.nodes.count - 1, hash: hash)
+    }
+
+    /// Adds an element with the number of an evicted element.
+    @usableFromInline
+    package mutating func replaced(_ number: Int, hash: UInt32, cost: Int) {
+        self.unlink(number)
+        if self.maximumCost != nil { self.costs[number] = cost }
+        self.nodes[number].word = hash << 4
+        self.enter(number, hash: hash)
+    }
+
+    /// Adds an element, whose node exists, to a queue.
+    private mutating func enter(_ number: Int, hash: UInt32) {
+        guard !self.isByRecency else { return self.push(number, onto: .main) }
+        let isReturned = self.steer(by: hash)
         if isReturned {
             guard !self.refusesReturns else {
                 self.nodes[number].uses = 1
@@ -221,10 +242,11 @@ package struct EvictionOrder: Sendable {
         self.maximumCost == nil ? Double(list.count) : Double(list.weight)
     }
 
-    /// The mean weight of the elements.
+    /// The mean weight of the elements in the queues.
     private var meanWeight: Double {
-        guard self.maximumCost != nil, !self.nodes.isEmpty else { return 1 }
-        return Double(self.small.weight + self.main.weight + self.aside.weight) / Double(self.nodes.count)
+        let count = self.small.count + self.main.count + self.aside.count
+        guard self.maximumCost != nil, count > 0 else { return 1 }
+        return Double(self.small.weight + self.main.weight + self.aside.weight) / Double(count)
     }
 
     /// The maximum size of the small and the main queue together, up to the bound that is reached first.
@@ -245,8 +267,16 @@ package struct EvictionOrder: Sendable {
     @inlinable
     @inline(__always)
     package mutating func touched(_ number: Int) {
+        guard !self.isByRecency else { return self.makeNewest(number) }
         let uses = self.nodes[number].uses
         if uses < 3 { self.nodes[number].uses = uses + 1 }
+    }
+
+    /// Moves an element to the newest place of its queue.
+    @usableFromInline
+    mutating func makeNewest(_ number: Int) {
+        let queue = self.nodes[number].queue
+        if self[queue].newest != UInt32(truncatingIfNeeded: number) { self.move(number, to: queue) }
     }
 
     /// Changes the cost of an element.
@@ -263,7 +293,7 @@ package struct EvictionOrder: Sendable {
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
         self.unlink(number)
-        self.push(number, onto: self.nodes[number].uses < 2 ? .small : .main)
+        self.push(number, onto: self.nodes[number].uses < 2 && !self.isByRecency ? .small : .main)
     }
 
     /// Removes an element; the last element takes its number.
@@ -311,6 +341,10 @@ package struct EvictionOrder: Sendable {
     /// - Complexity: Amortised O(1).
     @usableFromInline
     package mutating func victim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
+        while self.isByRecency, self.main.count > 0 {
+            if let oldest = self.oldest(of: .main, mayGo) { return oldest }
+        }
+        guard !self.isByRecency else { return nil }
         self.steering.hasEvicted = true
         let weight = self.maximumCost == nil ? 1 : Double(max(1, cost))
         while true {

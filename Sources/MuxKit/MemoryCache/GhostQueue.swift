@@ -9,9 +9,10 @@ package struct GhostQueue: Sendable {
     package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
 
     /// Adds a hash, and removes the oldest hash beyond the limit.
+    ///
+    /// A hash that is present already is then present twice.
     package mutating func remember(_ hash: UInt32) {
         guard self.limit > 0 else { return }
-        self.take(hash)
         if self.ring.count < self.limit {
             if !self.index.hasRoom(for: self.ring.count + 1) {
                 self.grow()
@@ -29,7 +30,7 @@ package struct GhostQueue: Sendable {
         self.index.insert(place, hash: hash)
     }
 
-    /// Removes a hash.
+    /// Removes a hash, once.
     ///
     /// - Returns: The number of hashes that were added later; `nil` if absent.
     @discardableResult

@@ -43,8 +43,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
         self.core = MultiplexerCore(
             slots: SlotTable(
-                maximumCount: policy.maximumCount,
-                maximumCost: policy.maximumCost,
+                policy: policy,
                 isPersistent: persistence != nil && users == nil,
                 users: users?.index
             ),

@@ -122,6 +122,59 @@ struct EvictionTests {
         #expect(ratio.own >= floor && ratio.old == 0)
     }
 
+    @Test(arguments: [200, 500, 1_000, 2_000])
+    func `EV-05 scrolling back and forth, a cache by recency misses no more than least recently used`(
+        capacity: Int
+    ) {
+        var scroll = ScrollTrace(thumbnails: 3_000)
+        let cache = MemoryCache<Int, Int>(maximumCount: capacity, evictsLeastRecentlyUsed: true)
+        var old = LeastRecentlyUsed(capacity: capacity)
+        for _ in 0..<repetitions(60_000) {
+            let key = scroll.next()
+            let isHit = cache.value(for: key) != nil
+            if !isHit { cache.insert(key, for: key) }
+            #expect(isHit == old.request(key))
+        }
+        #expect(cache.statistics.misses > 0 && cache.statistics.hits > cache.statistics.misses / 4)
+    }
+
+    @Test(arguments: [1, 2, 9, 57])
+    func `EV-05 a table by recency evicts the least recently used elements that may be evicted`(bound: Int) {
+        for seed in 0..<repetitions(40) {
+            var random = SplitMix64(state: UInt64(seed))
+            let cost: Int? = seed.isMultiple(of: 2) ? nil : bound * 4
+            var table = BoundedTable<Int, Int>(maximumCount: bound, maximumCost: cost, evictsLeastRecentlyUsed: true)
+            // The keys, the least recently used first; a value that is a multiple of five may not be evicted.
+            var model: [(key: Int, value: Int, cost: Int)] = []
+            let mayGo = { (value: Int) in !value.isMultiple(of: 5) || seed % 3 == 0 }
+            for step in 0..<300 {
+                let key = Int.random(in: 0..<(3 * bound), using: &random)
+                let place = model.firstIndex { $0.key == key }
+                if Bool.random(using: &random) {
+                    #expect(table.lookup(key) == place.map { model[$0].value })
+                    if let place { model.append(model.remove(at: place)) }
+                } else if place == nil {
+                    let (value, weight) = (Int.random(in: 0..<100, using: &random), step % 5)
+                    var evicted: [Int] = []
+                    table.insert(value, of: key, cost: weight, mayGo: mayGo) { key, _ in evicted.append(key) }
+                    var expected: [Int] = []
+                    while model.count >= bound || model.reduce(weight, { $0 + $1.cost }) > cost ?? .max,
+                        let oldest = model.firstIndex(where: { mayGo($0.value) })
+                    {
+                        expected.append(model.remove(at: oldest).key)
+                    }
+                    model.append((key, value, weight))
+                    #expect(evicted == expected, "seed \(seed), step \(step)")
+                } else if step.isMultiple(of: 3) {
+                    #expect(table.remove(key) != nil)
+                    model.removeAll { $0.key == key }
+                }
+                #expect(table.count == model.count)
+                #expect(table.violation() == nil, "seed \(seed), step \(step)")
+            }
+        }
+    }
+
     @Test func `EV-01 on a skewed trace the hit ratio exceeds least recently used by five points`() async {
         let trace = ZipfTrace(keys: 50_000)
         var random = SplitMix64(state: 3)
@@ -293,7 +346,7 @@ struct EvictionTests {
                 unsaved.append(key)
             }
             guard unsaved.count > delay else { continue }
-            _ = saved.update(unsaved.removeFirst(), mayGo: mayGo) { $0 = 1 }
+            saved.insert(1, of: unsaved.removeFirst(), mayGo: mayGo)
         }
         #expect(hits[1] > hits[0] - self.steps * 3 / 200, "\(hits) of \(self.steps)")
         #expect(saved.violation() == nil)

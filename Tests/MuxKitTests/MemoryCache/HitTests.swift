@@ -60,7 +60,7 @@ struct HitTests {
         _ maximumAge: Duration?
     ) -> Bool {
         var single = SingleSlot<Int>(isPersistent: true)
-        var table = SlotTable<Int, Int>(maximumCount: 10, isPersistent: true)
+        var table = SlotTable<Int, Int>(policy: MuxPolicy(maximumCount: 10), isPersistent: true)
         func fill(_ slot: inout Slot<Int>) {
             _ = slot.committed(entry)
             if isRefreshed { slot.refreshed() }
@@ -95,7 +95,7 @@ struct HitTests {
     }
 
     @Test func `MX-20 a look-up in a table needs the exact text of a key`() {
-        var table = SlotTable<String, Int>(maximumCount: 10, isPersistent: false)
+        var table = SlotTable<String, Int>(policy: MuxPolicy(maximumCount: 10), isPersistent: false)
         let now = Moment(nanoseconds: 0)
         for (index, key) in ["e\u{301}", "\u{e9}", "plain"].enumerated() {
             let entry = Slot<Int>.Entry(value: index, fetchedAt: now, timeToLive: .seconds(1))

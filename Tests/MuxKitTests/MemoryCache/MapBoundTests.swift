@@ -27,6 +27,22 @@ struct MapBoundTests {
         await map.expectAtRest()
     }
 
+    @Test(arguments: [false, true])
+    func `EV-05 a map evicts by recency if its policy says so, also after memory was cleared`(
+        isByRecency: Bool
+    ) async throws {
+        let repository = World().repository
+        let policy = MuxPolicy(maximumCount: 3, evictsLeastRecentlyUsed: isByRecency)
+        let map = Map(policy: policy, repository: repository) { $0 }
+        for _ in 0..<2 {
+            // Key 0 has the most uses, and was used least recently.
+            for key in [0, 0, 0, 0, 1, 2, 3] { _ = try await map.request(key: key) }
+            #expect((map.cachedValue(key: 0) == nil) == isByRecency)
+            #expect(map.cachedValue(key: 3) == 3)
+            repository.clearMemory()
+        }
+    }
+
     @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
     func `MX-24 any count limit is valid`(bound: Int?) async throws {
         let store = UnreliableStore()

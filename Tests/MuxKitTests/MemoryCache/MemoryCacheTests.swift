@@ -34,6 +34,15 @@ struct MemoryCacheTests {
         }
     }
 
+    @Test func `EV-05 an emptied cache by recency keeps its order`() {
+        let cache = MemoryCache<Int, String>(maximumCount: 3, evictsLeastRecentlyUsed: true)
+        cache.removeAll()
+        // Key 0 has the most uses, and was used least recently.
+        for key in [0, 0, 0, 1, 2, 1, 2] where cache.value(for: key) == nil { cache.insert("\(key)", for: key) }
+        cache.insert("3", for: 3)
+        #expect((0..<4).map { cache.value(for: $0) } == [nil, "1", "2", "3"])
+    }
+
     @Test func `AM-14 a value may be replaced and removed`() {
         let cache = MemoryCache<Double, Int>(maximumCount: 2)
         cache.insert(1, for: 1)
