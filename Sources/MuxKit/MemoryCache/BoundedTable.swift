@@ -257,8 +257,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.index.insert(number, hash: hash)
         self.keys[number] = key
         self.elements[number] = element
-        if self.maximumCost != nil { self.cost = self.cost - UInt128(self.order.costs[number]) + UInt128(cost) }
-        self.order.replaced(number, hash: hash, cost: cost)
+        self.setCost(cost, of: number)
+        self.order.replaced(number, hash: hash)
     }
 
     @inlinable
@@ -324,16 +324,19 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @usableFromInline
     mutating func shrink() {
         let room = self.count * 2
-        self.keys = Self.copy(self.keys, room: room)
-        self.elements = Self.copy(self.elements, room: room)
+        self.keys = self.keys.copy(room: room)
+        self.elements = self.elements.copy(room: room)
         self.order.reallocate(room: room)
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
+}
 
-    private static func copy<T>(_ array: ContiguousArray<T>, room: Int) -> ContiguousArray<T> {
-        var copy: ContiguousArray<T> = []
+extension ContiguousArray {
+    /// A copy with the capacity for `room` elements.
+    func copy(room: Int) -> ContiguousArray {
+        var copy: ContiguousArray = []
         copy.reserveCapacity(room)
-        copy.append(contentsOf: array)
+        copy.append(contentsOf: self)
         return copy
     }
 }

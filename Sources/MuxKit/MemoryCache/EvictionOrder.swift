@@ -147,9 +147,8 @@ package struct EvictionOrder: Sendable {
 
     /// Adds an element with the number of an evicted element.
     @usableFromInline
-    package mutating func replaced(_ number: Int, hash: UInt32, cost: Int) {
+    package mutating func replaced(_ number: Int, hash: UInt32) {
         self.unlink(number)
-        if self.maximumCost != nil { self.costs[number] = cost }
         self.nodes[number].word = hash << 4
         self.enter(number, hash: hash)
     }
@@ -158,15 +157,11 @@ package struct EvictionOrder: Sendable {
     private mutating func enter(_ number: Int, hash: UInt32) {
         guard !self.isByRecency else { return self.push(number, onto: .main) }
         let isReturned = self.steer(by: hash)
-        if isReturned {
-            guard !self.refusesReturns else {
-                self.nodes[number].uses = 1
-                self.push(number, onto: .small)
-                return self.overflow()
-            }
+        if isReturned, !self.refusesReturns {
             self.steering.idle = 0
             return self.push(number, onto: .main)
         }
+        self.nodes[number].uses = isReturned ? 1 : 0
         self.push(number, onto: .small)
         self.overflow()
     }
@@ -319,15 +314,8 @@ package struct EvictionOrder: Sendable {
 
     /// Shrinks the storage to `room` elements.
     package mutating func reallocate(room: Int) {
-        var nodes: ContiguousArray<Node> = []
-        nodes.reserveCapacity(room)
-        nodes.append(contentsOf: self.nodes)
-        self.nodes = nodes
-        guard self.maximumCost != nil else { return }
-        var costs: ContiguousArray<Int> = []
-        costs.reserveCapacity(room)
-        costs.append(contentsOf: self.costs)
-        self.costs = costs
+        self.nodes = self.nodes.copy(room: room)
+        if self.maximumCost != nil { self.costs = self.costs.copy(room: room) }
     }
 
     // MARK: - Choosing

@@ -78,7 +78,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         }
     }
 
-    /// Inserts a value, or replaces the value of `key`.
+    /// Inserts a value, or replaces the value of `key`, which counts as a use.
     ///
     /// - Parameters:
     ///   - value: The value. If the value alone exceeds a bound, neither this value nor the previous value is
@@ -96,6 +96,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
             let place = state.table.place(of: key)
             var lost = Released<(Key?, Value)>()
             if let former = state.table.element(at: place) { lost.add((nil, former)) }
+            state.table.touch(place)
             var evictions = 0
             state.table.put(value, of: key, at: place, cost: cost, mayGo: { _ in true }) { key, value in
                 lost.add((key, value))

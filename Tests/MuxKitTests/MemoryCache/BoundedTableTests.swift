@@ -40,8 +40,9 @@ struct BoundedTableTests {
         }
     }
 
-    @Test func `MX-24 a replacement may unpin elements, and then the limit holds again`() {
-        var table = BoundedTable<Int, Int>(maximumCount: 10)
+    @Test(arguments: [false, true])
+    func `MX-24 EV-05 a replacement may unpin elements, and then the limit holds again`(isByRecency: Bool) {
+        var table = BoundedTable<Int, Int>(maximumCount: 10, evictsLeastRecentlyUsed: isByRecency)
         for key in 0..<100 { table.insert(0, of: key, mayGo: { $0 != 0 }) }
         #expect(table.count == 100)
         #expect(table.excess == 90)

@@ -34,6 +34,16 @@ struct MemoryCacheTests {
         }
     }
 
+    @Test(arguments: [false, true])
+    func `EV-05 a replacement counts as a use`(isByRecency: Bool) {
+        let cache = MemoryCache<Int, Int>(maximumCount: 4, evictsLeastRecentlyUsed: isByRecency)
+        for key in 0..<4 { cache.insert(key, for: key) }
+        for _ in 0..<3 { cache.insert(10, for: 0) }
+        for key in 4..<7 { cache.insert(key, for: key) }
+        #expect(cache.value(for: 0) == 10)
+        #expect(cache.statistics.evictions == 3)
+    }
+
     @Test func `EV-05 an emptied cache by recency keeps its order`() {
         let cache = MemoryCache<Int, String>(maximumCount: 3, evictsLeastRecentlyUsed: true)
         cache.removeAll()
