@@ -295,7 +295,7 @@ func sharedEntries() async throws {
 }
 
 func entriesForAll() {
-    let policy = MuxPolicy(timeToLive: .seconds(60), timeToLiveJitter: 0.1, staleWhileRevalidate: .seconds(60))
+    let policy = MuxPolicy.service(timeToLive: .seconds(60))
     let rates = Multiplexer<[String: Double]>(policy: policy) { try await Upstream.rates() }
     _ = rates
 }

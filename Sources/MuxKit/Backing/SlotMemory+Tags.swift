@@ -11,7 +11,7 @@ extension SlotMemory {
             // A view tells a removal from an eviction by the number of clears.
             if mayClear { state.clears &+= 1 }
             for key in state.layers.keys.filter({ state.layers[$0]?.base?.condition?.removesEntry ?? false }) {
-                state.dropChanges(of: key)
+                state.loseBase(of: key, keepsChanges: false)
                 state.ended(key, with: nil)
             }
             // Marks each slot: a later change of other tags then counts no second time.

@@ -141,27 +141,24 @@ extension SlotState {
         self.dropped.append((former.key, former.value))
     }
 
-    /// The entry was removed: only uncommitted overlays stay.
-    mutating func dropChanges(of key: Key) { self.loseBase(of: key) { $0.isOverlay } }
-
-    /// As ``dropChanges(of:)``, for all keys; `body` removes all entries.
-    mutating func keepingOverlays<R>(_ body: (inout Self) -> R) -> R {
-        for key in Array(self.layers.keys) { self.dropChanges(of: key) }
+    /// As ``loseBase(of:keepsChanges:)``, for all keys; `body` removes all entries.
+    mutating func loseAllBases<R>(keepsChanges: Bool, _ body: (inout Self) -> R) -> R {
+        for key in Array(self.layers.keys) { self.loseBase(of: key, keepsChanges: keepsChanges) }
         let layers = self.layers
         self.layers = [:]
         defer { self.layers = layers }
         return body(&self)
     }
 
-    /// The server's entry was removed elsewhere: only uncommitted changes stay.
+    /// The server's entry was removed: only uncommitted changes stay.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - isKept: Whether an uncommitted change stays.
-    mutating func loseBase(of key: Key, keeping isKept: (Layers<Value>.Change) -> Bool = { _ in true }) {
+    ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only overlays of an outbox stay.
+    mutating func loseBase(of key: Key, keepsChanges: Bool) {
         guard var layers = self.layers[key] else { return }
         self.dropLayers(of: key)
-        layers.changes.removeAll { $0.isCommitted || !isKept($0) }
+        layers.changes.removeAll { $0.isCommitted || !(keepsChanges || $0.isOverlay) }
         guard !layers.changes.isEmpty else { return }
         (layers.base, layers.shown, layers.version) = (nil, nil, self.nextRevision())
         self.layers[key] = layers

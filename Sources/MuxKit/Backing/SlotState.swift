@@ -269,7 +269,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     mutating func passed(_ key: Key) {
         self.clears &+= 1
         self.uncached &+= 1
-        self.dropChanges(of: key)
+        self.loseBase(of: key, keepsChanges: false)
         self.followed[key]?.uncached += 1
     }
 

@@ -217,6 +217,33 @@ public struct MuxPolicy: Sendable {
 }
 
 extension MuxPolicy {
+    /// A policy for the values of a service: once a value is in memory, hardly any request waits for a fetch.
+    ///
+    /// ```swift
+    /// let rates = MultiplexerMap<String, Rate>(policy: .service(timeToLive: .seconds(60))) { … }
+    /// ```
+    ///
+    /// - Lifetimes differ by up to a tenth, so values of the same fetch time are not renewed together.
+    /// - The first request near the end of the time to live starts a renewal, and gets the present value.
+    /// - For as long as the time to live after its end, requests get the stale value during the renewal.
+    ///
+    /// The renewals begin at the time to live on average, so the origin gets no more calls than with a policy
+    /// without these options. A served value is at most 2.1 times as old as the time to live, unless it
+    /// replaces a failure (``staleIfError``).
+    ///
+    /// - Parameter timeToLive: The mean time between the renewals of a value that is requested often.
+    /// - Returns: A policy whose other members have their defaults and can be changed.
+    public static func service(timeToLive: Duration = .seconds(60)) -> MuxPolicy {
+        MuxPolicy(
+            timeToLive: timeToLive * 1.1,
+            timeToLiveJitter: 0.1,
+            staleWhileRevalidate: timeToLive,
+            refreshAhead: timeToLive * 0.1
+        )
+    }
+}
+
+extension MuxPolicy {
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory, in a unit of your choice.
     ///
     /// ```swift

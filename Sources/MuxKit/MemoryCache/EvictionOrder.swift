@@ -24,12 +24,11 @@
 ///   queue is **renewed**: the probed element is evicted, and the small queue's oldest element moves to the
 ///   main queue. Then the count of probes begins again.
 ///
-/// With a bound of cost, queues are measured by cost instead of count. The candidates for an eviction are the
-/// eight oldest elements of a queue, or the oldest eighth of a queue with less than 64 elements. Of the
-/// candidates whose uses permit eviction, the most costly candidate is evicted. With equal costs, and at most
-/// 9,102 elements, the order of eviction is the same as without costs.
-///
-/// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
+/// With a bound of cost, queues are measured by cost. The candidates for an eviction are the eight oldest
+/// elements of a queue, or the oldest eighth of a queue with less than 64 elements. Of the candidates whose
+/// uses permit eviction, the most costly is evicted. With equal costs, and at most 9,102 elements, the order
+/// of eviction is the same as without costs. Source: Yang et al., "FIFO queues are all you need for cache
+/// eviction", SOSP 2023, algorithm 1.
 ///
 /// An order **by recency** evicts the least recently used element instead: all elements are in the main
 /// queue, and a use moves the element to the newest place.

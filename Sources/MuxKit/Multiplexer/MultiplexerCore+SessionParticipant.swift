@@ -135,7 +135,7 @@ extension MultiplexerCore: SessionParticipant {
             state.clears &+= 1
             state.ended(key, with: nil)
             defer { state.lostShared(key) }
-            if keepsChanges { state.loseBase(of: key) } else { state.dropChanges(of: key) }
+            state.loseBase(of: key, keepsChanges: keepsChanges)
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
@@ -148,11 +148,16 @@ extension MultiplexerCore: SessionParticipant {
     /// - Parameters:
     ///   - error: The error for waiting callers; `nil` if the callers wait for the value of their fetch.
     ///   - isRemovalPending: Whether a removal of all entries on disk follows.
-    func forgetAll(answering error: (any Error)? = nil, onDisk isRemovalPending: Bool = false) {
+    ///   - keepsChanges: See ``forget(_:alsoOnDisk:endsRequests:keepsChanges:)``.
+    func forgetAll(
+        answering error: (any Error)? = nil,
+        onDisk isRemovalPending: Bool = false,
+        keepsChanges: Bool = false
+    ) {
         let former = self.engine.fenceAll(answering: error) { state in
             if isRemovalPending { state.disk.isDomainRemovalPending = true }
             state.clears &+= 1
-            return (state.keepingOverlays { $0.removeAll() }, state.takeDropped())
+            return (state.loseAllBases(keepsChanges: keepsChanges) { $0.removeAll() }, state.takeDropped())
         }
         withExtendedLifetime(former) {}
         self.watchers.sendToAll(.entry)
@@ -235,11 +240,15 @@ extension MultiplexerCore: SessionParticipant {
         }
         switch change {
         case .invalidated(let scope):
-            guard let keys = shared.keys(of: scope) else { return self.forgetAll() }
-            // An invalidated tag comes from a clear or a sign-out, which also remove changes, except changes
-            // of an outbox. An invalidated entry may come from a refresh on another machine, so all
+            // Invalidations of a tag and of everything come from a clear or a sign-out, which also remove
+            // changes, except changes of an outbox. Others may come from a refresh on another machine, so all
             // uncommitted changes stay.
-            let keepsChanges = if case .entry = scope { true } else { false }
+            let keepsChanges =
+                switch scope {
+                case .entry, .domain: true
+                case .tag, .everything: false
+                }
+            guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
             if case .tag = scope { self.evictedBecameStale() }
         case .unknown: shared.missedChanges(isEmptied: false)

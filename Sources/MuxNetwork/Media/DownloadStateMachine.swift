@@ -196,15 +196,10 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package mutating func ended(inOrder: Bool) -> EndAction {
         guard self.isReceiving else { return .fail }
         self.isReceiving = false
-        if let total = self.partial.total {
-            if self.partial.offset == total { return .finish }
-            guard inOrder, let end = self.end, self.partial.offset == end else { return .fail }
-            return .askForRest
-        }
+        if self.partial.offset == self.partial.total { return .finish }
         guard inOrder else { return .fail }
-        // The total length is unknown. A body without an announced end is the whole file; after an announced
-        // range, more bytes may follow.
-        guard self.end == nil else { return .askForRest }
+        // After an announced range, more bytes may follow. A body without an announced end is the whole file.
+        if let end = self.end { return self.partial.offset == end ? .askForRest : .fail }
         self.partial.total = self.partial.offset
         return .finish
     }

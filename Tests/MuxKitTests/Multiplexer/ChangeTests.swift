@@ -423,6 +423,33 @@ struct ChangeTests {
         #expect(list.cachedValue == [1, 9])
     }
 
+    @Test(arguments: [false, true])
+    func `SC-08 a refresh on another machine keeps the uncommitted changes`(isOfAll: Bool) async throws {
+        let store = MemorySharedStore()
+        let (here, elsewhere) = (self.map(on: store), self.map(on: store))
+        _ = try await here.request(key: 1)
+        var values = here.values(key: 1).makeAsyncIterator()
+        let (first, second) = (here.change(key: 1) { $0.append(2) }, here.change(key: 1) { $0.append(3) })
+        first.commit()
+        if isOfAll { elsewhere.refresh() } else { elsewhere.refresh(key: 1) }
+        while let entry = await values.next(), entry != nil {}
+        _ = try await here.request(key: 1)
+        #expect(here.cachedValue(key: 1) == nil, "a response during a change may lack the change")
+        second.commit()
+        _ = try await here.request(key: 1)
+        #expect(here.cachedValue(key: 1) == [1] && here.statistics.fetches == 3)
+    }
+
+    private func map(on store: MemorySharedStore) -> MultiplexerMap<Int, [Int]> {
+        MultiplexerMap(
+            cacheKey: "Lists",
+            policy: self.policy,
+            repository: MuxRepository(sharedStore: store.connection())
+        ) {
+            [$0]
+        }
+    }
+
     @Test func `SC-08 a clear of another object removes changes of evicted values, too`() async throws {
         let store = MemoryStore()
         let first = MuxRepository(store: store)

@@ -103,6 +103,50 @@ struct RequestOptionsTests {
         #expect(MuxPolicy().renewalAge(.seconds(10), random: 0) == nil)
     }
 
+    @Test func `PF-15 with the policy for services a request waits for the first fetch only`() async throws {
+        let gate = Gate<Void>()
+        let world = World()
+        let calls = Locked(0)
+        let policy = MuxPolicy.service(timeToLive: .seconds(10))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) {
+            let call = calls.withLock { calls in
+                calls += 1
+                return calls
+            }
+            if call > 1 { try await gate.pass() }
+            return call
+        }
+        _ = try await number.request()
+        // The end of the time to live and of the time of stale values, with every jitter.
+        for _ in 0..<19 {
+            world.clock.advance(by: .seconds(1))
+            #expect(try await number.request() == 1)
+        }
+        await gate.waitForCall()
+        #expect(calls.withLock { $0 } == 2)
+        gate.open()
+        await world.events.wait(for: .fetched, count: 2)
+        #expect(try await number.request() == 2)
+        await number.expectAtRest()
+    }
+
+    @Test func `PF-15 the policy for services causes no more fetches than the default`() async throws {
+        let random = Locked(SplitMix64(state: 1))
+        let world = World(random: { random.withLock { .random(in: 0..<1, using: &$0) } })
+        let policies = [MuxPolicy(timeToLive: .seconds(10)), .service(timeToLive: .seconds(10))]
+        var fetches: [Int] = []
+        for policy in policies {
+            let map = MultiplexerMap<Int, Int>(policy: policy, repository: world.repository) { $0 }
+            for _ in 0..<2_000 {
+                for key in 0..<5 { _ = try await map.request(key: key) }
+                await map.expectAtRest()
+                world.clock.advance(by: .milliseconds(500))
+            }
+            fetches.append(map.statistics.fetches)
+        }
+        #expect(fetches[1] <= fetches[0] && fetches[1] >= fetches[0] * 9 / 10, "\(fetches)")
+    }
+
     // MARK: - Remembered failures
 
     @Test func `MX-13 the policy decides how long each class of failure is remembered`() async throws {

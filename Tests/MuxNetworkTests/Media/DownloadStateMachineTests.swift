@@ -167,6 +167,16 @@ struct DownloadStateMachineTests {
         #expect(machine.nextStep == .ask(from: 70, ifStill: "\"v\""))
     }
 
+    @Test(arguments: [0, 59])
+    func `AM-04 a range of a file of unknown length that ends too early is a failure`(count: Int) {
+        var machine = self.machine(.init(validator: "\"v\"", total: nil, offset: 40))
+        #expect(machine.received(Self.part(40...99, of: nil)) == .append)
+        machine.appended(count: count)
+        #expect(machine.ended(inOrder: true) == .fail)
+        machine.appended(count: 60 - count)
+        #expect(machine.ended(inOrder: true) == .fail, "the exchange has ended")
+    }
+
     @Test func `AM-04 a new representation replaces the old representation`() {
         var machine = self.machine(Self.some)
         _ = machine.received(DownloadHead(status: 200, length: 90, validator: "\"w\""))

@@ -97,8 +97,7 @@ struct Caches: Sendable {
     let searches: MultiplexerMap<String, [Place]>
     let nearest: MultiplexerMap<Spot, Place>
 
-    init(_ repository: MuxRepository, _ origin: Origin, timeToLive: Duration) {
-        let policy = MuxPolicy(timeToLive: timeToLive, staleWhileRevalidate: timeToLive)
+    init(_ repository: MuxRepository, _ origin: Origin, policy: MuxPolicy) {
         self.repository = repository
         self.places = MultiplexerMap(
             cacheKey: .init("Places") { ["place \($0)"] },

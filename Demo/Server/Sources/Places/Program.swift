@@ -31,6 +31,8 @@ struct Program: AsyncParsableCommand {
     @Option(help: "The folder of the cache; one in the user's caches by default.") var folder: String?
     @Option(help: "How long values are fresh, in seconds.") var timeToLive = 60
     @Option(help: "How long the origin takes, in milliseconds.") var delay = 50
+    @Flag(help: "Requests wait for a fetch at the end of a value's lifetime, as with the default policy.")
+    var waitsAtExpiry = false
 
     private func repository(_ logger: Logger) throws -> MuxRepository {
         let observer = LogObserver(logger)
@@ -60,7 +62,9 @@ struct Program: AsyncParsableCommand {
         let logger = Logger(label: "places")
         let repository = try self.repository(logger)
         let origin = try Origin(delay: .milliseconds(max(self.delay, 0)))
-        let caches = Caches(repository, origin, timeToLive: .seconds(max(self.timeToLive, 0)))
+        let lifetime = Duration.seconds(max(self.timeToLive, 0))
+        let policy = self.waitsAtExpiry ? MuxPolicy(timeToLive: lifetime) : .service(timeToLive: lifetime)
+        let caches = Caches(repository, origin, policy: policy)
         let web = Application(
             router: Self.router(caches, origin),
             configuration: .init(address: .hostname(self.host, port: self.port)),

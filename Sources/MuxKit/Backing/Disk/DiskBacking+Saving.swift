@@ -144,7 +144,7 @@ extension DiskBacking {
             let former = state.withSlot(of: key) { $0.superseded(entry) }
             if former != nil {
                 state.becameStale(key)
-                state.loseBase(of: key)
+                state.loseBase(of: key, keepsChanges: true)
             }
             return former
         }
