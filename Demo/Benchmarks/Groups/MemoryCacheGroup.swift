@@ -9,7 +9,11 @@ enum MemoryCacheGroup {
         var rows = [try await self.hit(group, effort)]
         let requests = effort.isLong ? 2_000_000 : 400_000
         for (name, capacity, keys) in try self.traces(requests) {
-            rows.append(try await self.replay(group, effort, name, capacity, keys.map { UInt64($0) }))
+            let orders = name.hasPrefix("scrolling") ? [false, true] : [false]
+            for isByRecency in orders {
+                let row = isByRecency ? "\(name), by recency" : name
+                rows.append(try await self.replay(group, effort, row, capacity, keys.map { UInt64($0) }, isByRecency))
+            }
         }
         return rows + [self.allocations(group)] + self.scrolling(group)
     }
@@ -55,13 +59,14 @@ enum MemoryCacheGroup {
         _ effort: Effort,
         _ name: String,
         _ capacity: Int,
-        _ keys: [UInt64]
+        _ keys: [UInt64],
+        _ isByRecency: Bool
     ) async throws -> Row {
         let repeats = max(1, 200_000 / keys.count)
         var contest = Contest(rounds: effort.rounds(9))
         contest.add(times: keys.count * repeats) { _ in
             for _ in 0..<repeats {
-                let cache = Cache(maximumCount: capacity)
+                let cache = Cache(maximumCount: capacity, evictsLeastRecentlyUsed: isByRecency)
                 for key in keys where cache.value(for: key) == nil { cache.insert(key, for: key) }
             }
         }

@@ -175,10 +175,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
         var lost: [(Key, PackedSlot<Value>)] = []
         let cost = self.costLimit?.cost(of: packed.value) ?? 0
-        func keep(_ key: Key, _ packed: PackedSlot<Value>) {
+        self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }) { key, packed in
             if packed.isUnsaved { lost.append((key, packed)) } else { evicted(key, Slot(packed)) }
         }
-        self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }, evicted: keep)
         for (key, packed) in lost {
             self.leaveMarks(of: packed, on: key, released: released)
             evicted(key, Slot(packed))

@@ -95,33 +95,101 @@ package final class Locked<State> {
     }
 }
 
-/// Objects that were removed under a lock, for release after the lock.
+/// A list that stores a single element inline, so that a list of at most one element allocates nothing.
 ///
-/// The `deinit` of a key, a value, an error or a closure may be user code, and may call the owner of the
-/// lock.
-///
-/// A closure of ``Locked/withLock(_:)`` returns a removed object, or adds removed objects here and returns
-/// the result of ``take()``.
+/// Most flights have a single caller, and most critical sections remove at most one object. Objects that were
+/// removed under a lock are released after the lock, because the `deinit` of a key, a value, an error or a
+/// closure may be user code, and may call the owner of the lock.
 @usableFromInline
-package struct Released<Object: Sendable>: Sendable {
-    /// Most critical sections remove a single object, which needs no array.
-    @usableFromInline var first: Object?
-    @usableFromInline var others: [Object] = []
+package enum Few<Element: Sendable>: Sendable {
+    case none
+    case one(Element)
+    /// Two elements or more.
+    case many([Element])
 
     @inlinable
-    package init() {}
-
-    @inlinable
-    package mutating func add(_ object: Object) {
-        if self.first == nil { self.first = object } else { self.others.append(object) }
+    package init(_ elements: [Element]) {
+        switch elements.count {
+        case 0: self = .none
+        case 1: self = .one(elements[0])
+        default: self = .many(elements)
+        }
     }
 
-    /// Takes all objects.
     @inlinable
-    package mutating func take() -> Released {
-        guard self.first != nil else { return Released() }
-        defer { self = Released() }
+    package mutating func append(_ element: Element) {
+        switch self {
+        case .none: self = .one(element)
+        case .one(let first): self = .many([first, element])
+        case .many(var elements):
+            self = .none  // releases the second reference, so that the array is not copied
+            elements.append(element)
+            self = .many(elements)
+        }
+    }
+
+    /// Takes all elements.
+    @inlinable
+    package mutating func take() -> Few {
+        defer { self = .none }
         return self
+    }
+}
+
+extension Few: RandomAccessCollection, RangeReplaceableCollection, MutableCollection {
+    @inlinable
+    package init() { self = .none }
+
+    @inlinable package var startIndex: Int { 0 }
+
+    @inlinable package var endIndex: Int {
+        switch self {
+        case .none: 0
+        case .one: 1
+        case .many(let elements): elements.count
+        }
+    }
+
+    @inlinable
+    package subscript(position: Int) -> Element {
+        get {
+            switch self {
+            case .one(let element): element
+            case .none: [][position]
+            case .many(let elements): elements[position]
+            }
+        }
+        set { self.replaceSubrange(position..<(position + 1), with: CollectionOfOne(newValue)) }
+    }
+
+    @inlinable
+    package mutating func replaceSubrange(_ range: Range<Int>, with elements: some Collection<Element>) {
+        var array: [Element] = []
+        switch self {
+        case .none: break
+        case .one(let element): array = [element]
+        case .many(let elements): array = elements
+        }
+        self = .none
+        array.replaceSubrange(range, with: elements)
+        self = Few(array)
+    }
+}
+
+extension Few: ExpressibleByArrayLiteral {
+    @inlinable
+    package init(arrayLiteral elements: Element...) { self.init(elements) }
+}
+
+extension Few: Equatable where Element: Equatable {
+    @inlinable
+    package static func == (a: Few, b: Few) -> Bool { a.elementsEqual(b) }
+}
+
+extension Few: Hashable where Element: Hashable {
+    @inlinable
+    package func hash(into hasher: inout Hasher) {
+        for element in self { hasher.combine(element) }
     }
 }
 

@@ -22,7 +22,7 @@ package struct TaskLauncher: Sendable {
     /// concurrent pool.
     ///
     /// - Parameters:
-    ///   - name: The name of the task.
+    ///   - name: The name of the task; `nil` for no name.
     ///   - priority: The priority of the task; `nil` for the caller's priority.
     ///   - usual: The third choice of an executor.
     ///   - beginsHere: Whether the task begins on the caller's thread; the caller then continues at the
@@ -32,7 +32,7 @@ package struct TaskLauncher: Sendable {
     @inlinable
     @discardableResult
     package func callAsFunction<Success: Sendable>(
-        name: String,
+        name: String?,
         priority: TaskPriority? = nil,
         otherwiseOn usual: (any TaskExecutor)? = nil,
         beginsHere: Bool = false,

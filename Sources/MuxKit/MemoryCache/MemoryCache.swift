@@ -92,14 +92,14 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         guard key == key else { return }
         // Evicted keys and values are released outside the lock, because their `deinit` may be the user's
         // code.
-        let lost = self.state.withLock { state -> Released<(Key?, Value)> in
+        let lost = self.state.withLock { state -> Few<(Key?, Value)> in
             let place = state.table.place(of: key)
-            var lost = Released<(Key?, Value)>()
-            if let former = state.table.element(at: place) { lost.add((nil, former)) }
+            var lost = Few<(Key?, Value)>()
+            if let former = state.table.element(at: place) { lost.append((nil, former)) }
             state.table.touch(place)
             var evictions = 0
             state.table.put(value, of: key, at: place, cost: cost, mayGo: { _ in true }) { key, value in
-                lost.add((key, value))
+                lost.append((key, value))
                 evictions += 1
             }
             state.statistics.evictions += evictions

@@ -47,7 +47,7 @@ extension FlightEngine {
     }
 
     private func carryOut(_ actions: [FlightStateMachine.FenceAction], answering error: (any Error)?) {
-        if let error { Self.wake(actions.flatMap(\.answer), with: .failure(error)) }
+        if let error { Self.wake(Few(actions.flatMap(\.answer)), with: .failure(error)) }
         self.cancel(actions.flatMap(\.cancel))
     }
 
@@ -90,7 +90,7 @@ extension FlightEngine {
         return (
             result,
             {
-                if let answer { Self.wake(actions.flatMap(\.answer), with: answer) }
+                if let answer { Self.wake(Few(actions.flatMap(\.answer)), with: answer) }
                 if cancelling { self.cancel(actions.flatMap(\.cancel)) }
             }
         )

@@ -14,7 +14,7 @@ extension FlightEngine {
             otherwiseOn: FlightExecutor.shared,
             beginsHere: beginsHere
         ) {
-            await FlightContext.working(for: node) { await work(key, flight) }
+            await FlightContext.ofWork.withValue(FlightContext(node)) { await work(key, flight) }
         }
         let running = self.engineState.withLock { engineState -> RunningFlight? in
             // By index: an assignment to an absent key allocates, and the flight may have ended.
@@ -93,7 +93,7 @@ extension FlightEngine {
         withTickets: Bool,
         _ begins: (inout State, Bool, Bool, [Ticket]) -> Void
     ) -> Bool {
-        let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, [Waiter]) in
+        let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, Few<Waiter>) in
             let wasFenced = engineState.machines[key]?.currentFlight != flight
             guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
                 let ended = engineState.running.removeValue(forKey: flight)
@@ -114,7 +114,7 @@ extension FlightEngine {
     ///
     /// - Returns: The callers in a deadlock, removed from the flight.
     @usableFromInline
-    func waitersMoved(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> [Waiter] {
+    func waitersMoved(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> Few<Waiter> {
         guard !WaitForGraph.isEmpty, let machine = engineState.machines[key], let next = machine.currentFlight else {
             return []
         }
@@ -125,7 +125,7 @@ extension FlightEngine {
     }
 
     @usableFromInline
-    func failStuck(_ waiters: [Waiter]) { Self.wake(waiters, with: .failure(self.options.wouldDeadlock)) }
+    func failStuck(_ waiters: Few<Waiter>) { Self.wake(waiters, with: .failure(self.options.wouldDeadlock)) }
 
     /// Answers to callers of a flight before its work begins.
     @usableFromInline
@@ -193,7 +193,7 @@ extension FlightEngine {
     @usableFromInline
     enum LandingStep: Sendable {
         case nothing
-        case wake([Waiter], Result<Output, any Error>, Launch? = nil)
+        case wake(Few<Waiter>, Result<Output, any Error>, Launch? = nil)
         case restart(Launch)
     }
 
@@ -222,13 +222,13 @@ extension FlightEngine {
         always: (inout State) -> Void = { _ in }
     ) -> Bool {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let (step, ended, stuck) = self.withEngineState { engineState -> (LandingStep, RunningFlight?, [Waiter]) in
+        let (step, ended, stuck) = self.withEngineState { engineState -> (LandingStep, RunningFlight?, Few<Waiter>) in
             let running = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
             let first = late(&engineState.state)
             let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next, late: first) }
             var step = LandingStep.nothing
-            var stuck: [Waiter] = []
+            var stuck: Few<Waiter> = []
             switch action {
             case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
             case .commit(let waiters): step = .wake(waiters, settle(&engineState.state, true))
@@ -267,7 +267,7 @@ extension FlightEngine {
     }
 
     @inlinable
-    static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
+    static func wake(_ waiters: Few<Waiter>, with result: Result<Output, any Error>) {
         guard !waiters.isEmpty else { return }
         Waiter.resume(waiters, with: Answer(result.map(Landing.output)))
     }

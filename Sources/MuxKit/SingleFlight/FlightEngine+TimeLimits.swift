@@ -103,8 +103,8 @@ extension FlightEngine {
     private func expire(at now: Moment, _ due: (inout EngineState) -> [(FlightID, Key)]) {
         let (waiters, stuck, flights, released) = self.withEngineState { engineState in
             var released: [any Sendable] = []
-            var waiters: [Waiter] = []
-            var stuck: [Waiter] = []
+            var waiters: Few<Waiter> = []
+            var stuck: Few<Waiter> = []
             var flights: [FlightID] = []
             let due = due(&engineState)
             let circles = WaitForGraph.ticketsInCycles(with: due.map { self.node($0.0) })

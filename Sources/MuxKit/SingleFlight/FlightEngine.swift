@@ -56,8 +56,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     @usableFromInline
     package struct Options: Sendable {
-        /// The name of the tasks for the work.
-        @usableFromInline package var name: String
+        /// The name of the tasks for the work; only in debug builds, because a name costs two allocations for
+        /// each task.
+        @usableFromInline package var name: String?
         /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
         /// let the flight continue to its end.
         ///
@@ -84,7 +85,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             whenTimedOut: (@Sendable (inout State, Key, Bool, Moment) -> (any Sendable)?)? = nil,
             wouldDeadlock: any Error
         ) {
+            #if DEBUG
             self.name = name
+            #endif
             self.linger = linger
             self.deadline = deadline
             self.timedOut = timedOut
@@ -119,7 +122,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine] = [:]
         /// The keys of machines that were removed, for ``FlightEngine/withEngineState(_:)``.
-        @usableFromInline var released = Released<Key>()
+        @usableFromInline var released = Few<Key>()
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         /// A lower bound of the priorities of all running flights; the priorities are usually equal.
         @usableFromInline var lowestPriority = TaskPriority.background
@@ -189,7 +192,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             let result = body(&self.machines.values[place])
             let isFlying = self.machines.values[place].currentFlight != nil
             if wasFlying != isFlying, self.isFollowed(key) { self.changedKeys.append(key) }
-            if self.machines.values[place].isIdle { self.released.add(self.machines.remove(at: place).key) }
+            if self.machines.values[place].isIdle { self.released.append(self.machines.remove(at: place).key) }
             return result
         }
     }

@@ -152,9 +152,9 @@ package struct FlightStateMachine: Sendable, Hashable {
         _ tickets: [Ticket],
         isOver: Bool,
         isRenewed: Bool = false
-    ) -> (waiters: [FlightWaiter], isOver: Bool) {
+    ) -> (waiters: Few<FlightWaiter>, isOver: Bool) {
         guard var flight = self.current, flight.id == id else { return ([], false) }
-        let waiters = tickets.compactMap { flight.waiters.leave($0) }
+        let waiters = Few(tickets.compactMap { flight.waiters.leave($0) })
         if isOver, flight.waiters.isEmpty, !flight.mustFinish || isRenewed {
             self.current = nil
             return (waiters, true)
@@ -232,10 +232,10 @@ package struct FlightStateMachine: Sendable, Hashable {
     }
 
     /// Removes callers of a flight, which continues.
-    package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> [FlightWaiter] {
-        if self.currentFlight == id { return tickets.compactMap { self.current?.waiters.leave($0) } }
+    package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> Few<FlightWaiter> {
+        if self.currentFlight == id { return Few(tickets.compactMap { self.current?.waiters.leave($0) }) }
         guard let index = self.detachedIndex(of: id) else { return [] }
-        return tickets.compactMap { self.detached[index].waiters.leave($0) }
+        return Few(tickets.compactMap { self.detached[index].waiters.leave($0) })
     }
 
     // MARK: - Beginning and ending
@@ -262,12 +262,12 @@ package struct FlightStateMachine: Sendable, Hashable {
         /// callers or its callers have moved to the current flight.
         case ignore
         /// Keep the outcome, then resume these callers with the outcome.
-        case commit([FlightWaiter])
+        case commit(Few<FlightWaiter>)
         /// Resume these callers with the outcome, and do not keep the outcome.
-        case answer([FlightWaiter])
+        case answer(Few<FlightWaiter>)
         /// Resume these callers with the outcome, do not keep the outcome, and start this flight for later
         /// callers; `nil` if the later callers have moved to the current flight.
-        case answerAndRestart([FlightWaiter], FlightID?)
+        case answerAndRestart(Few<FlightWaiter>, FlightID?)
         /// The flight failed after a cancellation, but callers have joined, or the flight must finish: start
         /// this flight instead.
         case restart(FlightID)
@@ -314,7 +314,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// Ends a flight for its callers at the deadline, even if the work ignores the cancellation.
     ///
     /// - Returns: The callers to answer; `nil` if the flight has ended already.
-    package mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
+    package mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
         if self.currentFlight == id {
             defer { self.current = nil }
             return self.current?.waiters.drain()
@@ -328,11 +328,11 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     package struct FenceAction: Sendable, Equatable {
         /// Callers to answer now.
-        package var answer: [FlightWaiter] = []
+        package var answer: Few<FlightWaiter> = []
         /// Flights to cancel; no caller waits for these flights.
         package var cancel: [FlightID] = []
 
-        package init(answer: [FlightWaiter] = [], cancel: [FlightID] = []) {
+        package init(answer: Few<FlightWaiter> = [], cancel: [FlightID] = []) {
             self.answer = answer
             self.cancel = cancel
         }

@@ -64,7 +64,7 @@ package struct FlightWaiter: Sendable, Hashable {
 
     /// Resumes all `waiters` with the same answer, in order.
     @usableFromInline
-    static func resume(_ waiters: [FlightWaiter], with answer: Answer) {
+    static func resume(_ waiters: Few<FlightWaiter>, with answer: Answer) {
         for waiter in waiters { waiter.resume(with: answer) }
     }
 

@@ -147,20 +147,21 @@ package struct WaitForNode: Sendable, Hashable {
     /// The same as ``current``, for inlined code.
     @usableFromInline static var ofTask: FlightContext? { Self.current }
 
+    /// The task-local ``current``, for inlined code.
+    ///
+    /// A function around the work of each flight would need another frame, and the frames would exceed the
+    /// memory that a task allocates at its creation.
+    @usableFromInline static var ofWork: TaskLocal<FlightContext?> { Self.$current }
+
     let node: WaitForNode
     /// The preferred executor of the flight's work.
     private let executor: UnownedTaskExecutor?
 
     /// Makes the context of the current task, which does the work of a flight.
+    @usableFromInline
     init(_ node: WaitForNode) {
         self.node = node
         unsafe self.executor = Self.currentExecutor
-    }
-
-    /// Does the work of the flight `node` in the current task.
-    @usableFromInline
-    nonisolated(nonsending) static func working(for node: WaitForNode, _ work: () async -> Void) async {
-        await Self.$current.withValue(FlightContext(node)) { await work() }
     }
 
     /// Whether the flight cannot end before the current task: the flight's own task, or a child task.

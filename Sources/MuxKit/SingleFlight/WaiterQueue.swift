@@ -8,7 +8,7 @@
 /// keeps the order of tickets.
 package struct WaiterQueue: Sendable, Hashable {
     /// By ascending ticket, including waiters that have left.
-    private var places: [FlightWaiter] = []
+    private var places = Few<FlightWaiter>()
 
     package private(set) var count = 0
 
@@ -58,14 +58,14 @@ package struct WaiterQueue: Sendable, Hashable {
 
     /// Adds the waiters of another queue.
     package mutating func merge(_ others: WaiterQueue) {
-        self.places = (others.places + self.places).filter { !$0.hasLeft }.sorted { $0.ticket < $1.ticket }
+        self.places = Few((others.places + self.places).filter { !$0.hasLeft }.sorted { $0.ticket < $1.ticket })
         self.count = self.places.count
     }
 
     /// Removes and returns all waiters, by ascending ticket.
-    package mutating func drain() -> [FlightWaiter] {
+    package mutating func drain() -> Few<FlightWaiter> {
         defer { self = WaiterQueue() }
-        // Usually no waiter has left, and the array is not copied.
+        // Usually no waiter has left, and the list is not copied.
         return self.count == self.places.count ? self.places : self.places.filter { !$0.hasLeft }
     }
 

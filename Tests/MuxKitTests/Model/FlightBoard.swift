@@ -253,7 +253,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     }
 
     /// Removes resumed callers, and records that the cancellation of the last caller may arrive late.
-    private mutating func answered(_ callers: [FlightWaiter], _ key: Int) {
+    private mutating func answered(_ callers: Few<FlightWaiter>, _ key: Int) {
         let tickets = callers.map(\.ticket)
         guard let last = tickets.max() else { return }
         self.lanes[key].waiting.removeAll { tickets.contains($0) }

@@ -34,9 +34,9 @@ struct FlightOracle: Hashable, Sendable {
 
     private func place(of id: FlightID) -> Int? { self.works.firstIndex { $0.id == id } }
 
-    private mutating func dismissWaiters(of id: FlightID) -> [FlightWaiter] {
+    private mutating func dismissWaiters(of id: FlightID) -> Few<FlightWaiter> {
         defer { self.waits.removeAll { $0.work == id } }
-        return self.waits.filter { $0.work == id }.map(\.waiter)
+        return Few(self.waits.filter { $0.work == id }.map(\.waiter))
     }
 
     /// Renumbers the fences, because their absolute number is not observable.
@@ -79,7 +79,7 @@ struct FlightOracle: Hashable, Sendable {
         return true
     }
 
-    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] {
+    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> {
         guard let index = self.joinable, self.works[index].id == id else { return [] }
         self.works[index].mustFinish = true
         self.works[index].lingersSince = nil
@@ -93,7 +93,7 @@ struct FlightOracle: Hashable, Sendable {
         self.waits.removeAll { served.contains($0.ticket) }
         let isOver = !self.works[index].mustFinish && !self.waits.contains { $0.work == id }
         if isOver { self.works.remove(at: index) }
-        return EarlyEnd(waiters: waiters, isOver: isOver)
+        return EarlyEnd(waiters: Few(waiters), isOver: isOver)
     }
 
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
@@ -177,7 +177,7 @@ struct FlightOracle: Hashable, Sendable {
         return isKept ? .commit(waiters) : .answer(waiters)
     }
 
-    mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
+    mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
         guard let index = self.place(of: id) else { return nil }
         self.works.remove(at: index)
         return self.dismissWaiters(of: id)
@@ -190,7 +190,7 @@ struct FlightOracle: Hashable, Sendable {
                 self.works = []
                 self.waits = []
             }
-            return .init(answer: self.waits.map(\.waiter), cancel: self.works.map(\.id))
+            return .init(answer: Few(self.waits.map(\.waiter)), cancel: self.works.map(\.id))
         }
         guard let index = self.joinable, !self.waits.contains(where: { $0.work == self.works[index].id }) else {
             return .init()

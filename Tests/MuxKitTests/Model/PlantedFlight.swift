@@ -26,7 +26,7 @@ struct PlantedFlight: FlightDecider {
     private var base = Machine()
     /// State for the bugs: the first caller of the current flight, left callers, the flight and a linger.
     private var leader: Ticket?
-    private var gone: [FlightWaiter] = []
+    private var gone: Few<FlightWaiter> = []
     private var flight: FlightID?
     private var lingers: Ticket?
 
@@ -50,7 +50,7 @@ struct PlantedFlight: FlightDecider {
 
     mutating func begun(_ id: FlightID) -> Bool { self.base.begun(id) }
 
-    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] { self.base.answeredEarly(id) }
+    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> { self.base.answeredEarly(id) }
 
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd { self.base.answeredEnough(id, all: all) }
 
@@ -107,7 +107,7 @@ struct PlantedFlight: FlightDecider {
         }
     }
 
-    mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
+    mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
         guard self.bug == .deadlineLeavesTheSlotTaken, self.base.currentFlight == id else {
             return self.base.deadlinePassed(id)
         }

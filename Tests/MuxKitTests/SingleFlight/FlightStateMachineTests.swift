@@ -286,7 +286,7 @@ struct FlightStateMachineTests {
         }
 
         /// Removes resumed waiters from the waiting callers, and returns whether a waiter did not wait.
-        private mutating func answered(_ waiters: [FlightWaiter]) -> Bool {
+        private mutating func answered(_ waiters: Few<FlightWaiter>) -> Bool {
             waiters.contains { self.owed.remove($0.ticket) == nil }
         }
     }

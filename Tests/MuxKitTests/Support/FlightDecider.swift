@@ -8,13 +8,13 @@ protocol FlightDecider: Hashable, Sendable {
     mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction
     mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool
     mutating func begun(_ id: FlightID) -> Bool
-    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter]
+    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter>
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
     mutating func lingerPassed(since ticket: Ticket) -> FlightID?
     mutating func workBegins(_ id: FlightID) -> Bool
     mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction
-    mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]?
+    mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>?
     mutating func fenced(dismissing: Bool) -> Machine.FenceAction
     var waiterCount: Int { get }
     var isIdle: Bool { get }
@@ -23,7 +23,7 @@ protocol FlightDecider: Hashable, Sendable {
 
 /// The waiters that got a result before a flight's work began, and whether the flight is over.
 struct EarlyEnd: Equatable {
-    var waiters: [FlightWaiter] = []
+    var waiters: Few<FlightWaiter> = []
     var isOver = false
 }
 
@@ -40,7 +40,7 @@ extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
 
 extension FlightStateMachine: FlightDecider {
     /// Gives all waiters a result; the flight continues.
-    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] {
+    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> {
         self.answeredEarly(id, self.currentTickets, isOver: false).waiters
     }
 

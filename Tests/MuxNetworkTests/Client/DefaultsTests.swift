@@ -32,6 +32,7 @@ struct DefaultsTests {
         MuxPolicy.refetch = Refetch(whenStale: true, every: nil, onActivation: false, onReconnection: false
         MuxPolicy.maximumCount = 10000
         MuxPolicy.maximumCost = nil
+        MuxPolicy.evictsLeastRecentlyUsed = false
         MuxPolicy.schemaVersion = 1
         MuxPolicy.migrations = []
         Batching.window = 0.005 seconds
