@@ -6,14 +6,18 @@ public import Foundation
 /// as ``RunResult/badDependency``.
 public protocol BadDependencyError: Error {
     /// Whether a new dependency may prevent the error, such as a new access token after the HTTP status 401.
+    ///
+    /// Default: `true`.
     var isBadDependency: Bool { get }
+}
+
+extension BadDependencyError {
+    /// `true`, unless the type implements the property.
+    public var isBadDependency: Bool { true }
 }
 
 /// A refusal of the dependency, without a cause.
 public struct BadDependency: BadDependencyError {
-    /// Always `true`.
-    public var isBadDependency: Bool { true }
-
     /// Makes the error.
     public init() {}
 }

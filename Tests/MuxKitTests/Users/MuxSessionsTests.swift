@@ -13,7 +13,7 @@ struct MuxSessionsTests {
         var expiry: Date?
     }
 
-    private struct Refused: BadDependencyError { var isBadDependency: Bool { true } }
+    private struct Refused: BadDependencyError {}
 
     /// A server of tokens and values.
     private final class Backend: Sendable {
