@@ -63,7 +63,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
             policy: policy,
             wakingOn: wakeUps,
             order: order
-        ) { change, begin in try await send(change, try await begin()) }
+        ) { change, begin, _ in try await send(change, try await begin()) }
     }
 
     /// Makes an outbox whose changes are sent with a dependency, such as a token.
@@ -101,9 +101,17 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
             policy: policy,
             wakingOn: wakeUps,
             order: order
-        ) { change, begin in
+        ) { change, begin, refused in
             // The attempt begins when the token is known.
-            try await dependency.run { token in try await send(change, try await begin(), token) }
+            try await dependency.run { token -> Void in
+                let attempt = try await begin()
+                do {
+                    try await send(change, attempt, token)
+                } catch {
+                    if error.saysBadDependency { refused() }
+                    throw error
+                }
+            }
         }
     }
 
@@ -119,7 +127,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         order: @escaping @Sendable (Change) throws -> String,
         deliver:
             @escaping @Sendable (
-                _ change: Change, _ begin: @Sendable () async throws -> Attempt
+                _ change: Change, _ begin: @Sendable () async throws -> Attempt, _ refused: @Sendable () -> Void
             ) async throws -> Void
     ) {
         let owner = OwnedName(.outbox, [name])

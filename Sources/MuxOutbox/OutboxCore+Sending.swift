@@ -176,7 +176,7 @@ extension OutboxCore {
             }
             run.state.withLock { $0.id = id }
             let result = await self.attempt(id, change)
-            if result.isAttempt { run.state.withLock { $0.stalls = 0 } }
+            if result.endsStall { run.state.withLock { $0.stalls = 0 } }
             switch result {
             case .ended: return .output(.next)
             case .failed(let error, attempts: let count?):
@@ -309,7 +309,8 @@ extension OutboxCore {
         /// began, or if the change has ended.
         case failed(any Error, attempts: Int?)
 
-        var isAttempt: Bool {
+        /// Whether the next failure without an attempt is the first.
+        var endsStall: Bool {
             if case .failed(_, attempts: nil) = self { return false }
             return true
         }
@@ -317,22 +318,26 @@ extension OutboxCore {
 
     /// Sends a change, and writes the outcome.
     private func attempt(_ id: ID, _ change: Change) async -> AttemptResult {
-        let hasBegun = Locked(false)
+        // Whether the last request began, and whether the server refused its token.
+        let progress = Locked((hasBegun: false, isRefused: false))
         var failure: (any Error)?
         do {
             try await self.deliver(change) {
-                hasBegun.withLock { $0 = false }
+                progress.withLock { $0 = (false, false) }
                 let attempt = try await self.begin(id)
-                hasBegun.withLock { $0 = true }
+                progress.withLock { $0.hasBegun = true }
                 return attempt
+            } _: {
+                progress.withLock { $0.isRefused = true }
             }
         } catch {
             failure = error
         }
-        let isAttempt = hasBegun.withLock { $0 }
+        let (isAttempt, isRefused) = progress.withLock { $0 }
         // A closure that sends nothing confirms a change without an attempt.
         let isUnattempted = failure == nil && !isAttempt
-        let outcome = failure.map { isAttempt ? self.outcome(of: $0) : .notBegun } ?? .confirmed
+        let outcome =
+            failure.map { isAttempt ? self.outcome(of: $0, isTokenRefused: isRefused) : .notBegun } ?? .confirmed
         switch outcome {
         case .confirmed, .refused, .unknown: self.overlays.hold(change)
         case .notBegun, .unsent, .unclear: break
@@ -415,15 +420,16 @@ extension OutboxCore {
         return begun
     }
 
-    /// The outcome of an attempt that threw `error`.
-    private func outcome(of error: any Error) -> OutboxStateMachine.Outcome {
+    /// The outcome of an attempt that threw `error`, with a flag for a token that the server refused.
+    private func outcome(of error: any Error, isTokenRefused: Bool) -> OutboxStateMachine.Outcome {
+        guard !isTokenRefused else { return .unsent }
         let isSafe = self.policy.serverDetectsRepetitions
         switch error {
         case is NotSendable, is LostLease: return .unsent
-        // The runner ended the call. The request may have been sent.
+        // A runner of the app ended a call of `send`. The request may have been sent.
         case RunnerError.critical, RunnerError.reset, RunnerError.signedOut, RunnerError.timedOut:
             return isSafe ? .unclear : .unknown(error.sentence)
-        // The server refused the token, and the runner has no other token.
+        // A runner of the app has no token.
         case is RunnerError: return .unsent
         default: break
         }

@@ -9,9 +9,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     typealias ID = OutboxStateMachine.ID
     typealias Item = OutboxStateMachine.Item
     typealias Attempt = MuxOutbox<Change>.Attempt
-    /// Sends a change with a token, if any; calls `begin` immediately before each request.
+    /// Sends a change with a token, if any; calls `begin` immediately before each request, and `refused` if
+    /// the server refused the token.
     typealias Deliver =
-        @Sendable (_ change: Change, _ begin: @Sendable () async throws -> Attempt) async throws -> Void
+        @Sendable (
+            _ change: Change, _ begin: @Sendable () async throws -> Attempt, _ refused: @Sendable () -> Void
+        ) async throws -> Void
 
     /// The state outside of the log.
     struct State: Sendable {

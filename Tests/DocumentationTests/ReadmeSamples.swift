@@ -32,10 +32,10 @@ struct ReadmeSamples {
         _ photo: URL
     ) async throws {
         let known = profile.cachedValue  // the value in memory, without a fetch
-        let new = try await profile.request(.reload)  // fetches now; in a map: users.request(key: "alice", .reload)
+        let new = try await profile.request(.reload)  // now; in a map: request(key: "alice", .reload)
         profile.refresh()  // invalidates: the next request fetches
         profile.store(new)  // a value from elsewhere, such as the response to a change
-        for await entry in profile.values { show(entry) }  // `nil` after a clear; `states` also shows fetches and failures
+        for await entry in profile.values { show(entry) }  // `nil` after a clear; `states` shows more
         let page = try await oauth.run { access in try await api.page(token: access) }
         let place = try await retry(.exponential(maxAttempts: 5)) { try await api.place("42") }
         // MuxNetwork; the configuration of a client has `retry`, the options of `.caching` have a `cacheKey` for the disk.

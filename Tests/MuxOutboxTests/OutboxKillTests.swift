@@ -190,7 +190,7 @@ struct OutboxKillTests {
             fileSystem: fileSystem,
             leaseDuration: .milliseconds(700),
             order: { "\($0.lane)" }
-        ) { change, begin in
+        ) { change, begin, _ in
             let user = ledger.user
             // No user is signed in during a sign-out.
             guard user.isMultiple(of: 2) else { throw URLError(.notConnectedToInternet) }

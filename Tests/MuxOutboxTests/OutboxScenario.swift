@@ -80,7 +80,7 @@ final class OutboxScenario: Sendable {
                 fileSystem: fileSystem,
                 lease: scenario.lease,
                 order: { "\($0.key)" }
-            ) { change, begin in
+            ) { change, begin, _ in
                 // The token of the user who is signed in now.
                 let token = state.withLock { $0.session }
                 for _ in 0..<schedule.draw(0..<3) { await schedule.pause() }

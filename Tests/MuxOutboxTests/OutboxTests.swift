@@ -399,6 +399,19 @@ struct OutboxFailureTests {
         await world.waitForRest(outbox)
         #expect(await outbox.list == ["1 unknown"])
         #expect(world.server.requestCount == 1)
+
+        // After a refusal of the token, the change is certainly not applied.
+        let failures = Locked<[any Error]>([error])
+        let next = OutboxWorld()
+        let other = next.outbox(
+            policy: policy,
+            received: { if let error = failures.withLock({ $0.popLast() }) { throw error } },
+            refusesToken: true
+        )
+        try await other.add(Note("2"))
+        await next.server.waitForApplied(2)
+        await next.waitForRest(other)
+        #expect(await other.list.isEmpty)
     }
 
     @Test func `OB-03 a host that cannot be reached does not stop the lanes of another host`() async throws {

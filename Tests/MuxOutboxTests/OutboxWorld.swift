@@ -75,7 +75,8 @@ struct OutboxWorld: Sendable {
         leaseDuration: Duration = .seconds(30),
         order: @escaping @Sendable (Note) throws -> String = { $0.lane },
         token: @escaping @Sendable () async throws -> String? = { nil },
-        received: @escaping @Sendable () throws -> Void = {}
+        received: @escaping @Sendable () throws -> Void = {},
+        refusesToken: Bool = false
     ) -> MuxOutbox<Note> {
         let server = self.server
         return MuxOutbox(
@@ -87,7 +88,7 @@ struct OutboxWorld: Sendable {
             fileSystem: fileSystem,
             leaseDuration: leaseDuration,
             order: order
-        ) { note, begin in
+        ) { note, begin, refused in
             let token = try await token()
             let attempt = try await begin()
             try await server.receive(
@@ -95,6 +96,7 @@ struct OutboxWorld: Sendable {
                 key: policy.serverDetectsRepetitions ? attempt.idempotencyKey : nil,
                 token: token
             )
+            if refusesToken { refused() }
             try received()
         }
     }

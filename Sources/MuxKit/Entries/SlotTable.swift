@@ -175,9 +175,16 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
         var lost: [(Key, PackedSlot<Value>)] = []
         let cost = self.costLimit?.cost(of: packed.value) ?? 0
-        self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }) { key, packed in
-            if packed.isUnsaved { lost.append((key, packed)) } else { evicted(key, Slot(packed)) }
-        }
+        self.table.put(
+            packed,
+            of: key,
+            at: place,
+            cost: cost,
+            mayGo: { !$0.isPinned },
+            evicted: { key, packed in
+                if packed.isUnsaved { lost.append((key, packed)) } else { evicted(key, Slot(packed)) }
+            }
+        )
         for (key, packed) in lost {
             self.leaveMarks(of: packed, on: key, released: released)
             evicted(key, Slot(packed))

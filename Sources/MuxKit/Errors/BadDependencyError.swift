@@ -32,7 +32,7 @@ extension BadDependency: LocalizedError, CustomStringConvertible {
 
 extension Error {
     /// Whether the error is a refusal of the dependency, or wraps a refusal.
-    var saysBadDependency: Bool {
+    package var saysBadDependency: Bool {
         self.firstDecision { ($0 as? any BadDependencyError)?.isBadDependency } ?? false
     }
 

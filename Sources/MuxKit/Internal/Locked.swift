@@ -154,12 +154,20 @@ extension Few: RandomAccessCollection, RangeReplaceableCollection, MutableCollec
     package subscript(position: Int) -> Element {
         get {
             switch self {
-            case .one(let element): element
-            case .none: [][position]
-            case .many(let elements): elements[position]
+            case .none: return [][position]
+            case .one(let element): return position == 0 ? element : [][position]
+            case .many(let elements): return elements[position]
             }
         }
-        set { self.replaceSubrange(position..<(position + 1), with: CollectionOfOne(newValue)) }
+        set {
+            guard case .many(var elements) = self else {
+                self = .one(newValue)
+                return
+            }
+            self = .none  // as in ``append(_:)``
+            elements[position] = newValue
+            self = .many(elements)
+        }
     }
 
     @inlinable

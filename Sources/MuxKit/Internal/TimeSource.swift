@@ -90,9 +90,9 @@ extension Duration {
         min(max(a, .zero - .longest), .longest) + min(max(b, .zero - .longest), .longest)
     }
 
-    /// This duration in seconds, as a floating-point number.
+    /// This duration in seconds, as a floating-point number, clamped to ±``longest``.
     package var secondsValue: Double {
-        let (seconds, attoseconds) = self.components
+        let (seconds, attoseconds) = min(max(self, .zero - .longest), .longest).components
         return Double(seconds) + Double(attoseconds) / 1e18
     }
 

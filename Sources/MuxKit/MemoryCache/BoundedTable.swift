@@ -227,10 +227,11 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return true
     }
 
-    /// Whether the bounds hold if an element of `cost` replaces the element `number`.
+    /// Whether the bound of cost holds if an element of `cost` replaces the element `number`.
+    ///
+    /// If the count exceeds its bound, `number` is the only element that may be evicted.
     @inlinable
     func fits(_ cost: Int, insteadOf number: Int) -> Bool {
-        if let maximumCount, self.count > maximumCount { return false }
         guard let maximumCost else { return true }
         return self.cost - UInt128(self.order.costs[number]) + UInt128(cost) <= UInt128(maximumCost)
     }

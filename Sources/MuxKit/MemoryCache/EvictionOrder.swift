@@ -24,14 +24,14 @@
 ///   queue is **renewed**: the probed element is evicted, and the small queue's oldest element moves to the
 ///   main queue. Then the count of probes begins again.
 ///
-/// With a bound of cost, queues are measured by cost. The candidates for an eviction are the eight oldest
-/// elements of a queue, or the oldest eighth of a queue with less than 64 elements. Of the candidates whose
-/// uses permit eviction, the most costly is evicted. With equal costs, and at most 9,102 elements, the order
-/// of eviction is the same as without costs. Source: Yang et al., "FIFO queues are all you need for cache
-/// eviction", SOSP 2023, algorithm 1.
+/// With a bound of cost, queues are measured by cost. Of the eight oldest elements of a queue, or the oldest
+/// eighth of a queue with less than 64 elements, the most costly whose uses permit eviction is evicted. With
+/// equal costs, and at most 9,102 elements, the order is the same as without costs.
 ///
-/// An order **by recency** evicts the least recently used element instead: all elements are in the main
-/// queue, and a use moves the element to the newest place.
+/// An order **by recency** evicts the least recently used element: all elements that may be evicted are in
+/// the main queue, and a use moves the element to the newest place.
+///
+/// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
 package struct EvictionOrder: Sendable {
     @usableFromInline
@@ -328,10 +328,10 @@ package struct EvictionOrder: Sendable {
     /// - Complexity: Amortised O(1).
     @usableFromInline
     package mutating func victim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
-        while self.isByRecency, self.main.count > 0 {
-            if let oldest = self.oldest(of: .main, mayGo) { return oldest }
+        if self.isByRecency {
+            while self.main.count > 0 { if let oldest = self.oldest(of: .main, mayGo) { return oldest } }
+            return nil
         }
-        guard !self.isByRecency else { return nil }
         self.steering.hasEvicted = true
         let weight = self.maximumCost == nil ? 1 : Double(max(1, cost))
         while true {

@@ -240,14 +240,10 @@ extension MultiplexerCore: SessionParticipant {
         }
         switch change {
         case .invalidated(let scope):
-            // Invalidations of a tag and of everything come from a clear or a sign-out, which also remove
-            // changes, except changes of an outbox. Others may come from a refresh on another machine, so all
-            // uncommitted changes stay.
-            let keepsChanges =
-                switch scope {
-                case .entry, .domain: true
-                case .tag, .everything: false
-                }
+            // An invalidated tag, or everything, may come from a clear or a sign-out, which also remove
+            // changes, except changes of an outbox; so a refresh by tags on another machine removes changes,
+            // too. After a refresh of an entry or of all entries, all uncommitted changes stay.
+            let keepsChanges = if case .tag = scope { false } else { scope != .everything }
             guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
             if case .tag = scope { self.evictedBecameStale() }

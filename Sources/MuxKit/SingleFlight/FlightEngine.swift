@@ -85,9 +85,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             whenTimedOut: (@Sendable (inout State, Key, Bool, Moment) -> (any Sendable)?)? = nil,
             wouldDeadlock: any Error
         ) {
-            #if DEBUG
-            self.name = name
-            #endif
+            self.name = TaskNames.inDebugBuilds(name)
             self.linger = linger
             self.deadline = deadline
             self.timedOut = timedOut

@@ -197,5 +197,14 @@ package struct HTTPResourceName: Sendable, Hashable {
     }
 
     /// The name as text, without a fragment.
-    var text: String { self.origin.scheme + "://" + self.origin.host + ":" + String(self.origin.port) + self.target }
+    var text: String {
+        var text = self.origin.scheme
+        text.reserveCapacity(text.utf8.count + self.origin.host.utf8.count + self.target.utf8.count + 9)
+        text += "://"
+        text += self.origin.host
+        text += ":"
+        text += String(self.origin.port)
+        text += self.target
+        return text
+    }
 }

@@ -46,15 +46,21 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// The setter replaces all lines with the name by a single line; `nil` removes the lines.
     public subscript(name: HTTPHeaders.Name) -> String? {
         get {
-            let values = self.values(of: name)
+            guard let first = self.fields.firstIndex(where: { $0.name == name }) else { return nil }
+            // Most fields have a single line, which needs no array.
+            guard self.fields[(first + 1)...].contains(where: { $0.name == name }) else {
+                return self.fields[first].value
+            }
             // RFC 6265, section 4.2.1: cookies are the only list with a separator other than the comma.
-            return values.isEmpty ? nil : values.joined(separator: name == .cookie ? "; " : ", ")
+            return self.values(of: name).joined(separator: name == .cookie ? "; " : ", ")
         }
         set {
-            let place = self.fields.firstIndex { $0.name == name }
+            guard let place = self.fields.firstIndex(where: { $0.name == name }) else {
+                if let newValue { self.append(newValue, for: name) }
+                return
+            }
             self.fields.removeAll { $0.name == name }
-            guard let newValue else { return }
-            self.fields.insert(Field(name: name, value: newValue), at: place ?? self.fields.count)
+            if let newValue { self.fields.insert(Field(name: name, value: newValue), at: place) }
         }
     }
 

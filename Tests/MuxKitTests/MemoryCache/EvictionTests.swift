@@ -60,6 +60,18 @@ struct EvictionTests {
         }
     }
 
+    @Test func `EV-01 an element that the main queue refuses returns with one use`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 20)
+        for key in 0..<20 { table.insert(key, of: key) }
+        // Only key 19 is in the small queue.
+        for _ in 0..<3 { for key in 0..<19 { _ = table.lookup(key) } }
+        var evicted: [Int] = []
+        for key in [20, 19] { table.insert(key, of: key, evicted: { key, _ in evicted.append(key) }) }
+        #expect(evicted == [19, 20])
+        #expect(table.order.content(of: .small).map(\.uses) == [1])
+        #expect(table.violation() == nil)
+    }
+
     @Test func `EV-02 a hit moves no element, and a ghost's age is the number of later evictions`() {
         var table = BoundedTable<Int, Int>(maximumCount: 50)
         for key in 0..<200 { table.insert(key, of: key) }

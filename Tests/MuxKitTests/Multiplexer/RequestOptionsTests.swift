@@ -130,6 +130,14 @@ struct RequestOptionsTests {
         await number.expectAtRest()
     }
 
+    @Test(arguments: [.longest, .seconds(Int64.max), .zero, .seconds(-1)] as [Duration])
+    func `PF-15 any time to live is valid for a service`(timeToLive: Duration) async throws {
+        let world = World()
+        let number = Multiplexer<Int>(policy: .service(timeToLive: timeToLive), repository: world.repository) { 1 }
+        for _ in 0..<2 { #expect(try await number.request() == 1) }
+        await number.expectAtRest()
+    }
+
     @Test func `PF-15 the policy for services causes no more fetches than the default`() async throws {
         let random = Locked(SplitMix64(state: 1))
         let world = World(random: { random.withLock { .random(in: 0..<1, using: &$0) } })
