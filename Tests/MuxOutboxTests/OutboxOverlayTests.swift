@@ -27,9 +27,9 @@ struct OutboxOverlayTests {
             }
         }
 
-        func outbox() -> MuxOutbox<Note> {
+        func outbox(token: @escaping @Sendable () async -> String? = { nil }) -> MuxOutbox<Note> {
             // swift-format-ignore: OnlyOneTrailingClosureArgument
-            self.world.outbox().overlay(self.map, key: { $0.lane }) { note, list in list.append(note.text) }
+            self.world.outbox(token: token).overlay(self.map, key: { $0.lane }) { note, list in list.append(note.text) }
         }
 
         func shown(_ key: String) -> [String]? { self.map.cachedEntry(key: key)?.value }
@@ -91,13 +91,19 @@ struct OutboxOverlayTests {
         }
         let later = world.relaunched()
         let lists = Lists(later)
-        let outbox = lists.outbox()
+        // A response during an attempt would not be kept.
+        let gate = Gate<Void>()
+        let outbox = lists.outbox {
+            try? await gate.pass()
+            return nil
+        }
 
         outbox.start()
 
         // The value is fetched, and shown with the change that is not sent yet.
         #expect(try await lists.map.request(key: "a") == ["a1"])
         #expect(lists.shown("a") == ["a1"])
+        gate.openForGood(returning: ())
         await later.waitForRest(outbox)
         #expect(try await lists.map.request(key: "a") == ["a1"])
         #expect(lists.fetches.withLock { $0.count } == 1, "the fetched value is kept below the change")
