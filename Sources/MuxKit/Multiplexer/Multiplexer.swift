@@ -57,7 +57,8 @@ public final actor Multiplexer<Value: Sendable> {
     ///
     /// - Returns: A fresh value, or a stale value if the policy permits.
     /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch.
-    /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
+    /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory without
+    ///   ``MuxPolicy/refreshAhead``.
     /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
     ///   isolation, this task may begin on the caller's thread; after its first suspension, the task
     ///   continues on another executor.
