@@ -25,17 +25,22 @@ enum HitGroup {
             for _ in 0..<1_000 { consume(try await one.request(self.options)) }
         }
         rows += .counted(group, "hits with options", countsWithOptions)
-        return rows + (try await self.shared(group, effort))
+        return rows + (try await self.compared(group, effort))
     }
 
-    /// Compares hits on a value that several machines share with hits on an unshared value.
-    private static func shared(_ group: String, _ effort: Effort) async throws -> [Row] {
+    /// Compares hits on a value that several machines share, and on a value with an early renewal
+    /// (`MuxPolicy.service`), with hits on an ordinary value.
+    private static func compared(_ group: String, _ effort: Effort) async throws -> [Row] {
         let repository = MuxRepository(store: MemoryStore())
         let own = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { .sample }
         let store = MemorySharedStore()
         let fleet = MuxRepository(sharedStore: store.connection())
         let shared = Multiplexer<Profile>(cacheKey: "Profile", repository: fleet) { .sample }
-        _ = (try await own.request(), try await shared.request())
+        let service = Multiplexer<Profile>(
+            policy: .service(timeToLive: .seconds(3_600)),
+            repository: MuxRepository(store: MemoryStore())
+        ) { .sample }
+        _ = (try await own.request(), try await shared.request(), try await service.request())
         let trips = store.callCount
         var contest = Contest(rounds: effort.rounds(41))
         contest.add(repeating: 1_000) { count in
@@ -44,19 +49,18 @@ enum HitGroup {
         contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(try await shared.request()) }
         }
-        let row = Row(
-            group,
-            "a value that machines share",
-            try await contest.play(),
-            figure: 1,
-            limit: ("not shared", 0),
-            goals: [.timesLimit(1.05)]
-        )
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await service.request()) }
+        }
+        let outcome = try await contest.play()
+        let rows = [("a value that machines share", 1), ("a value with a later early renewal", 2)].map { name, figure in
+            Row(group, name, outcome, figure: figure, limit: ("an ordinary value", 0), goals: [.timesLimit(1.05)])
+        }
         let counts = try await CountedActor().counts { _ in
             for _ in 0..<1_000 { consume(try await shared.request()) }
         }
         precondition(store.callCount == trips, "a hit calls the store")
-        return [row] + .counted(group, "hits on a shared value", counts)
+        return rows + .counted(group, "hits on a shared value", counts)
     }
 
     private static let options = RequestOptions.maxAge(.seconds(3_600))

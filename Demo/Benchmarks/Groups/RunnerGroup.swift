@@ -28,6 +28,9 @@ enum RunnerGroup {
         contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(await plain.value(0)) }
         }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await runner.run { $0 }) }
+        }
         let outcome = try await contest.play()
         func row(_ name: String, _ figure: Int) -> Row {
             Row(
@@ -47,8 +50,11 @@ enum RunnerGroup {
         let oauthCounts = try await CountedActor().counts { _ in
             for _ in 0..<1_000 { consume(try await oauth.run { .output($0) }) }
         }
-        return [row("the task returns at once", 1), row("the same with two layers, OAuth", 2), onMainActor]
-            + .counted(group, "calls", counts) + .counted(group, "calls, OAuth", oauthCounts)
+        let rows = [
+            row("the task returns at once", 1), row("the same, the task returns its output alone", 4),
+            row("the same with two layers, OAuth", 2), onMainActor,
+        ]
+        return rows + .counted(group, "calls", counts) + .counted(group, "calls, OAuth", oauthCounts)
     }
 
     /// Calls from the main actor, like most calls of an app.

@@ -31,6 +31,8 @@ enum TokenGroup {
         resumptions.add { try await StormGroup.bareWakeUp(StormGroup.callers).resumed }
         resumptions.add { try await self.wakeUp(StormGroup.callers).resumed }
         let resumed = try await resumptions.play()
+        let bytes = try await self.wakeUp(StormGroup.callers, counts: true).bytes
+        let bareBytes = try await StormGroup.bareWakeUp(StormGroup.callers, counts: true).bytes
         return [
             Row(
                 group,
@@ -64,6 +66,7 @@ enum TokenGroup {
                 limit: ("bare parked continuations", 0),
                 goals: [.timesLimit(1.5)]
             ),
+            StormGroup.memory(group, bytes, bare: bareBytes),
             .count(
                 group,
                 "updates of \(storms.load(ordering: .relaxed)) storms",
@@ -93,8 +96,10 @@ enum TokenGroup {
         return try await self.all(callers, runner, refused: refusals.add)
     }
 
-    private static func wakeUp(_ callers: Int) async throws -> StormGroup.Wait {
+    private static func wakeUp(_ callers: Int, counts: Bool = false) async throws -> StormGroup.Wait {
         let arrivals = Arrivals(callers)
+        let counting = counts ? Allocations.begin() : nil
+        defer { _ = Allocations.end(since: counting) }
         let landing = StormGroup.Landing(arrivals)
         let runner = DependentRunner<String>(self.old, observer: landing) { _ in
             await arrivals.all()

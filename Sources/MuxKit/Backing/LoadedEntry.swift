@@ -88,7 +88,7 @@ extension SlotMemory {
             value: value,
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
-            renewalAge: self.renewalAge(stored.timeToLive, stored.validator),
+            renewalAge: self.renewalAge(stored.timeToLive),
             stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
             // A migrated value differs from the server's value, so a validator must not revalidate it.
             validator: isMigrated ? nil : stored.validator,
@@ -102,6 +102,7 @@ extension SlotMemory {
             entry.isDirty = isSaved
         }
         entry.condition = condition
+        entry.needsSelection = self.needsSelection(stored.validator)
         var loaded = LoadedEntry(
             entry: entry,
             fetchedAt: stored.fetchedAt,

@@ -168,15 +168,16 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         return !selection.includes(key, validator)
     }
 
-    /// The age at which an early renewal of an entry is due.
-    ///
-    /// - Returns: `nil` for no early renewal, if hits may use the fast path; `.longest` for no early renewal,
-    ///   if the selection must examine each hit.
+    /// The age at which an early renewal of an entry is due; `nil` for no early renewal.
     @usableFromInline
-    func renewalAge(_ timeToLive: Duration, _ validator: String?) -> Duration? {
-        if let age = self.policy.renewalAge(timeToLive, random: self.repository.random()) { return age }
-        // Not `nil`, so that each hit is examined.
-        return validator.flatMap { self.selection?.concerns($0) } ?? false ? .longest : nil
+    func renewalAge(_ timeToLive: Duration) -> Duration? {
+        self.policy.renewalAge(timeToLive, random: self.repository.random())
+    }
+
+    /// See ``Slot/Entry/needsSelection``.
+    @usableFromInline
+    func needsSelection(_ validator: String?) -> Bool {
+        validator.flatMap { self.selection?.concerns($0) } ?? false
     }
 
     // MARK: - Events

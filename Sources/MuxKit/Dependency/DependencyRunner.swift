@@ -36,6 +36,7 @@ extension DependencyRunner {
     ///   refusal.
     /// - Returns: The output of the task.
     /// - Throws: The error of the task, or the reason for the lack of an acceptable dependency.
+    @inlinable
     @_disfavoredOverload  // A closure with the result type `RunResult` selects the other overload.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> Output

@@ -56,15 +56,8 @@ extension RunnerCore {
         call.leads = leads
         while true {
             try self.checkLimits(call)
-            let (engine, ticket) = (self.engine, self.engine.nextID())
-            // A closure that captures a single object allocates nothing.
-            let answer = await FlightWaiter.answer(ticket) { waiter, _ in
-                call.arrive(waiter)
-            } onCancel: {
-                engine.leave(ticket, .sole)
-            } onEscalation: {
-                engine.raise(ticket, .sole, to: $0)
-            }
+            let caller = Engine.Caller(self.engine, .sole)
+            let answer = await FlightWaiter.answer(to: caller) { call.arrive($0) }
             guard let held = try await self.received(answer, call, lead) else { continue }
             if let output = try await self.attempt(task, held, call) { return output }
         }

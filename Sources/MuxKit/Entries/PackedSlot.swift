@@ -10,7 +10,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         @usableFromInline let renewalAge: Duration?
         @usableFromInline let stale: StaleLimits
         @usableFromInline let failureRecord: Slot<Value>.FailureRecord?
-        /// The time to live, if 64 bits cannot contain the number of nanoseconds exactly.
+        /// The time to live, if different from ``PackedSlot/hitAge``.
         @usableFromInline let timeToLive: Duration?
         /// The sequence, if the entry was renewed and has kept its revision.
         @usableFromInline let sequence: UInt64?
@@ -44,13 +44,17 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @usableFromInline static var removalPending: UInt64 { 4 }
     @inlinable
     static var persistent: UInt64 { 8 }
-    @inlinable static var renewsAhead: UInt64 { 16 }
+    @inlinable static var needsSelection: UInt64 { 16 }
     @inlinable static var expendable: UInt64 { 32 }
     @inlinable static var conditional: UInt64 { 64 }
 
     @usableFromInline package let value: Value
     @usableFromInline let fetchedAt: Moment
-    @usableFromInline let timeToLive: Int64
+    /// The age in nanoseconds below which the entry is a hit: the smaller of the time to live and the age for
+    /// an early renewal.
+    ///
+    /// 0 for an entry that needs a selection (``Slot/Entry/needsSelection``).
+    @usableFromInline let hitAge: Int64
     /// The revision and seven flags; with one change per nanosecond, the revision wraps after 4 years.
     @usableFromInline let revisionAndFlags: UInt64
     @usableFromInline let coldFields: ColdFields?
@@ -59,18 +63,18 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     package init?(_ slot: Slot<Value>) {
         guard let entry = slot.entry else { return nil }
-        let nanoseconds = entry.timeToLive.saturatedNanoseconds
-        let isExact = Duration.nanoseconds(nanoseconds) == entry.timeToLive
+        let hitAge = min(entry.timeToLive, entry.renewalAge ?? entry.timeToLive).saturatedNanoseconds
         self.value = entry.value
         self.fetchedAt = entry.fetchedAt
-        self.timeToLive = nanoseconds
+        self.hitAge = entry.needsSelection ? 0 : hitAge
+        let isExact = Duration.nanoseconds(self.hitAge) == entry.timeToLive
         self.revisionAndFlags =
             entry.revision << Self.flagBits
             | (entry.isDirty ? Self.dirty : 0)
             | (slot.isRefreshed ? Self.refreshed : 0)
             | (slot.isRemovalPending ? Self.removalPending : 0)
             | (entry.isPersistent ? Self.persistent : 0)
-            | (entry.renewalAge != nil ? Self.renewsAhead : 0)
+            | (entry.needsSelection ? Self.needsSelection : 0)
             | (entry.isExpendable ? Self.expendable : 0)
             | (entry.condition != nil ? Self.conditional : 0)
         let isPlain =
@@ -95,10 +99,9 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     var sequence: UInt64 { self.coldFields?.sequence ?? self.revisionAndFlags >> Self.flagBits }
 
-    /// Whether the entry is fresh, and needs no early renewal.
+    /// Whether the entry is fresh, and needs no early renewal and no selection.
     ///
-    /// `false` does not always mean a miss, for example before an early renewal is due: then ``Freshness``
-    /// decides. The function tests only whether the condition was checked since the last change of any tag: a
+    /// `false` does not always mean a miss: then ``Freshness`` decides. The function tests only whether the condition was checked since the last change of any tag: a
     /// check would add reference counting to each hit.
     ///
     /// - Parameters:
@@ -109,14 +112,14 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     @inline(__always)
     func isHit(at now: Moment, since refresh: UInt64 = 0, youngerThan limit: Int64 = .max) -> Bool {
-        guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
+        guard self.revisionAndFlags & Self.refreshed == 0 else { return false }
         // The revision equals the sequence, except after a renewal.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         guard self.revisionAndFlags & Self.conditional == 0 || self.coldFields?.condition?.wasChecked ?? true else {
             return false
         }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
-        return max(age, 0) < min(self.timeToLive, limit) && !overflow
+        return max(age, 0) < min(self.hitAge, limit) && !overflow
     }
 
     /// Whether the entry has no validator, and is too old for any use as a stale entry.
@@ -127,13 +130,13 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
         // First the cheap check, which nearly always ends the function.
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
-        guard age >= self.timeToLive || overflow, self.coldFields?.validator == nil else { return false }
+        guard age >= self.hitAge || overflow, self.coldFields?.validator == nil else { return false }
         return self.isBeyondUse(at: now, limits, self.coldFields?.stale ?? StaleLimits())
     }
 
     @usableFromInline
     func isBeyondUse(at now: Moment, _ limits: Freshness.Limits, _ stale: StaleLimits) -> Bool {
-        let timeToLive = self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive)
+        let timeToLive = self.coldFields?.timeToLive ?? .nanoseconds(self.hitAge)
         let use = max(stale.ifError ?? limits.staleIfError, stale.whileRevalidate ?? limits.staleWhileRevalidate)
         // The additional period.
         let grace = max(timeToLive, .seconds(60))
@@ -164,7 +167,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         var entry = Slot<Value>.Entry(
             value: self.value,
             fetchedAt: self.fetchedAt,
-            timeToLive: self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive),
+            timeToLive: self.coldFields?.timeToLive ?? .nanoseconds(self.hitAge),
             renewalAge: self.coldFields?.renewalAge,
             stale: self.coldFields?.stale ?? StaleLimits(),
             validator: self.coldFields?.validator,
@@ -175,6 +178,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             isExpendable: self.revisionAndFlags & Self.expendable != 0
         )
         entry.condition = self.condition
+        entry.needsSelection = self.revisionAndFlags & Self.needsSelection != 0
         return entry
     }
 

@@ -30,6 +30,9 @@ package struct Slot<Value: Sendable>: Sendable {
         /// Whether the entry may be evicted unsaved: the disk cannot be written, or memory is far above its
         /// limit.
         @usableFromInline package var isExpendable = false
+        /// Whether each request must ask the multiplexer's selection whether to use the entry
+        /// (``EntrySelection``).
+        @usableFromInline package var needsSelection = false
 
         @inlinable
         package init(

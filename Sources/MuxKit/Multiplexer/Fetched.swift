@@ -206,7 +206,7 @@ extension MultiplexerCore {
             value: fetched.value,
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
-            renewalAge: self.memory.renewalAge(timeToLive, fetched.validator),
+            renewalAge: self.memory.renewalAge(timeToLive),
             stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
             validator: fetched.validator,
             revision: 0,
@@ -216,6 +216,7 @@ extension MultiplexerCore {
         if !fetched.tags.isEmpty || self.memory.tagsOfKey != nil {
             entry.condition = self.memory.condition(fetched.tags, of: key, since: tagNumber)
         }
+        entry.needsSelection = self.memory.needsSelection(fetched.validator)
         return entry
     }
 }

@@ -1,3 +1,5 @@
+public import Synchronization
+
 extension MultiplexerCore {
     /// The options of a request, in an object that only a request with options allocates.
     @usableFromInline
@@ -13,23 +15,27 @@ extension MultiplexerCore {
     /// An object, because local variables of a waiting asynchronous function take several times as much
     /// memory.
     @usableFromInline
-    final class PendingRequest {
+    final class PendingRequest: ArrivingFlightCaller {
         @usableFromInline let core: MultiplexerCore
         @usableFromInline let key: Key
-        /// `nil` for default options.
-        @usableFromInline var options: BoxedOptions?
+        /// The options of the caller; `nil` for default options.
+        @usableFromInline let givenOptions: BoxedOptions?
+        /// Replaces ``givenOptions`` in a request that excludes stored entries.
+        @usableFromInline let changedOptions = AtomicLazyReference<BoxedOptions>()
         @usableFromInline let ticket: Ticket
         /// Whether the flight continues to its end even if all callers leave.
-        @usableFromInline var mustFinish = false
-        @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
+        @usableFromInline let mustFinish: Bool
+        /// The cleanup after a wait for this request alone.
+        @usableFromInline let cleanup = AtomicLazyReference<FlightWaiter.WaitCleanup>()
 
         @inlinable
         @inline(never)
-        init(_ core: MultiplexerCore, _ key: Key) {
+        init(_ core: MultiplexerCore, _ key: Key, mustFinish: Bool = false) {
             self.core = core
             self.key = key
-            self.options = nil
+            self.givenOptions = nil
             self.ticket = core.engine.nextID()
+            self.mustFinish = mustFinish
         }
 
         @inlinable
@@ -37,9 +43,14 @@ extension MultiplexerCore {
         init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions, _ ticket: Ticket? = nil) {
             self.core = core
             self.key = key
-            self.options = options == .init() ? nil : BoxedOptions(options)
+            self.givenOptions = options == .init() ? nil : BoxedOptions(options)
             self.ticket = ticket ?? core.engine.nextID()
+            self.mustFinish = false
         }
+
+        /// The options of the request; `nil` for default options.
+        @inlinable
+        var options: RequestOptions? { (self.changedOptions.load() ?? self.givenOptions)?.options }
 
         /// The highest priority to which this request can raise its flight.
         ///
@@ -47,7 +58,21 @@ extension MultiplexerCore {
         /// prefetch.
         @inlinable
         var highestPriority: TaskPriority {
-            self.options?.options.isPrefetch ?? false ? .low : TaskPriority(rawValue: .max)
+            self.options?.isPrefetch ?? false ? .low : TaskPriority(rawValue: .max)
+        }
+
+        @inlinable @inline(never)
+        func leave() { self.core.engine.leave(self.ticket, self.key) }
+
+        @inlinable @inline(never)
+        func raise(to priority: TaskPriority) {
+            self.core.engine.raise(self.ticket, self.key, to: min(priority, self.highestPriority))
+        }
+
+        @inlinable @inline(never)
+        func arrive(_ waiter: FlightWaiter, mayBeginHere: Bool) {
+            let cleanup = self.arrive(waiter, mayBeginHere: mayBeginHere, isAlone: true, gather: nil)
+            if let cleanup { _ = self.cleanup.storeIfNil(cleanup) }
         }
 
         /// Resumes the caller with an entry or a remembered failure in memory; otherwise joins or starts the
@@ -60,21 +85,22 @@ extension MultiplexerCore {
         ///     applies one wait limit to several requests.
         ///   - gather: Receives a new flight, which the caller of this method then starts; `nil` to start the
         ///     flight in this call.
+        /// - Returns: The cleanup after the wait; `nil` if the wait needs no cleanup.
         @inlinable
         @inline(never)
         func arrive(
             _ waiter: FlightWaiter,
             mayBeginHere: Bool = false,
-            isAlone: Bool = true,
-            gather: ((Launch) -> Void)? = nil
-        ) {
+            isAlone: Bool,
+            gather: ((Launch) -> Void)?
+        ) -> FlightWaiter.WaitCleanup? {
             if self.core.hasSelection, self.core.memory.isOtherVariant(self.key) { self.takeNothingStored() }
             self.core.specialiseFlights()
-            let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
+            let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options)
             let now = core.repository.time.now
             let limits = options?.limits(core.policy) ?? core.memory.usualLimits
             var met: MuxEvent.Kind?
-            self.cleanup = core.engine.arrive(
+            return core.engine.arrive(
                 waiter,
                 at: key,
                 now: now,
@@ -123,9 +149,9 @@ extension MultiplexerCore {
         /// Excludes entries in memory and on disk from the request.
         @usableFromInline
         func takeNothingStored() {
-            var options = self.options?.options ?? RequestOptions()
+            var options = self.options ?? RequestOptions()
             options.takesStored = false
-            self.options = BoxedOptions(options)
+            _ = self.changedOptions.storeIfNil(BoxedOptions(options))
         }
 
         /// The value of the outcome.
@@ -143,7 +169,7 @@ extension MultiplexerCore {
                 let gone = core.engine.withState { $0.waiterOptions.removeValue(forKey: self.ticket) }
                 withExtendedLifetime(gone) {}
             }
-            guard case .output(let entry) = try core.engine.unwrap(answer, self.cleanup) else {
+            guard case .output(let entry) = try core.engine.unwrap(answer, self.cleanup.load()) else {
                 throw CancellationError()
             }
             if entry.staleReason != nil {
@@ -154,9 +180,6 @@ extension MultiplexerCore {
         }
     }
 }
-
-@available(*, unavailable)
-extension MultiplexerCore.PendingRequest: Sendable {}
 
 extension MultiplexerCore {
     /// The results of simultaneous requests for `keys`, in the order of the keys.
@@ -175,10 +198,11 @@ extension MultiplexerCore {
         var launches: [KeyedLaunch] = []
         let looksAtDisk = self.isOnDisk
         let answers = await FlightGathering.answers(first: first, count: keys.count, atOnce: limit) { index, waiter in
-            let call = calls[index]
-            call.arrive(waiter, isAlone: false, gather: looksAtDisk ? { launches.append((keys[index], $0)) } : nil)
-            defer { call.cleanup = nil }
-            return call.cleanup
+            calls[index].arrive(
+                waiter,
+                isAlone: false,
+                gather: looksAtDisk ? { launches.append((keys[index], $0)) } : nil
+            )
         } arrived: { areLast in
             self.launch(launches)
             launches = []

@@ -184,7 +184,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }  // a lookup never finds a NaN
         let pending = PendingRequest(self, key)
-        return try pending.value(await self.answer(to: pending))
+        return try pending.value(await FlightWaiter.answer(to: pending))
     }
 
     /// The entry in memory if `options` permit, otherwise the outcome of the key's flight.
@@ -196,7 +196,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
         if let entry = self.hitEntry(key, options) { return entry }
         let pending = PendingRequest(self, key, options)
-        return try pending.departed(await self.answer(to: pending))
+        return try pending.departed(await FlightWaiter.answer(to: pending))
     }
 
     /// Makes the entry of `key` stale, then fetches; the fetch continues if the caller leaves.
@@ -204,25 +204,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func reload(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }
         self.refresh(key)
-        let pending = PendingRequest(self, key)
-        pending.mustFinish = true
-        return try pending.value(await self.answer(to: pending))
-    }
-
-    /// Waits for the outcome of a request.
-    ///
-    /// Contains only the wait, because the frame of a suspended asynchronous function takes memory.
-    @inlinable
-    @inline(__always)
-    nonisolated(nonsending) func answer(to pending: PendingRequest) async -> FlightWaiter.Answer {
-        let (engine, key, ticket, highest) = (self.engine, pending.key, pending.ticket, pending.highestPriority)
-        return await FlightWaiter.answer(ticket) {
-            pending.arrive($0, mayBeginHere: !$1)
-        } onCancel: {
-            engine.leave(ticket, key)
-        } onEscalation: {
-            engine.raise(ticket, key, to: min($0, highest))
-        }
+        let pending = PendingRequest(self, key, mustFinish: true)
+        return try pending.value(await FlightWaiter.answer(to: pending))
     }
 
     @inlinable

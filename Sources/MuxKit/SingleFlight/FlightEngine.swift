@@ -284,9 +284,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         left: (inout State) -> Void = { _ in },
         arrived: () -> Void = {}
     ) async throws -> Landing {
-        let ticket = ticket ?? self.nextID()
         var cleanup: Waiter.WaitCleanup?
-        let answer = await Waiter.answer(ticket) { waiter, _ in
+        let answer = await Waiter.answer(to: Caller(self, key, ticket)) { waiter in
             cleanup = self.arrive(
                 waiter,
                 at: key,
@@ -297,10 +296,6 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 left: left,
                 arrived: arrived
             )
-        } onCancel: {
-            self.leave(ticket, key)
-        } onEscalation: {
-            self.raise(ticket, key, to: $0)
         }
         return try self.unwrap(answer, cleanup)
     }

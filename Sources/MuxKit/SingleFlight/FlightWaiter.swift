@@ -70,39 +70,61 @@ package struct FlightWaiter: Sendable, Hashable {
 
     /// Suspends a caller until its answer; an answer may come before the suspension.
     ///
+    /// Captures only the caller and the isolation, so that a waiting task needs no second block of memory.
+    ///
     /// - Parameters:
-    ///   - ticket: The caller's ticket.
-    ///   - isolation: The caller's isolation, in which the caller continues.
-    ///   - arrive: Answers the waiter or adds the waiter to a machine; called once, in the caller's
-    ///     isolation. Must check whether the caller's task is cancelled, under a lock that `leave` takes,
-    ///     too. The flag tells whether the caller has an isolation.
-    ///   - leave: Called when the caller's task is cancelled; must answer the waiter if the waiter has
-    ///     arrived and is not answered yet.
-    ///   - raise: Called when the priority of the caller's task is escalated during the wait.
+    ///   - caller: The caller.
+    ///   - isolation: The caller's isolation, in which the caller arrives and continues.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
-    package static func answer(
-        _ ticket: Ticket,
-        isolation: isolated (any Actor)? = #isolation,
-        arrive: (FlightWaiter, _ isIsolated: Bool) -> Void,
-        onCancel leave: @Sendable () -> Void,
-        onEscalation raise: @Sendable (TaskPriority) -> Void
+    package static func answer<Caller: ArrivingFlightCaller>(
+        to caller: Caller,
+        isolation: isolated (any Actor)? = #isolation
     ) async -> Answer {
         await withTaskCancellationHandler {
+            await Self.wait(of: caller, isolation: isolation) { caller.arrive($0, mayBeginHere: isolation == nil) }
+        } onCancel: {
+            caller.leave()
+        }
+    }
+
+    /// As ``answer(to:isolation:)``, for a caller that arrives by a closure.
+    ///
+    /// - Parameters:
+    ///   - caller: The caller.
+    ///   - isolation: The caller's isolation, in which the caller arrives and continues.
+    ///   - arrive: See ``ArrivingFlightCaller/arrive(_:mayBeginHere:)``.
+    /// - Returns: A ``FlightAnswer``.
+    @inlinable
+    package static func answer<Caller: FlightCaller>(
+        to caller: Caller,
+        isolation: isolated (any Actor)? = #isolation,
+        arrive: (FlightWaiter) -> Void
+    ) async -> Answer {
+        await withTaskCancellationHandler {
+            await Self.wait(of: caller, isolation: isolation, arrive)
+        } onCancel: {
+            caller.leave()
+        }
+    }
+
+    @inlinable
+    @inline(__always)
+    static func wait<Caller: FlightCaller>(
+        of caller: Caller,
+        isolation: isolated (any Actor)?,
+        _ arrive: (FlightWaiter) -> Void
+    ) async -> Answer {
+        guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else {
+            return await LeanContinuation.wait { arrive(FlightWaiter(caller.ticket, $0)) }
+        }
+        return await withTaskPriorityEscalationHandler {
             // Without this line, the closure would run on the cooperative pool, not in the caller's isolation
             // (Swift 6.3.1).
             _ = isolation
-            guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else {
-                return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
-            }
-            return await withTaskPriorityEscalationHandler {
-                _ = isolation
-                return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
-            } onPriorityEscalated: { _, priority in
-                raise(priority)
-            }
-        } onCancel: {
-            leave()
+            return await LeanContinuation.wait { arrive(FlightWaiter(caller.ticket, $0)) }
+        } onPriorityEscalated: { _, priority in
+            caller.raise(to: priority)
         }
     }
 
@@ -125,6 +147,55 @@ package struct FlightWaiter: Sendable, Hashable {
             self.timer?.cancel()
             if let wait { WaitForGraph.end(wait) }
         }
+    }
+}
+
+/// A caller that waits for a flight.
+@usableFromInline
+package protocol FlightCaller: AnyObject, Sendable {
+    var ticket: Ticket { get }
+
+    /// The caller's task is cancelled: answers the waiter if the waiter has arrived and is not answered yet.
+    func leave()
+
+    /// The priority of the caller's task is escalated during the wait.
+    func raise(to priority: TaskPriority)
+}
+
+/// A ``FlightCaller`` whose object contains the data for its arrival.
+@usableFromInline
+package protocol ArrivingFlightCaller: FlightCaller {
+    /// Answers the waiter or adds the waiter to a machine; called once, in the caller's isolation.
+    ///
+    /// Must check whether the caller's task is cancelled, under a lock that ``FlightCaller/leave()`` takes,
+    /// too.
+    ///
+    /// - Parameters:
+    ///   - waiter: The waiter of the caller.
+    ///   - mayBeginHere: Whether a flight may begin on the caller's thread: the caller has no isolation.
+    func arrive(_ waiter: FlightWaiter, mayBeginHere: Bool)
+}
+
+extension FlightEngine {
+    /// A caller that waits for the flight of a key.
+    @usableFromInline
+    final class Caller: FlightCaller {
+        @usableFromInline let ticket: Ticket
+        private let engine: FlightEngine
+        private let key: Key
+
+        @usableFromInline
+        init(_ engine: FlightEngine, _ key: Key, _ ticket: Ticket? = nil) {
+            self.ticket = ticket ?? engine.nextID()
+            self.engine = engine
+            self.key = key
+        }
+
+        @usableFromInline
+        func leave() { self.engine.leave(self.ticket, self.key) }
+
+        @usableFromInline
+        func raise(to priority: TaskPriority) { self.engine.raise(self.ticket, self.key, to: priority) }
     }
 }
 
@@ -172,8 +243,8 @@ package final class FlightGathering: Sendable {
     ///   - limit: The maximum number of simultaneous waiters, at least 1; further waiters arrive when half of
     ///     the waiters are answered.
     ///   - isolation: The caller's isolation, in which the caller continues.
-    ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:onEscalation:)``; called once for
-    ///     each waiter, with the index. Returns the cleanup after the wait.
+    ///   - arrive: See ``ArrivingFlightCaller/arrive(_:mayBeginHere:)``; called once for each waiter, with the
+    ///     index. Returns the cleanup after the wait.
     ///   - arrived: Called after each group of arrivals; the flag tells whether the group is the last.
     ///   - leave: Called when the caller's task is cancelled; must answer all waiters that have arrived and
     ///     are not answered yet.

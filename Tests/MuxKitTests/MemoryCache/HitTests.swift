@@ -21,7 +21,7 @@ struct HitTests {
                 for renewalAge in [nil, Duration.seconds(5)] {
                     for isRefreshed in [false, true] {
                         for maximumAge in [nil, .zero, .nanoseconds(1), .seconds(10), .longest] as [Duration?] {
-                            let entry = Slot<Int>.Entry(
+                            var entry = Slot<Int>.Entry(
                                 value: 7,
                                 fetchedAt: now.advanced(by: .zero - age),
                                 timeToLive: timeToLive,
@@ -32,6 +32,8 @@ struct HitTests {
                             } else {
                                 misses += 1
                             }
+                            entry.needsSelection = true
+                            #expect(!Self.checksHit(of: entry, isRefreshed, at: now, maximumAge))
                         }
                     }
                 }
@@ -69,12 +71,14 @@ struct HitTests {
         table.withSlot(of: ExactKey(1), evicted: { _, _ in }, fill)
 
         let freshness = single.slot(of: .sole)?.freshness(at: now, .init(maximumAge: maximumAge))
-        // An early renewal is a random decision on the slow path.
-        let isHit = freshness == .fresh(renews: false) && entry.renewalAge == nil
+        let isHit = freshness == .fresh(renews: false) && !entry.needsSelection
         let limit = maximumAge?.saturatedNanoseconds ?? .max
         let first = single.hit(.sole, at: now, youngerThan: limit)
         let second = table.hit(ExactKey(1), at: now, youngerThan: limit)
         let scene = "\(entry), \(isRefreshed), \(String(describing: maximumAge))"
+        let kept = table.slot(of: ExactKey(1))?.entry
+        #expect(kept?.timeToLive == entry.timeToLive && kept?.renewalAge == entry.renewalAge, "\(scene)")
+        #expect(kept?.needsSelection == entry.needsSelection, "\(scene)")
         #expect(first == second, "\(scene)")
         // With a time to live in fractions of a nanosecond, the fast path may miss a fresh entry.
         let isExact = entry.timeToLive.components.attoseconds % 1_000_000_000 == 0

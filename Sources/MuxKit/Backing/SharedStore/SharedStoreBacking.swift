@@ -220,7 +220,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             value: own.value,
             fetchedAt: asked.moment.advanced(by: .zero - max(entry.age, .zero)),
             timeToLive: timeToLive,
-            renewalAge: self.memory.renewalAge(timeToLive, entry.validator),
+            renewalAge: self.memory.renewalAge(timeToLive),
             stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
             // A migrated value differs from the server's value, so a validator must not revalidate it.
             validator: self.memory.policy.migrates(entry.schemaVersion) ? nil : entry.validator,
