@@ -20,9 +20,9 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         let hold: @Sendable () -> MuxRepository.Change?
     }
 
-    /// A change of the outbox in the overlays.
+    /// The overlays of one change of the outbox.
     private struct Shown: Sendable {
-        /// The number of overlays that have got the change, in the order of the overlays.
+        /// The number of overlays that have received the change: the first overlays of ``State/overlays``.
         var overlayCount = 0
         var changes: [MuxRepository.Change] = []
     }
@@ -41,7 +41,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     /// Adds an overlay, which the next call of ``show(_:isUnsent:_:)`` includes.
     func add(_ overlay: @escaping @Sendable (Change) -> Target?) { self.state.withLock { $0.overlays.append(overlay) } }
 
-    /// Shows a change in the overlays without the change, and marks the change in the others.
+    /// Shows a change in the overlays that do not have the change yet, and marks the change in the others.
     ///
     /// - Parameters:
     ///   - id: The change.

@@ -60,7 +60,7 @@ extension SlotMemory {
             let isUnusable = isMigrated && stored.validator.map { selection.concerns($0) } ?? false
             guard !isUnusable, selection.includes(key, stored.validator) else { return nil }
         }
-        // A number beyond the log's would exclude the entry from later changes.
+        // A number greater than the last number of the log would exclude the entry from later changes.
         let number = min(stored.tagNumber ?? 0, self.repository.tagLog.lastNumber)
         let hasTags = !stored.tags.isEmpty || self.tagsOfKey != nil
         let condition = hasTags ? self.condition(stored.tags, of: key, since: number) : nil

@@ -45,7 +45,7 @@ final class RunnerEvents: Sendable {
         for signal in signals { signal.finish() }
     }
 
-    /// Yields an element after each event; finishes with the runner.
+    /// Makes `continuation` yield an element after each event, and finish with the runner.
     ///
     /// - Returns: A closure that removes the listener.
     func signal(_ continuation: AsyncStream<Void>.Continuation) -> @Sendable () -> Void {

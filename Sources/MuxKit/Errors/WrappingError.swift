@@ -14,8 +14,8 @@ import Foundation
 /// The library then recognises the wrapped error: a stale value replaces a connectivity failure
 /// (``SilenceableError/isSilenceable(_:)``), a retry obeys ``RetryAdvice``, a download resumes, a refusal of
 /// a token renews the token, and a cancellation ends a retry. The same applies to `NSUnderlyingErrorKey` of
-/// an `NSError`. The outermost error with a decision has precedence; the library examines at most eight
-/// wrapped errors.
+/// an `NSError`. If several nested errors permit a decision, the outermost of these errors decides. The
+/// library examines at most eight wrapped errors.
 public protocol WrappingError: Error {
     /// The wrapped error; `nil` if absent.
     var wrappedError: (any Error)? { get }

@@ -20,9 +20,9 @@
 ///   elements of the main queue, at most eight, all have uses, for example after requests that repeat a
 ///   sequence of keys a little longer than the table.
 /// - Each eviction from the small queue **probes** the main queue's oldest element, which loses a use.
-/// - After 64 probes of elements without uses, and without a return in the meantime, an element of the main
-///   queue is **renewed**: the probed element is evicted, and the small queue's oldest element moves to the
-///   main queue. Then the count of probes begins again.
+/// - After 64 probes of elements without uses, and without a return in the meantime, the main queue is
+///   **renewed** by one element: the probed element is evicted, and the small queue's oldest element moves to
+///   the main queue. Then the count of probes begins again.
 ///
 /// With a bound of cost, queues are measured by cost. Of the eight oldest elements of a queue, or the oldest
 /// eighth of a queue with less than 64 elements, the most costly whose uses permit eviction is evicted. With
@@ -101,7 +101,7 @@ package struct EvictionOrder: Sendable {
         /// Whether an eviction was requested.
         var hasEvicted = false
         /// Probes that found the main queue's oldest element unused, since the last return of an element into
-        /// the main queue.
+        /// the main queue or the last renewal of the main queue.
         var idle = 0
 
         static let idleLimit = 64
@@ -517,7 +517,7 @@ package struct EvictionOrder: Sendable {
         return self.smallGhosts.contains(hash) || self.mainGhosts.contains(hash)
     }
 
-    /// The size by which the small queue exceeds its maximum and `owed`; zero before the first eviction.
+    /// The small queue's size minus its maximum, `owed` and one; zero before the first eviction.
     package var smallExcess: Double {
         guard self.steering.hasEvicted else { return 0 }
         return self.size(of: self.small) - self.smallRoom(for: 1) - 1 - self.steering.owed

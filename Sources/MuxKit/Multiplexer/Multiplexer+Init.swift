@@ -3,9 +3,9 @@
 // `NonisolatedNonsendingByDefault`. A flight runs on the global executor anyway, so the call of the closure
 // does not change the executor.
 //
-// The initialisers without a dependency whose closure returns a plain value are `@_disfavoredOverload`: a
-// closure that only throws, `{ throw Offline() }`, fits several initialisers, and the compiler would report
-// an ambiguity.
+// An initialiser without a dependency and with a closure that returns a plain value is
+// `@_disfavoredOverload`: a closure that only throws, `{ throw Offline() }`, fits several initialisers, and
+// the compiler would report an ambiguity.
 
 extension Multiplexer {
     /// The name of the value on disk.
@@ -72,7 +72,7 @@ extension Multiplexer {
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs; `nil`, the default,
     ///     for the repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository.
     ///     With a repository that differs from the dependency's repository, requests fail with
-    ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
+    ///     ``MuxError/repositoryMismatch``, because no sign-out would include both value and dependency.
     ///   - onFetch: Fetches the value.
     @inlinable
     public init<Runner: DependencyRunner>(

@@ -8,8 +8,8 @@
 ///
 /// Each key is fetched, refreshed, cleared and saved separately, as the value of a ``Multiplexer`` is.
 ///
-/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; for fences, see
-/// ``Multiplexer``. Different keys do not wait for each other.
+/// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; for fences and one
+/// exception, see ``Multiplexer``. Different keys do not wait for each other.
 ///
 /// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
 /// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch
@@ -22,8 +22,8 @@
 /// ``MuxPolicy/maximumCost``. Least used values are evicted first. Unsaved values may exceed the limits until
 /// their save.
 ///
-/// **On disk.** With a `cacheKey`, saves write the values to disk. The text of a key may have any length and
-/// any characters; no file is named after a key.
+/// **On disk.** With a `cacheKey`, saves write the values to disk. The text of a key may have any characters
+/// and up to about 170 KB; no file is named after a key.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
     nonisolated let prefetchesAtOnce: Int
@@ -173,7 +173,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The next save records the refresh, so the values are stale after a relaunch, too.
     ///
     /// - Returns: The map, for a chained call of ``request(key:_:)``.
-    /// - Complexity: O(*n*) in the number of running fetches.
+    /// - Complexity: O(*n*) in the number of running fetches, and of consumers of ``values(key:)`` and
+    ///   ``states(key:)``.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refreshAll()

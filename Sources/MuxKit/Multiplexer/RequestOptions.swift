@@ -8,16 +8,16 @@ public struct RequestOptions: Sendable, Hashable {
     /// The permitted sources of a value.
     @usableFromInline
     enum Mode: Sendable, Hashable {
-        /// Memory, disk or a fetch.
+        /// Memory, the disk, a shared store or a fetch.
         case usual
-        /// Memory or disk.
+        /// Memory, the disk or a shared store.
         case cacheOnly
         /// A fetch.
         case reload
     }
 
     @usableFromInline var mode = Mode.usual
-    /// Whether the request may use an entry in memory or on disk.
+    /// Whether the request may use an entry in memory, on disk or in a shared store.
     @usableFromInline var takesStored = true
     /// The maximum age in nanoseconds, the unit in which a hit compares ages.
     @usableFromInline private(set) var maximumNanoseconds: Int64?

@@ -15,8 +15,8 @@ public import Foundation
 /// the full duration of the term.
 ///
 /// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name: a file of
-/// another name is not used (``MuxStoreError/otherName``). A folder or file is refused if another user is its
-/// owner or has write permission (``MuxStoreError/notPrivate``).
+/// another name is not used (``MuxStoreError/otherName``). A folder or file is refused if a user other than
+/// the current user and the superuser is its owner or has write permission (``MuxStoreError/notPrivate``).
 public actor FileLease: MuxLease {
     /// The content of the file; without an owner the lease is free.
     private struct Record: Codable, Sendable, Equatable {
@@ -131,7 +131,7 @@ public actor FileLease: MuxLease {
         }
     }
 
-    /// Gives the lease back; does nothing if `term` has already ended.
+    /// Gives the lease back; does nothing if the file no longer contains `term`.
     ///
     /// - Parameter term: A term from ``take(as:for:)``.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.

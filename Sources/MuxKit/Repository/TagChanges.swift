@@ -3,7 +3,7 @@ import Foundation
 /// The last refresh and the last clear of each tag, in one order.
 ///
 /// Each change has a number, and each entry has the number of the last change before its fetch: a change has
-/// an effect on the entries of the tag with a smaller number. A change therefore has the same cost for any
+/// an effect on each entry with the tag and a smaller number. A change therefore has the same cost for any
 /// number of entries, and has an effect on entries on disk and on running fetches, too.
 ///
 /// Numbers ascend. The numbers of a process start at the wall-clock time in milliseconds, and a change of
@@ -39,10 +39,10 @@ package struct TagChanges: Sendable, Equatable {
     /// The last changes of all tags: forgotten changes of single tags, and losses.
     private(set) var forgotten = Change()
 
-    /// The number of tags in memory from which the older half is forgotten, after all entries in memory have
+    /// The number of tags in memory above which the older half is forgotten, after all entries in memory have
     /// been marked.
     static let usualCount = 65_536
-    /// The maximum number of tags in memory; then the older half is forgotten at once.
+    /// The maximum number of tags in memory; above this number, the older half is forgotten at once.
     static let maximumCount = 1_048_576
     /// The maximum number of tags on disk, because each save with a change writes all changes.
     package static let maximumOnDisk = 4_096
@@ -87,6 +87,8 @@ package struct TagChanges: Sendable, Equatable {
         /// Whether the disk was read.
         var hasRead = false
 
+        /// Makes the progress at the start of a process.
+        ///
         /// - Parameter start: The number at the start of the process: earlier changes of other processes have
         ///   no effect on the entries of this process.
         package init(start: UInt64) { (self.written, self.read) = (start, start) }
@@ -190,7 +192,7 @@ extension TagChanges: Codable {
     package init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
         self.number = try container.decode(UInt64.self, forKey: .number)
-        // Lines instead of an object: the keys of a dictionary would ignore Unicode normalization.
+        // Lines instead of an object: tags that differ only in Unicode normalization would be one key.
         for line in try container.decode([Line].self, forKey: .tags) { self.changes[.tag(line.tag)] = line.change }
         self.forgotten = try container.decode(Line.self, forKey: .forgotten).change
         let last = self.changes.values.reduce(self.forgotten.last) { max($0, $1.last) }

@@ -14,7 +14,7 @@ package struct RetryStateMachine: Sendable {
 
     /// The cause of the end of a wait.
     package enum Wake: Sendable, Equatable {
-        /// The deadline.
+        /// The deadline or the limit of the wait.
         case time
         /// An event that may end many waits at once.
         case signal

@@ -25,10 +25,10 @@ public import Foundation
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 ///
-/// **Cancellation.** No attempt begins after a cancellation. A waiting operation finishes before `cancel()`
-/// returns. With a running attempt, the operation finishes at the end of the attempt; a handler of
-/// ``Run/onCancel(_:)`` can end the attempt early. The ``result`` is a `CancellationError`, or the output of
-/// a successful last attempt.
+/// **Cancellation.** No attempt begins after a cancellation, except an attempt that was about to begin;
+/// ``Run/isCancelled`` is then `true`. A waiting operation finishes before `cancel()` returns. With a running
+/// attempt, the operation finishes at the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the
+/// attempt early. The ``result`` is a `CancellationError`, or the output of a successful last attempt.
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -143,7 +143,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     /// The result; `nil` until the operation has finished.
     ///
-    /// A failure is a ``RetryError`` with the error of each attempt, or a `CancellationError`.
+    /// A failure is a ``RetryError`` with the last 100 failed attempts, or a `CancellationError`.
     public var result: Result<Output, any Error>? { self.state.withLock { $0.result } }
 
     /// The failed attempts so far; only the last 100.

@@ -78,7 +78,7 @@ package struct PendingInvalidations: Sendable {
     ///
     /// - Parameter first: The scopes to send now: a single batch begins with these scopes, and has other
     ///   pending scopes up to ``batchSize``; `nil` for all batches.
-    /// - Returns: The batches; empty if no scope of `first` is pending and not refused.
+    /// - Returns: The batches; empty if each scope of `first` is refused or not pending.
     package func batches(first: [MuxShared.Scope]? = nil) -> [ArraySlice<Request>] {
         var requests: [Request] = []
         for scope in first ?? [] {
@@ -117,7 +117,7 @@ package struct PendingInvalidations: Sendable {
 
     /// The store has refused a scope.
     ///
-    /// - Returns: Whether the scope was not marked as refused before.
+    /// - Returns: Whether this call has marked the scope as refused.
     package mutating func refused(_ request: Request) -> Bool {
         guard self.numbers[request.scope] == request.number else { return false }
         self.lastNumber += 1

@@ -19,8 +19,8 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
 
     @usableFromInline var deadlines: [Deadline] = []
     @usableFromInline var first = 0
-    /// Former contents of ``deadlines``, also of running flights, for ``takeForgotten()``: a key may hold the
-    /// last reference to a caller's object.
+    /// Former contents of ``deadlines``, including deadlines of running flights, for ``takeForgotten()``: a
+    /// key may hold the last reference to a caller's object.
     @usableFromInline var forgotten: [Deadline] = []
 
     /// Whether a task sleeps until the first deadline.

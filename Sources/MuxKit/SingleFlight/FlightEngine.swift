@@ -33,7 +33,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answer(Output)
         /// Answer at once, and start a flight unless the key has a current flight.
         case answerAndFly(Output)
-        /// Wait for a flight; after the duration, return the alternative, if the closure has one.
+        /// Wait for a flight; after the duration, return the answer of the closure, if any.
         case flyNoLonger(than: Duration, Instead)
         /// Fail without a flight.
         case fail(any Error)
@@ -227,7 +227,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    /// Sets the work of flights without a leading caller; to be called before the first arrival.
+    /// Sets the work of flights without a leading caller; the first call must precede the first arrival.
     @usableFromInline
     package func flies(with work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 

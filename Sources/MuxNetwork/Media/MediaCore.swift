@@ -234,7 +234,9 @@ final class MediaCore: Sendable {
         return (try await download.run(), true)
     }
 
-    /// The complete file; `nil` if absent, or if the requests expect digests and the file has another digest.
+    /// The complete file; `nil` if absent.
+    ///
+    /// If the requests expect digests, and the file has another digest, the file is removed.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder

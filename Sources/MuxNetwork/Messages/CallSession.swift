@@ -32,7 +32,7 @@ struct CallSession: Sendable {
     static func of(_ call: HTTPCall) -> CallSession? { call.callSession ?? self.current }
 }
 
-/// Counts the ended sessions of a repository.
+/// Provides a number that increases at the end of each session of a repository.
 protocol SessionCounter: AnyObject, Sendable {
     var session: UInt64 { get }
 }

@@ -211,7 +211,7 @@ extension HTTPHeaders.Name {
     public static let expires: Self = "Expires"
     /// The host and the port of the target URL: RFC 9110, section 7.2.
     public static let host: Self = "Host"
-    /// The key of a change: draft-ietf-httpapi-idempotency-key-header.
+    /// The key that identifies repetitions of one request: draft-ietf-httpapi-idempotency-key-header.
     public static let idempotencyKey: Self = "Idempotency-Key"
     /// A condition: the representation has a listed version (RFC 9110, section 13.1.1).
     public static let ifMatch: Self = "If-Match"

@@ -193,8 +193,8 @@ struct OAuthFailure: Sendable {
     /// - Parameters:
     ///   - fields: The fields.
     ///   - isSuccess: Whether the status is 2xx. A text in a field such as `status` is then an error code
-    ///     only if the body has the field `error` or `errors`, or if the text means a refusal or an
-    ///     unavailable server.
+    ///     only if the body has the field `error` or `errors`, or if any text of the body means a refusal or
+    ///     an unavailable server.
     init(_ fields: [String: JSONValue], isSuccess: Bool) {
         if case .string(let text)? = fields["error"] { self.error = HTTPGrammar.trimmed(text) }
         if case .string(let text)? = fields["error_uri"] { self.uri = text }

@@ -12,7 +12,7 @@ import Foundation
 struct DiskRefresh: Sendable {
     /// The number of the last refresh; `nil` without a refresh, or if unknown.
     private(set) var number: UInt64?
-    /// The wall-clock time of that refresh.
+    /// The wall-clock time of the last refresh with a known time; `nil` without such a refresh.
     private var date: Date?
     /// The last revision at the time of the refresh, or at the detection of another process's refresh.
     private var revision: UInt64 = 0
@@ -109,7 +109,7 @@ struct DiskRefresh: Sendable {
         entry.payload == self.payload && entry.schemaVersion == self.schemaVersion
     }
 
-    /// The mark for a session; `nil` without a refresh.
+    /// The mark for a session; `nil` without a refresh with a known time.
     func mark(_ name: MuxStoreKey, _ sessionEpoch: UInt64) -> MuxStoredEntry? {
         guard let date = self.date else { return nil }
         return MuxStoredEntry(

@@ -146,7 +146,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// The limit of a claim's duration, without the budget.
     ///
-    /// A machine that has crashed may keep its claim that long.
+    /// The claim of a crashed machine lasts for at most this limit and the budget.
     private static var longestClaim: Duration { .seconds(600) }
 
     /// The state of a flight's key before a claim.
@@ -271,7 +271,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// Stores `entry` in its slot, and resumes callers with the entry.
     ///
     /// If the key has uncommitted changes, `entry` is not stored, and the callers get the entry in memory
-    /// with the changes, if present.
+    /// with the changes; without an entry in memory, the callers get `entry`.
     ///
     /// Resumes the callers for which the entry is fresh enough, and all callers with tickets up to `last`.
     private func answer(

@@ -224,7 +224,7 @@ final class CurlTransfer {
 
     /// The value of `User-Agent`: the name of the program and of this library.
     ///
-    /// Some servers refuse a request without this field (RFC 9110, section 10.1.5).
+    /// RFC 9110, section 10.1.5, recommends the field, and some servers refuse a request without the field.
     private static let userAgent: String = {
         let name = ProcessInfo.processInfo.processName
         return HTTPGrammar.isToken(name) ? "\(name) MuxKit" : "MuxKit"
@@ -341,8 +341,8 @@ final class CurlTransfer {
     /// of a GOAWAY (RFC 9113, section 8.7).
     ///
     /// On a new connection, libcurl repeats a request only for this reason. On a kept connection, libcurl
-    /// reports only a GOAWAY, in `streams`; any other refused stream on a kept connection counts as a lost
-    /// connection.
+    /// reports only a GOAWAY, which `streams` records; any other refused stream on a kept connection counts
+    /// as a lost connection.
     private var isRefused: Bool {
         self.sendings > 0 && (self.isOnNewConnection || self.streams.pointee.is_refused != 0)
     }

@@ -282,8 +282,8 @@ package enum Socket {
     /// Closes the descriptor.
     package static func close(_ descriptor: Int32) { systemClose(descriptor) }
 
-    /// Configures a socket: not inherited by child processes, no delay of small writes, no signal on a write
-    /// to a closed connection.
+    /// Configures a socket: not inherited by child processes, no delay of small writes, and on Apple
+    /// platforms no signal on a write to a closed connection.
     private static func configure(_ descriptor: Int32) {
         _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
         var yes: Int32 = 1
