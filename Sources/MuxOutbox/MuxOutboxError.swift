@@ -33,7 +33,7 @@ extension MuxOutboxError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A description in one sentence or two.
+    /// A description in one or two sentences.
     public var errorDescription: String? {
         switch self {
         case .invalidChange(let error): ErrorText.joined("The change could not be prepared for sending.", error)

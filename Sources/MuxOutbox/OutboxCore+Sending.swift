@@ -65,7 +65,7 @@ final class OutboxSender: Sendable {
 ///
 /// A sender holds the lease of the folder and a slot, except during the wait between two attempts.
 extension OutboxCore {
-    /// The attempt must not begin: the change has ended, or its session.
+    /// The attempt must not begin: see ``OutboxStateMachine/BeginAction/ignore``.
     private struct NotSendable: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
@@ -309,7 +309,7 @@ extension OutboxCore {
         /// began, or if the change has ended.
         case failed(any Error, attempts: Int?)
 
-        /// Whether the next failure without an attempt is the first.
+        /// Whether the result ends a series of failures without an attempt.
         var endsStall: Bool {
             if case .failed(_, attempts: nil) = self { return false }
             return true

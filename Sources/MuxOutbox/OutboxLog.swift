@@ -3,14 +3,14 @@ package import MuxKit
 
 /// The changes of one outbox on disk: an append-only log of records, in the format of the journal.
 ///
-/// Blocks, and is used by a single thread at a time. Several processes share the log; a process holds the
-/// file lock while reading and writing records.
+/// The methods block. A single thread at a time uses the log. Several processes share the log; a process
+/// holds the file lock while reading and writing records.
 ///
-/// A record is an entry of the journal's format. The domain of its name is the kind, the key is the identity
-/// of the change:
+/// A record is an entry of the journal's format. The domain of the record's name is the kind, the key is the
+/// identity of the change:
 ///
 /// - `add`: a new change; the payload is the change, the validator is the lane.
-/// - `state`: the new state of a change; the payload is a ``OutboxStateMachine/Progress``.
+/// - `state`: the new state of a change; the payload is an ``OutboxStateMachine/Progress``.
 /// - `end`: the change was confirmed or discarded.
 /// - `session`: the changes of all earlier sessions are dropped.
 ///
@@ -18,8 +18,8 @@ package import MuxKit
 /// keeps such records, and does not send their changes.
 ///
 /// **On disk.** If a process is killed during an append, the next process truncates the incomplete record at
-/// the end of the file. A damaged record in the middle is kept and listed. A rewrite without the records of
-/// ended changes writes another file, and renames the file.
+/// the end of the file. A damaged record in the middle is kept and listed. A rewrite, which omits the records
+/// of ended changes, writes a temporary file, and then renames the temporary file.
 package final class OutboxLog {
     package typealias ID = OutboxStateMachine.ID
     package typealias Progress = OutboxStateMachine.Progress
@@ -81,7 +81,7 @@ package final class OutboxLog {
     var needsLineBreak = false
     /// Whether the file has records of a later format, which this version cannot read at all.
     var holdsNewer = false
-    /// Whether the file lock is held; only ``refresh()`` writes before all records are read.
+    /// Whether the file lock is held; without the lock, every write fails.
     private var isLocked = false
     /// The smallest session number of the file's records; `nil` without a record.
     var oldestSession: UInt64?
@@ -107,7 +107,8 @@ package final class OutboxLog {
         case ended(ID)
         /// Removed by the app.
         case discarded(ID)
-        /// To be hidden until a later ``progressed(_:)``, which shows the change after a retried change.
+        /// To be hidden until the next ``progressed(_:)`` of the change: the overlays then apply the change
+        /// after the changes that are shown by that time.
         case hidden(ID)
         /// Dropped by a sign-out.
         case dropped(ID)
@@ -197,8 +198,8 @@ package final class OutboxLog {
         self.noteAll()
     }
 
-    /// Writes the state of a change that the app retries; later changes of the lane are shown after the
-    /// change.
+    /// Writes the state of a change that the app retries; the overlays then apply the later changes of the
+    /// lane after the retried change.
     package func writeRetry(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         let lane = item.lane.map { self.machine.changes(in: $0) } ?? []
         let later = lane.drop { $0.id != item.id }.dropFirst().filter(\.progress.isPending)
@@ -366,7 +367,7 @@ package final class OutboxLog {
         )
     }
 
-    /// Refuses to add and to send if the file has records of a later format.
+    /// Throws ``MuxStoreError/newerFormat`` if the file has records of a later format.
     package func checkVersion() throws(MuxStoreError) {
         if self.holdsNewer { throw .newerFormat }
     }
@@ -426,7 +427,7 @@ package final class OutboxLog {
     /// Rewrites the file without the records of ended changes.
     ///
     /// - Parameter isErasing: Whether to remove records of a later format, too.
-    /// - Throws: The error of the file system; the next operation reads the file again.
+    /// - Throws: The error. If the file may have been replaced, the next operation reads the file again.
     package func rewrite(isErasing: Bool = false) throws(MuxStoreError) {
         try self.checkLock()
         if !isErasing { try self.checkVersion() }

@@ -33,7 +33,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package var mayHaveArrived = false
         /// The idempotency key of the change's attempts.
         package var key: String
-        /// The description of the failure; `nil` without a failure.
+        /// The description of the error that caused the failure; `nil` without a failure or a known error.
         package var message: String?
         /// The wall-clock time from which the age counts, in seconds since 1970.
         package var since: Double
@@ -143,14 +143,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// A record has another state of a change.
     ///
-    /// The state of a change in flight comes from the attempt.
+    /// No effect on a change in flight: the attempt determines the state of the change.
     package mutating func progressed(_ id: ID, to progress: Progress) {
         guard var item = self.items[id], !item.isInFlight else { return }
         item.progress = progress
         self.replace(item)
     }
 
-    /// A record of a later version concerns the change: this version must not send the change.
+    /// This version of the library or of the app cannot read the change, and must not send the change.
     package mutating func becameUnreadable(_ id: ID) {
         guard var item = self.items[id] else { return }
         item.isReadable = false
@@ -249,9 +249,12 @@ package struct OutboxStateMachine: Sendable, Hashable {
     }
 
     package enum BeginAction: Sendable, Hashable {
-        /// Write the state; then send with this number, key, and flag of an earlier arrival.
+        /// Write the state; then send with the number of attempts and the key of the state.
+        ///
+        /// `mayHaveArrived` is whether the server may have applied the change in an earlier attempt.
         case write(Progress, mayHaveArrived: Bool)
-        /// Do not send: the change has ended, failed, or belongs to an ended session.
+        /// Do not send: the change has ended or failed, is unreadable or blocked, or belongs to an ended
+        /// session.
         case ignore
     }
 
@@ -286,7 +289,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     }
 
     package enum EndAction: Sendable, Hashable {
-        /// The change has ended already.
+        /// The change has ended already, or no attempt has begun.
         case ignore
         /// Write the end of the change.
         case writeEnd(Item)
@@ -341,11 +344,11 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - id: The change.
-    ///   - key: The key of the further attempts if no earlier attempt can have reached the server: a server
-    ///     may have stored its refusal with the former key.
+    ///   - key: The key of the further attempts if the server cannot have applied the change: the server may
+    ///     have stored its refusal with the former key.
     ///   - since: The wall-clock time, in seconds since 1970.
     ///   - expiry: The time after which the change is not sent.
-    /// - Returns: The change, to be written; `nil` for a change that has not failed.
+    /// - Returns: The change, to be written; `nil` for a change that has not failed, or is unreadable.
     package mutating func retried(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
         guard var item = self.items[id], item.isReadable, !item.progress.isPending else { return nil }
         if !item.progress.mayHaveArrived { item.progress.key = key }

@@ -14,8 +14,8 @@ public import Observation
 /// }
 /// ```
 ///
-/// The list is empty before the first ``follow()``, and shows every change while ``follow()`` runs. Any
-/// number of objects can follow one outbox.
+/// The list is empty before the first ``follow()``, and is updated while ``follow()`` runs. Any number of
+/// objects can follow one outbox.
 ///
 /// **Lifetime.** The object retains the outbox. Nothing retains the object beyond ``follow()``.
 @MainActor

@@ -20,7 +20,7 @@ struct Layers<Value: Sendable>: Sendable {
     /// Identifies this state of the changes.
     var version: UInt64 = 0
 
-    /// Whether a response of the server may or may not include a change.
+    /// Whether a change is being sent, so that a response of the server may or may not include the change.
     var isSending: Bool { self.changes.contains { !$0.isCommitted && !$0.isUnsent } }
 
     /// Whether at least one change is not committed.
@@ -35,7 +35,7 @@ struct Layers<Value: Sendable>: Sendable {
         }
     }
 
-    /// The uncommitted changes of a new value; `nil` without uncommitted changes.
+    /// The uncommitted changes, applied to a new entry of the server; `nil` without uncommitted changes.
     func replaced(by entry: Slot<Value>.Entry) -> Layers? {
         guard self.hasUncommitted else { return nil }
         var layers = Layers(base: entry)

@@ -12,7 +12,8 @@ public import Foundation
 @nonexhaustive
 #endif
 public enum RunnerError: Error, Sendable {
-    /// The update was refused. Every later call fails, too, until a value is set or the runner is reset.
+    /// The update was refused. Every later call fails, too, until a value is set, or the session ends by a
+    /// reset or a sign-out.
     case updateFailed(underlying: (any Error)?)
 
     /// The task refused too many dependencies: see ``RunnerPolicy/maximumUpdatesPerCall``.
@@ -47,7 +48,8 @@ public enum RunnerError: Error, Sendable {
     /// The session ended by a sign-out during the call.
     case signedOut
 
-    /// The call is part of an update and would wait for the same update, directly or through other flights.
+    /// The call is part of an update or of a call of the token store, and would wait for the end of this
+    /// work, directly or through other flights.
     case wouldDeadlock
 
     /// The call needs an update, but neither the call nor the runner has an update closure.
@@ -142,7 +144,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 
     /// A sentence for users and logs.
     public var description: String {
-        // The text of a cancellation would repeat the sentence.
+        // The text of a `CancellationError` adds no information.
         if case .signInFailed(is CancellationError) = self { return "The sign-in was cancelled." }
         return self.underlying.map { ErrorText.joined(self.summary, $0) } ?? self.summary
     }

@@ -8,7 +8,7 @@ package enum ErrorText {
     /// - Parameter error: Any error.
     /// - Returns: The `errorDescription` of a `LocalizedError`; the problem, for an error of the system or of
     ///   Foundation's coders; the localized description in the user info of another `NSError`; otherwise only
-    ///   the type of the error, because any other description may quote a secret.
+    ///   the name of the error (``name(of:)``), because any other description may quote a secret.
     package static func sentence(of error: any Error) -> String {
         self.ended(self.words(of: error).trimmingCharacters(in: .whitespacesAndNewlines))
     }
@@ -18,7 +18,8 @@ package enum ErrorText {
         text.last.map { ".!?…".contains($0) } ?? true ? text : text + "."
     }
 
-    /// `sentence`, then a sentence about `cause`; only the sentence about `cause` if it contains `sentence`.
+    /// `sentence`, then a sentence about `cause`; without `sentence` if the sentence about `cause` contains
+    /// `sentence`.
     package static func joined(_ sentence: String, _ cause: any Error) -> String {
         self.joined(sentence, self.sentence(of: cause))
     }

@@ -10,7 +10,7 @@
 /// Values with a single use are evicted before values with several uses (S3-FIFO): scrolling through ten
 /// thousand images does not evict images that are used often. If images are scrolled back and forth,
 /// ``init(maximumCount:maximumCost:evictsLeastRecentlyUsed:)`` with `evictsLeastRecentlyUsed: true` misses
-/// fewer of them.
+/// fewer images.
 ///
 /// **Concurrent calls.** Any member may be called from any thread. Each call takes effect at once, without
 /// suspension and without errors. Keys and values are released after the call has taken effect, so their
@@ -19,7 +19,7 @@
 ///
 /// **On disk.** Nothing is kept on disk: an evicted value is lost.
 ///
-/// **At a sign-out.** A cache belongs to no ``MuxRepository``: a sign-out does not clear it.
+/// **At a sign-out.** A cache belongs to no ``MuxRepository``: a sign-out does not clear the cache.
 public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     /// The counters of a cache since its creation.
     public struct Statistics: Sendable, Equatable {

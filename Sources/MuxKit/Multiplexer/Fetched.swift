@@ -92,7 +92,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     /// migration of the value.
     public let validator: String?
 
-    /// The time since the fetch or the last successful revalidation.
+    /// The time since the fetch, the call of `store` or the last successful revalidation.
     public let age: Duration
 
     /// The freshness lifetime.

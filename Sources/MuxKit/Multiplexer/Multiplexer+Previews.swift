@@ -1,5 +1,5 @@
-// Multiplexers without a server, for previews and tests. Each has its own repository, which keeps values in
-// memory only, so no call of the app saves, clears or counts these values.
+// Multiplexers without a server, for previews and tests. Each multiplexer has a separate repository, which
+// keeps values in memory only, so no call of the app's repository saves, clears or counts these values.
 
 extension Multiplexer {
     /// A multiplexer that has `value`: for previews and tests.

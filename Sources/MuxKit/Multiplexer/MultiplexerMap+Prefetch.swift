@@ -6,13 +6,13 @@ extension MultiplexerMap {
     /// ```
     ///
     /// Returns when all keys have a value or have failed. A key with a fresh value in memory or on disk is
-    /// not fetched. A call fetches at most six keys, or one batch, at a time. A request for a key
-    /// joins the fetch of the key, and raises the priority of the fetch.
+    /// not fetched. A call fetches at most six keys, or one batch, at a time. A request for a key joins the
+    /// fetch of the key, and raises the priority of the fetch.
     ///
     /// **Cancellation.** A cancellation of the task stops all prefetches of the call, and
-    /// ``cancelPrefetch(keys:)`` stops prefetches of single keys. A request that has joined a fetch gets its
-    /// outcome. Without such a request, ``MuxPolicy/whenAbandoned`` determines whether the fetch continues.
-    /// A sign-out of all users ends the prefetch.
+    /// ``cancelPrefetch(keys:)`` stops prefetches of single keys. A request that has joined a fetch gets the
+    /// outcome of the fetch. Without such a request, ``MuxPolicy/whenAbandoned`` determines whether the fetch
+    /// continues. A sign-out of all users ends the prefetch.
     ///
     /// - Parameter keys: Any keys.
     public nonisolated func prefetch(keys: some Sequence<Key>) async {

@@ -207,7 +207,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// Replaces the tokens with tokens from outside the runner, and stores the new tokens.
     ///
     /// Callers that wait for an update get the new access token, or an access token made with the new refresh
-    /// token.
+    /// token. If `refresh` is already the current refresh token, `access` is kept in memory only.
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.

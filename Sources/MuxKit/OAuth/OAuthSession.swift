@@ -2,9 +2,10 @@ import Foundation
 
 /// The two layers of an ``OAuthDependentRunner``.
 ///
-/// The upper layer holds an ``OAuthGrant``: the refresh token and its state. Its update reads the stored
-/// grant, or signs in. The lower layer holds the access token; its update, a refresh, runs as a task of the
-/// upper layer. An access token is invalid as soon as its grant is replaced.
+/// The upper layer holds an ``OAuthGrant``: the refresh token and its state. The update of the upper layer
+/// reads the stored grant, or signs in. The lower layer holds the access token. The update of the lower
+/// layer, a refresh, runs as a task of the upper layer. An access token is invalid as soon as its grant is
+/// replaced.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>

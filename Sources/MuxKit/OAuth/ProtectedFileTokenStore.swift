@@ -73,7 +73,8 @@ public actor ProtectedFileTokenStore: TokenStore {
 
     /// Replaces the file's content; returns when the new content survives a power cut.
     ///
-    /// - Throws: ``MuxStoreError``; the file then has its old content.
+    /// - Throws: ``MuxStoreError``; the file then has its old content or, if only the synchronization of the
+    ///   folder failed, its new content.
     public func save(_ data: Data) throws {
         try self.lock.hold { () throws(MuxStoreError) in
             self.tidyLocked()

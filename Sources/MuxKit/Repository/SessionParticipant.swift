@@ -53,7 +53,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Removes the participant's data of the ended session from outside the repository's store, such as
     /// tokens and downloaded files.
     ///
-    /// - Throws: The failure; the sign-out reports it.
+    /// - Throws: The failure, which the sign-out reports.
     func removeTraces() async throws
 
     /// Returns the number of unsent changes that were dropped since the last call.
@@ -72,7 +72,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
     ///
     /// Completes pending removals, and writes refreshes of entries that are not in memory.
     ///
-    /// - Returns: The result; a failed repair is repeated before the next save, unless it can never succeed.
+    /// - Returns: The result; a failed repair is repeated before the next save, unless the repair can never
+    ///   succeed.
     func repairDisk() async -> DiskRepair
 
     /// The entries to save.

@@ -17,14 +17,14 @@
 /// ```
 ///
 /// The operation runs in the caller's isolation, one attempt after another. A wait between attempts ends at
-/// its deadline or at the first wake-up.
+/// its deadline; a wake-up can end the wait early.
 ///
 /// **Cancellation.** A cancellation during a wait throws `CancellationError` at once. During an attempt the
 /// operation must check for cancellation. A successful output is returned even after a cancellation of the
 /// task.
 ///
 /// - Parameters:
-///   - policy: The number of attempts, and the delays between them.
+///   - policy: The number of attempts, and the delays between attempts.
 ///   - host: The host of the request. The ``RetryBudget`` of the host bounds the retries of all callers
 ///     together.
 ///   - wakeUps: Can end a wait early.
@@ -34,7 +34,7 @@
 ///   - clock: Measures the waits.
 ///   - operation: Makes one attempt.
 /// - Returns: The output of the first successful attempt.
-/// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
+/// - Throws: ``RetryError`` with the errors of the last 100 attempts, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryPolicy.Host? = nil,
@@ -52,14 +52,15 @@ public func retry<Output>(
     }
 }
 
-/// Runs `work`, and repeats it after a transient error: `try await retry { try await fetchPage() }`.
+/// Runs `work`, and repeats `work` after a transient error: `try await retry { try await fetchPage() }`.
 ///
 /// The same as ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, for work that does not use the
 /// attempt.
 ///
 /// - Parameters:
 ///   - policy: The number of attempts, and the delays between attempts.
-///   - host: The host of the request. Its ``RetryBudget`` limits the retries of all callers together.
+///   - host: The host of the request. The ``RetryBudget`` of the host limits the retries of all callers
+///     together.
 ///   - wakeUps: Can end a delay early.
 ///   - providers: Decide about another attempt, in order, before the error and the policy.
 ///   - isUnfinished: Whether an output requires another attempt.
@@ -67,7 +68,7 @@ public func retry<Output>(
 ///   - clock: Measures the delays.
 ///   - work: Makes one attempt.
 /// - Returns: The output of the first successful attempt.
-/// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
+/// - Throws: ``RetryError`` with the errors of the last 100 attempts, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryPolicy.Host? = nil,
@@ -99,7 +100,7 @@ public func retry<Output>(
 ///   - log: Receives the events of the retry.
 ///   - operation: Makes an attempt with one value.
 /// - Returns: The output of the first successful attempt.
-/// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
+/// - Throws: ``RetryError`` with the errors of the last 100 attempts, or `CancellationError`.
 public func retry<Value, Output>(
     trying values: some Collection<Value>,
     log: RetryLog = .silent,
@@ -123,7 +124,7 @@ extension RetryPolicy {
     /// One attempt of a retry, at the start of the attempt or after its failure.
     ///
     /// An operation receives the attempt at the start. A ``RetryProvider`` receives the failed attempt, and
-    /// ``RetryError/attempts`` contains all failed attempts.
+    /// ``RetryError/attempts`` contains the last 100 failed attempts.
     public struct Attempt: Sendable {
         /// The index of the attempt; the first is 0.
         public let index: Int

@@ -38,9 +38,8 @@ public import MuxKit
 /// authenticator, each call gets its token before the lookup in the cache
 /// (``HTTPAuthenticator/sessionRepository``).
 ///
-/// If a stale response may replace a failure, the stale response is used without a
-/// retry. If the retry budget of the client admits no request to the host, a stored response is used, as if
-/// there were no connection.
+/// If a stale response may replace a failure, the stale response is used without a retry. If the retry budget
+/// of the client admits no request to the host, a stored response is used, as if there were no connection.
 ///
 /// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
 /// is inside another transport; accounts with separate repositories share no responses.
@@ -276,9 +275,10 @@ extension CachingTransport {
 
         /// The time after the lifetime in which a response is used if the server cannot be reached.
         ///
-        /// See RFC 9111, section 4.2.4. A response that requires validation, by `no-cache` or
-        /// `must-revalidate`, is never used without the server. A response that arrives stale and without a
-        /// validator is stored only if `stale-while-revalidate` or `stale-if-error` still permits its use.
+        /// See RFC 9111, section 4.2.4. A stale response that requires validation, by `no-cache`, by
+        /// `must-revalidate` or after a change of the resource, is never used without the server. The body of
+        /// a response that arrives stale and without a validator is stored only if `stale-while-revalidate`
+        /// or `stale-if-error` still permits the use of the response.
         public var staleLimit: Duration
 
         /// The pause between a failed background revalidation and the next revalidation; by default 1 second.

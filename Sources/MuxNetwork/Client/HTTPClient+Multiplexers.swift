@@ -33,7 +33,7 @@ extension HTTPClient {
     ///   - repository: The repository whose saves and sign-outs include the multiplexer; `nil`, the default,
     ///     for the repository of the authenticator, otherwise the shared repository. If the authenticator has
     ///     another repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach
-    ///     both.
+    ///     both repositories.
     ///   - request: Makes the request: for each fetch, for each value that is read from disk, and, on the
     ///     caller's executor, for each use of a value whose response has `Vary`.
     /// - Returns: The multiplexer.
@@ -72,7 +72,8 @@ extension HTTPClient {
     ///   - policy: The rules for a value without server rules, and for the fetch.
     ///   - repository: The repository whose saves and sign-outs include the map; `nil`, the default, for the
     ///     repository of the authenticator, otherwise the shared repository. If the authenticator has another
-    ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both
+    ///     repositories.
     ///   - request: Makes the request of a key, on the same occasions as for
     ///     ``multiplexer(cacheKey:policy:repository:_:)``.
     /// - Returns: The map.
@@ -118,7 +119,8 @@ extension HTTPClient {
     ///   - batching: The limits of batches.
     ///   - repository: The repository whose saves and sign-outs include the map; `nil`, the default, for the
     ///     repository of the authenticator, otherwise the shared repository. If the authenticator has another
-    ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///     repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach both
+    ///     repositories.
     ///   - request: Makes the request of some keys. A key without a value in the output fails alone, with
     ///     `MuxError.notFound`.
     /// - Returns: The map.
@@ -235,7 +237,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         return name
     }
 
-    /// Reports changes to `multiplexer`, until the multiplexer's deallocation.
+    /// Refreshes `multiplexer` after a change of the resource, until the multiplexer's deallocation.
     func attach(_ multiplexer: Multiplexer<Value>) {
         self.index.attach(
             refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
@@ -243,7 +245,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         )
     }
 
-    /// Reports changes to `map`, until the map's deallocation.
+    /// Refreshes a key of `map` after a change of the key's resource, until the map's deallocation.
     func attach(_ map: MultiplexerMap<Key, Value>) {
         self.index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },

@@ -159,8 +159,8 @@ extension AsyncMedia {
 
         /// The minimum size of one file in bytes.
         ///
-        /// A smaller file throws ``MediaError/tooSmall(minimum:)``, because the response is probably an error
-        /// page or a placeholder.
+        /// The request for a smaller file throws ``MediaError/tooSmall(minimum:)``, because the response is
+        /// probably an error page or a placeholder.
         public var minimumFileBytes: Int64
 
         /// The minimum free space on the disk in bytes that a download must leave.

@@ -37,8 +37,8 @@ import MuxKit
 /// ``ScriptedTransport``), timers, and work of more than some tenths of a second on other threads. If such
 /// work outlasts the real time that the run waits, virtual time passes too early or no job arrives: the run
 /// then ends with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)`` within two
-/// seconds. While other work blocks the main thread or all threads
-/// of the pool, the run waits up to 20 seconds more.
+/// seconds. While other work blocks the main thread or all threads of the pool, the run waits up to 20
+/// seconds more.
 ///
 /// **Concurrent calls.** The jobs of concurrent calls of ``run(_:)`` run one at a time. Jobs that arrive
 /// between two runs run without a wait for the next run.

@@ -53,7 +53,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
         guard let look = self.look(for: key) else {
             // Another process may have ended the session. If another task detects the end at the same time,
-            // the value is dropped later.
+            // the end of the session drops the fetched value later.
             try? await self.memory.repository.checkSession()
             return LookUp()
         }

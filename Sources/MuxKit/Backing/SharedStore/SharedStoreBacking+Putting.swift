@@ -6,7 +6,7 @@ extension SharedStoreBacking {
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - isKept: Whether the entry is cached.
+    ///   - isKept: Whether the store may have the entry.
     ///   - key: The key.
     ///   - claim: The claim.
     ///   - began: The time at the start of the fetch.
@@ -97,7 +97,7 @@ extension SharedStoreBacking {
         )
     }
 
-    /// The entry in memory if it may replace the entry that the store has lost; otherwise `nil`.
+    /// The entry in memory, if the entry may replace the entry that the store has lost; otherwise `nil`.
     func offered(_ key: Key, _ known: Known) -> Slot<Value>.Entry? {
         let now = self.memory.repository.time.now
         return self.memory.engine.withState { state in

@@ -109,8 +109,8 @@ package struct OwnedFile: Sendable {
     /// Removes the file and the temporary files of killed writers, unless the file belongs to another name.
     package func remove(durability: MuxDurability) throws(MuxStoreError) {
         _ = try self.read()
-        // Leftovers first: if the process is killed in between, the next removal still finds the file, and
-        // removes both.
+        // Leftovers first: if the process is killed in between, the next process still finds the file, and
+        // then removes the file.
         try self.file.removeLeftovers()
         try self.file.remove(durability: durability)
     }
@@ -184,8 +184,8 @@ package struct StoreFolder: Sendable {
         self.owner.map { OwnedFile($0, as: OwnedName.folderFile, in: self.path, fileSystem: fileSystem) }
     }
 
-    /// The location of a folder, as an unambiguous string: relative to the home folder for a folder in it,
-    /// otherwise absolute.
+    /// The location of a folder, as an unambiguous string: relative to the home folder for a folder inside
+    /// the home folder, otherwise absolute.
     ///
     /// An update of an app may move the home folder.
     package static func place(of path: String, home: String) -> String {

@@ -289,7 +289,7 @@ final class Journal {
             }
             guard let found = format.facts(in: start) else { continue }
             guard found.name == entry.name else { return false }
-            // Changes of tags are merged: this process has to read them first.
+            // Changes of tags are merged: this process has to read the changes on disk first.
             return entry.schemaVersion == MuxStoredEntry.tagChangesVersion || found.fetchedAt > entry.fetchedAt
         }
         return false
@@ -339,7 +339,7 @@ final class Journal {
         let start = segment.end
         let prefix = try self.prefix(of: segment)
         do {
-            // A single write, so no record of another process is in between.
+            // A single append of all bytes; the lock excludes records of other processes in between.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
