@@ -40,7 +40,10 @@ extension OutboxLog {
         // The bytes of unreadable records are read again.
         for (id, content) in self.contents where !content.raw.isEmpty { self.setRaw([], of: id) }
         let found = try self.read(file, to: size)
-        for id in self.contents.keys where !found.contains(id) && !self.unsaved.contains(id) { self.remove(id) }
+        for id in self.contents.keys where !found.contains(id) {
+            self.unsaved.remove(id)
+            self.remove(id)
+        }
     }
 
     /// Reads the records from ``end`` to `size`.

@@ -63,7 +63,13 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     func hold(_ change: Change) {
         for target in self.state.withLock({ $0.overlays }).compactMap({ $0(change) }) {
             guard self.state.withLock({ $0.holds[target.id] == nil }), let hold = target.hold() else { continue }
-            self.state.withLock { $0.holds[target.id] = hold }
+            let kept = self.state.withLock { state in
+                // Another sender may have added a hold in the meantime.
+                if state.holds[target.id] == nil { state.holds[target.id] = hold }
+                return state.holds[target.id]
+            }
+            // The end of a superfluous hold calls observers of the app, which must not happen under the lock.
+            if kept !== hold { hold.commit() }
         }
     }
 

@@ -189,6 +189,31 @@ struct OutboxLogTests {
         #expect(try self.found() == ["a"])
     }
 
+    @Test func `OB-07 a change that another process has ended does not return with an unsaved state`() throws {
+        let isBroken = Locked(false)
+        let first = self.log(
+            RecordingFileSystem { _, call in
+                isBroken.withLock { $0 } && call.operation == .write ? .refuse(ENOSPC) : nil
+            }
+        )
+        try self.add("a", first)
+        try self.add("b", first)
+        isBroken.withLock { $0 = true }
+        let item = try #require(first.machine["a"])
+        #expect(throws: MuxStoreError.self) { try first.update { log throws(MuxStoreError) in try log.write(item) } }
+        let second = self.log()
+        try second.update { log throws(MuxStoreError) in
+            try log.discard("a")
+            try log.rewrite()
+        }
+        isBroken.withLock { $0 = false }
+
+        try first.update { _ in }
+
+        #expect(first.machine.all.map(\.id) == ["b"])
+        #expect(try self.found() == ["b"])
+    }
+
     @Test func `OB-07 a process continues to read, and notices a rewrite by another process`() throws {
         let (first, second) = (self.log(), self.log())
         try self.add("a", first)

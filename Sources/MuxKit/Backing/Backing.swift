@@ -128,9 +128,14 @@ struct LookUp<Value: Sendable>: Sendable {
 @usableFromInline
 final class FormerSlot<Value: Sendable>: Sendable {
     @usableFromInline let slot: Slot<Value>
+    /// Whether a read of the disk failed, so the disk may have an entry.
+    @usableFromInline let isUnread: Bool
 
     @inlinable
-    init(_ slot: Slot<Value>) { self.slot = slot }
+    init(_ slot: Slot<Value>, isUnread: Bool = false) {
+        self.slot = slot
+        self.isUnread = isUnread
+    }
 
     /// This object, or an object with ``Slot/current``.
     @inlinable var current: FormerSlot { self.slot.entry?.condition == nil ? self : FormerSlot(self.slot.current) }
@@ -199,6 +204,6 @@ extension SlotMemory {
         withExtendedLifetime(replaced) {}
         self.watchers.send(.entry, to: key)
         self.release(work)
-        return LookUp(isOver: isOver, loaded: isOver ? nil : loaded.map(FormerSlot.init))
+        return LookUp(isOver: isOver, loaded: isOver ? nil : loaded.map { FormerSlot($0) })
     }
 }

@@ -107,6 +107,7 @@ extension MultiplexerCore {
         let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
         var (isCancelled, hasChanges) = (false, false)
+        let isUnread = loaded?.isUnread ?? false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
@@ -117,10 +118,11 @@ extension MultiplexerCore {
                 return
             }
             guard let slot = state.slots.slot(of: key) else {
-                former = wasFenced ? nil : loaded
+                former = wasFenced && !isUnread ? nil : loaded
                 return
             }
-            former = slot.entry == nil && !wasFenced ? loaded ?? FormerSlot(slot) : FormerSlot(slot)
+            let usesSlot = slot.entry != nil || wasFenced || isUnread
+            former = usesSlot ? FormerSlot(slot, isUnread: isUnread) : loaded ?? FormerSlot(slot)
         }
         guard begins else { return nil }
         guard !isCancelled else {
@@ -188,7 +190,8 @@ extension MultiplexerCore {
                     state.shared.keeps(key, digest: digest, revision: entry.revision)
                 }
             } else if mayKeep {
-                let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
+                let mayBeOnDisk = before?.entry?.isPersistent ?? beginning.former?.isUnread ?? false
+                let isOnDisk = entry.isPersistent && mayBeOnDisk
                 state.passed(key)
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             }

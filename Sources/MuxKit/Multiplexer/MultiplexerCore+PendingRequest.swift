@@ -28,8 +28,7 @@ extension MultiplexerCore {
         /// The cleanup after a wait for this request alone.
         @usableFromInline let cleanup = AtomicLazyReference<FlightWaiter.WaitCleanup>()
 
-        @inlinable
-        @inline(never)
+        @inlinable @inline(never)
         init(_ core: MultiplexerCore, _ key: Key, mustFinish: Bool = false) {
             self.core = core
             self.key = key
@@ -38,8 +37,7 @@ extension MultiplexerCore {
             self.mustFinish = mustFinish
         }
 
-        @inlinable
-        @inline(never)
+        @inlinable @inline(never)
         init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions, _ ticket: Ticket? = nil) {
             self.core = core
             self.key = key
@@ -86,8 +84,7 @@ extension MultiplexerCore {
         ///   - gather: Receives a new flight, which the caller of this method then starts; `nil` to start the
         ///     flight in this call.
         /// - Returns: The cleanup after the wait; `nil` if the wait needs no cleanup.
-        @inlinable
-        @inline(never)
+        @inlinable @inline(never)
         func arrive(
             _ waiter: FlightWaiter,
             mayBeginHere: Bool = false,
@@ -155,13 +152,11 @@ extension MultiplexerCore {
         }
 
         /// The value of the outcome.
-        @inlinable
-        @inline(never)
+        @inlinable @inline(never)
         func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.departed(answer).value }
 
         /// Removes the state of the ended wait, and returns the entry of the outcome.
-        @inlinable
-        @inline(never)
+        @inlinable @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
             if self.options != nil {

@@ -237,8 +237,10 @@ package struct FolderLock: Sendable {
                 let file = if let open { open } else { try self.openFile() }
                 open = nil
                 try self.fileSystem.lock(file)
-                if try self.fileSystem.status(of: file).linkCount > 0 { return file }
-                try? self.fileSystem.unlock(file)
+                var isUsable = false
+                defer { if !isUsable { try? self.fileSystem.unlock(file) } }
+                isUsable = try self.fileSystem.status(of: file).linkCount > 0
+                if isUsable { return file }
             } catch  where error.isMissing {}
         }
         throw .fileSystem(.lock, code: POSIXFileSystem.noSuchFile)

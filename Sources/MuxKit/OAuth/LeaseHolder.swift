@@ -7,6 +7,8 @@ package final class LeaseHolder: Sendable {
         var term: MuxLeaseTerm?
         /// The time until which no other owner can have the lease.
         var end = Moment.distantPast
+        /// The duration of the last term; a lease may shorten a requested duration.
+        var granted: Duration
         /// A number that changes when another owner may have had the lease.
         var tenure: UInt64 = 0
     }
@@ -15,7 +17,7 @@ package final class LeaseHolder: Sendable {
     private let owner: String
     private let duration: Duration
     private let time: TimeSource
-    private let state = Locked(State())
+    private let state: Locked<State>
     /// Serialises calls of `take` and `giveBack`.
     private let mutex = AsyncMutex()
 
@@ -24,6 +26,7 @@ package final class LeaseHolder: Sendable {
         self.owner = owner
         self.duration = max(duration, .milliseconds(1))
         self.time = time
+        self.state = Locked(State(granted: self.duration))
     }
 
     /// Waits for the lease, runs `work`, and keeps the lease until the end of `work`.
@@ -79,7 +82,7 @@ package final class LeaseHolder: Sendable {
 
     /// Extends the lease after each third of its duration, until a cancellation or a loss.
     private func extend() async {
-        while (try? await self.time.sleep(for: self.duration / 3)) != nil {
+        while (try? await self.time.sleep(for: self.state.withLock { $0.granted } / 3)) != nil {
             // After a loss to another owner, the lease is not taken again: the other owner may have begun the
             // same work.
             if let term = try? await self.take(), term.owner != self.owner { return }
@@ -145,9 +148,10 @@ package final class LeaseHolder: Sendable {
             let now = self.time.now
             self.state.withLock { state in
                 let isOurs = term.owner == self.owner
+                if isOurs { state.granted = min(self.duration, max(term.remaining, .milliseconds(1))) }
                 if !isOurs || now >= state.end { state.tenure &+= 1 }
                 state.term = isOurs ? term : nil
-                state.end = isOurs ? start.advanced(by: self.duration) : .distantPast
+                state.end = isOurs ? start.advanced(by: state.granted) : .distantPast
             }
             return term
         }

@@ -62,7 +62,10 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         self.control = RetryControl(loop)
         self.work = { operation, attempt in
             let result = operation.open(attempt)
-            queue.async { base(Run(attempt: attempt, operation: operation)) }
+            queue.async {
+                let run = Run(attempt: attempt, operation: operation)
+                if run.isCancelled { run.end(throwing: CancellationError()) } else { base(run) }
+            }
             return await result.wait()
         }
         super.init()

@@ -6,8 +6,10 @@ import MuxKit
 /// Responses in memory are removed at once. A response that is only on disk can only be found by its URL.
 /// Therefore the time of the removal is kept, and an older response is removed at the next use of its URL.
 final class ClearedOrigins: Sendable {
-    /// The times by origin; `distantPast` for an origin without a removal.
+    /// The times by origin; `distantPast` for an origin without a removal on disk.
     private let times = Locked<[String: Date]>([:])
+    private static let mostOrigins = 1_000
+
     /// The times on disk; `nil` if the cache stores no responses on disk.
     private let saved: MultiplexerMap<String, Date>?
 
@@ -37,7 +39,11 @@ final class ClearedOrigins: Sendable {
     nonisolated(nonsending) func load(_ origin: String) async {
         guard let saved, self.times.withLock({ $0[origin] }) == nil else { return }
         let time = await saved.loadCachedValue(key: origin) ?? .distantPast
-        self.times.withLock { $0[origin] = max($0[origin] ?? .distantPast, time) }
+        self.times.withLock { times in
+            // A service may use any number of origins; a dropped origin is read again.
+            if times.count >= Self.mostOrigins { times = times.filter { $0.value > .distantPast } }
+            times[origin] = max(times[origin] ?? .distantPast, time)
+        }
     }
 
     /// The time of the last removal for an origin; `nil` without a removal.

@@ -42,11 +42,15 @@ extension MediaFolder {
             let (needed, overflow) = count.addingReportingOverflow(self.limits.freeSpaceReserve)
             var free = try self.fileSystem.freeSpace(at: self.path)
             guard overflow || free < needed else { return }
-            for entry in try self.evictable(disk) where overflow || free < needed {
+            let evictable = try self.evictable(disk)
+            // No file is evicted in vain.
+            let possible = evictable.reduce(UInt64(clamping: free)) { $0 &+ UInt64(clamping: $1.size) }
+            guard !overflow, possible >= UInt64(clamping: needed) else { throw MediaError.diskFull }
+            for entry in evictable where free < needed {
                 try self.remove(entry, &disk)
                 free = try self.fileSystem.freeSpace(at: self.path)
             }
-            guard !overflow, free >= needed else { throw MediaError.diskFull }
+            guard free >= needed else { throw MediaError.diskFull }
         }
     }
 

@@ -65,10 +65,10 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     }
 
     private static func isName(_ bytes: ArraySlice<UInt8>) -> Bool {
-        var labels = bytes.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-        if labels.count > 1, labels.last?.isEmpty == true { labels.removeLast() }  // a trailing dot, for the root
-        return bytes.count <= 253
-            && labels.allSatisfy { label in
+        let dot = UInt8(ascii: ".")
+        let name = bytes.count > 1 && bytes.last == dot ? bytes.dropLast() : bytes  // a trailing dot, for the root
+        return name.count <= 253
+            && name.split(separator: dot, omittingEmptySubsequences: false).allSatisfy { label in
                 (1...63).contains(label.count)
                     && label.allSatisfy { byte in
                         switch byte {

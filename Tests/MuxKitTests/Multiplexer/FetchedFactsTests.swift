@@ -123,6 +123,30 @@ struct FetchedFactsTests {
         #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
     }
 
+    @Test(arguments: [false, true])
+    func `N01 a value with isKept false removes the previous value that could not be read`(isRefreshed: Bool)
+        async throws
+    {
+        let store = UnreliableStore()
+        let first = Multiplexer<Int>(cacheKey: "Number", repository: MuxRepository(store: store)) { 1 }
+        _ = try await first.request()
+        await first.save()
+        store.failsLoads.withLock { $0 = true }
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: MuxRepository(store: store)) { _ in
+            Fetched(2, isKept: false)
+        }
+        // A refresh during the read fences the flight before the fetch.
+        if isRefreshed { store.beforeLoad.withLock { $0 = { number.refresh() } } }
+
+        #expect(try await number.request() == 2)
+
+        store.failsLoads.withLock { $0 = false }
+        store.beforeLoad.withLock { $0 = {} }
+        #expect(await number.loadCachedValue() == nil)
+        await number.save()
+        #expect(try await store.load(.init(domain: "Number")) == nil)
+    }
+
     @Test func `N01 a fenced fetch with isKept false does not remove a stored value`() async throws {
         let gate = Gate<Fetched<Int>>()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in

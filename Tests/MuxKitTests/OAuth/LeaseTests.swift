@@ -369,6 +369,51 @@ struct LeaseTests {
         func wait(for term: MuxLeaseTerm) async throws { try await self.base.wait(for: term) }
     }
 
+    @Test func `L01 a lease that grants a shorter term is extended before the end of this term`() async throws {
+        struct ShortLease: MuxLease {
+            let base: any MuxLease
+
+            func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
+                try await self.base.take(as: owner, for: min(duration, .seconds(3)))
+            }
+
+            func giveBack(_ term: MuxLeaseTerm) async throws { try await self.base.giveBack(term) }
+            func wait(for term: MuxLeaseTerm) async throws { try await self.base.wait(for: term) }
+        }
+        let clock = VirtualClock()
+        let scratch = Scratch()
+        let lease = ShortLease(base: Self.lease(scratch, clock))
+        let holder = LeaseHolder(lease, owner: "alice", duration: .seconds(100_000), time: TimeSource(clock))
+        let gate = Gate<Void>()
+        let work = Task { try await holder.run { try await gate.pass() } }
+        await gate.waitForCall(1)
+        let tenure = holder.tenure
+
+        for second in 1...7 {
+            await clock.waitForSleepers(1)
+            clock.advance(by: .seconds(1))
+            await clock.waitForSleepers(1)
+            #expect(tenure != nil && holder.tenure == tenure, "after \(second) seconds")
+        }
+        let other = try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(9))
+        #expect(other.owner == "alice")
+
+        gate.open()
+        try await work.value
+    }
+
+    @Test func `L03 a lock whose file cannot be examined is released`() async throws {
+        let isLocked = Locked(false)
+        let calls = RecordingFileSystem { _, call in
+            if call.operation == .lock { isLocked.withLock { $0 = true } }
+            return call.operation == .status && isLocked.withLock { $0 } ? .refuse(EIO) : nil
+        }
+        let lease = Self.lease(Scratch(), VirtualClock(), calls)
+        await #expect(throws: MuxStoreError.self) { try await lease.take(as: "alice", for: .seconds(1)) }
+        let locks = calls.calls.filter { $0.operation == .lock }.count
+        #expect(locks > 0 && calls.calls.filter { $0.operation == .unlock }.count == locks)
+    }
+
     @Test func `PT-01 a lease is extended long before its end, and no other owner gets the lease`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()

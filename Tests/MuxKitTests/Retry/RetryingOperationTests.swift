@@ -368,6 +368,26 @@ struct RetryingOperationTests {
         #expect(operation.isFinished)
     }
 
+    @Test func `F14 an attempt that waits for its queue does not begin after a cancellation`() async {
+        let runs = Tally()
+        let isOver = DispatchSemaphore(value: 0)
+        let operation = RetryingOperation<Int>(.fixed(.zero, maxAttempts: 3, jitter: .none)) { run in
+            runs.add()
+            run.end(throwing: Flaky(call: run.attempt.index))
+            // The second attempt waits for the queue of this closure.
+            isOver.wait()
+        }
+        let end = self.world.begin(operation)
+        await runs.reached(1)
+
+        operation.cancel()
+        isOver.signal()
+
+        await end.value
+        isOver.signal()
+        #expect(runs.value == 1)
+    }
+
     @Test func `F14 an attempt that succeeds after its cancellation keeps its result`() async throws {
         let begun = Tally()
         let operation = RetryingOperation<Int> { run in

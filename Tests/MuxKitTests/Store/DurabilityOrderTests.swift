@@ -104,6 +104,23 @@ struct DurabilityOrderTests {
         #expect(try Data(contentsOf: target) == content)
     }
 
+    @Test func `PT-01 a folder that is a link to a missing folder is an error, and no watch repeats`() async throws {
+        let scratch = Scratch(isInspected: false)
+        let missing = scratch.folder.appending(component: "missing")
+        try FileManager.default.createDirectory(at: scratch.folder, withIntermediateDirectories: true)
+        for place in [scratch.root, scratch.folder.appending(component: "tokens")] {
+            try FileManager.default.createSymbolicLink(at: place, withDestinationURL: missing)
+        }
+        let changes = Tally()
+        await ProtectedFileTokenStore(named: "alice", directory: scratch.folder).watch {
+            changes.add()
+            if changes.value > 3 { withUnsafeCurrentTask { $0?.cancel() } }
+        }
+        #expect(changes.value <= 1)
+        let watch = try #require(JournalStore(directory: scratch.root, watchesFolder: true).sessionWatch)
+        await #expect(throws: MuxStoreError.self) { _ = try await watch(0) }
+    }
+
     @Test func `PT-01 a symbolic link in place of a token file is not followed`() async throws {
         let scratch = Scratch()
         let store = ProtectedFileTokenStore(named: "alice", directory: scratch.folder)

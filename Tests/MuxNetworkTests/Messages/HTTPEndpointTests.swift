@@ -157,8 +157,14 @@ struct HTTPEndpointTests {
         #expect(throws: HTTPError.PreparationFailure.emptyPathSegment) { try self.text("/a//b") }
     }
 
+    /// A host name of the maximum length, 253 bytes.
+    private static let longest =
+        String(repeating: String(repeating: "a", count: 63) + ".", count: 3)
+        + String(repeating: "a", count: 61)
+
     @Test(arguments: [
-        ("h", "h"), ("api:8080", "api:8080"), ("api.domain.com", "api.domain.com"), ("127.0.0.1:1", "127.0.0.1:1"),
+        ("h", "h"), (Self.longest, Self.longest), (Self.longest + ".", Self.longest + "."), ("api:8080", "api:8080"),
+        ("api.domain.com", "api.domain.com"), ("127.0.0.1:1", "127.0.0.1:1"),
         ("h:65535", "h:65535"), ("a_b-c", "a_b-c"), ("h.", "h."), ("[::1]", "[::1]"),
         ("[fe80::1.2.3.4]:80", "[fe80::1.2.3.4]:80"),
     ])
@@ -179,7 +185,9 @@ struct HTTPEndpointTests {
             ("ü", .invalidHost), ("a?b", .invalidHost), ("a#b", .invalidHost), ("[::1", .invalidHost),
             ("[x]", .invalidHost),
             ("[::1]x", .invalidHost), ("a%41", .invalidHost), ("h\r\n", .invalidHost),
-            (String(repeating: "a", count: 64), .invalidHost),
+            (String(repeating: "a", count: 64), .invalidHost), (Self.longest + "a", .invalidHost),
+            ("a..", .invalidHost),
+            (".", .invalidHost),
             ("u:p@h", .userInfo), ("[:]", .invalidHost), ("[]", .invalidHost),
         ] as [(String, HTTPError.PreparationFailure)]
     )

@@ -57,8 +57,12 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             try? await self.memory.repository.checkSession()
             return LookUp()
         }
-        guard let found = await self.load(key) else { return LookUp() }
-        return self.answer(key, flight, found, look)
+        do {
+            guard let found = try await self.load(key) else { return LookUp() }
+            return self.answer(key, flight, found, look)
+        } catch {
+            return LookUp(loaded: FormerSlot(Slot(), isUnread: true))
+        }
     }
 
     /// Stores an entry from disk in its slot, and resumes callers.
@@ -76,9 +80,10 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// Reads the entry of `key` from disk, without changing the entry in memory.
     ///
     /// - Returns: The entry; `nil` without a usable entry.
+    /// - Throws: The error of the store: then the disk may have an entry.
     @usableFromInline
     @concurrent
-    func load(_ key: Key) async -> LoadedEntry<Value>? {
+    func load(_ key: Key) async throws -> LoadedEntry<Value>? {
         let repository = self.memory.repository
         let start = repository.time.now
         do {
@@ -88,7 +93,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             return await self.memory.loaded(found, key, self.persistence, isSaved: true, since: start)
         } catch {
             self.memory.tell(.loadFailed, key, repository.time.now.duration(since: start), because: error)
-            return nil
+            throw error
         }
     }
 
@@ -144,8 +149,12 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     /// The entry on disk, for a read without a fetch; see ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
-        guard let look = self.look(for: key) else { return nil }
-        let loaded = await self.load(key)
+        guard let look = self.look(for: key) else {
+            // An entry may have arrived since the caller looked in memory.
+            let now = self.memory.repository.time.now
+            return self.memory.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
+        }
+        let loaded = try? await self.load(key)
         let now = self.memory.repository.time.now
         let (entry, isAdopted) = self.memory.engine.withState { state -> (MuxEntry<Value>?, Bool) in
             let slot = state.slots.slot(of: key)

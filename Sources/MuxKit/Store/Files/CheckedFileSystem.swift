@@ -83,7 +83,8 @@ package struct CheckedFileSystem: FileSystem {
     package func makeFolder(_ path: String) throws(MuxStoreError) -> Bool {
         try self.admit()
         if try self.base.makeFolder(path) { return true }
-        _ = try self.checkFolder(path)
+        // A link to a missing folder: `mkdir` reports that the name exists, and no file can be created.
+        guard try self.checkFolder(path) else { throw .fileSystem(.makeFolder, code: POSIXFileSystem.noSuchFile) }
         return false
     }
 

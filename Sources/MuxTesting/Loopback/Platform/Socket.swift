@@ -240,7 +240,9 @@ package enum Socket {
     /// Waits for input or the end of the connection; `false` if the time limit passes.
     package static func hasInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        return poll(&entry, 1, milliseconds) > 0
+        var ready = poll(&entry, 1, milliseconds)
+        while ready < 0, errno == EINTR { ready = poll(&entry, 1, milliseconds) }
+        return ready > 0
     }
 
     /// Makes a pipe: a byte written to `wake` ends a wait on `wait`.
