@@ -1,12 +1,16 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 
 /// Responses in a private cache.
 enum CachingGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         try await withFolder { folder in
-            [try await self.hit(group, effort)] + [try await self.storing(group, folder, effort)]
+            [
+                try await self.hit(group, effort), try await self.revalidation(group, effort),
+                try await self.storing(group, folder, effort),
+            ]
         }
     }
 
@@ -49,6 +53,42 @@ enum CachingGroup {
             figure: 1,
             limit: ("a server without latency", 0),
             goals: [.atMost(3_000)]
+        )
+    }
+
+    /// Compares a request with a stored stale response, which the server confirms, with the same exchange without
+    /// a cache.
+    private static func revalidation(_ group: String, _ effort: Effort) async throws -> Row {
+        let server = LoopbackServer { request in
+            let isKnown = request.header("If-None-Match") != nil
+            return LoopbackServer.Response(
+                status: isKnown ? 304 : 200,
+                headers: ["Cache-Control": "no-cache", "ETag": "\"1\""],
+                body: isKnown ? Data() : Data("hello".utf8)
+            )
+        }
+        let url = try server.start()
+        let transport = SystemTransport()
+        let cache = CachingTransport(transport, repository: MuxRepository(store: MemoryStore()))
+        let call = HTTPCall(url: url)
+        let conditional = HTTPCall(url: url, headers: ["If-None-Match": "\"1\""])
+        consume(try await cache.send(call))
+        var contest = Contest(rounds: effort.rounds(15))
+        contest.add(times: 200) { count in
+            for _ in 0..<count { consume(try await transport.send(conditional)) }
+        }
+        contest.add(times: 200) { count in
+            for _ in 0..<count { consume(try await cache.send(call)) }
+        }
+        let outcome = try await contest.play()
+        await server.stop()
+        return Row(
+            group,
+            "a confirmation of a stored answer (304)",
+            outcome,
+            figure: 1,
+            limit: ("the exchange without a cache", 0),
+            goals: [.timesLimit(1.2)]
         )
     }
 

@@ -107,7 +107,6 @@ extension MultiplexerCore {
         let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
         var (isCancelled, hasChanges) = (false, false)
-        let isUnread = loaded?.isUnread ?? false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
@@ -118,11 +117,11 @@ extension MultiplexerCore {
                 return
             }
             guard let slot = state.slots.slot(of: key) else {
-                former = wasFenced && !isUnread ? nil : loaded
+                former = wasFenced ? nil : loaded
                 return
             }
-            let usesSlot = slot.entry != nil || wasFenced || isUnread
-            former = usesSlot ? FormerSlot(slot, isUnread: isUnread) : loaded ?? FormerSlot(slot)
+            former = FormerSlot(slot, isUnread: loaded?.isUnread ?? false)
+            if slot.entry == nil, !wasFenced, let loaded { former = loaded }
         }
         guard begins else { return nil }
         guard !isCancelled else {

@@ -137,7 +137,7 @@ public struct HTTPClient: Sendable {
         } catch {
             throw HTTPError.preparation(error).naming(HTTPCall(url: url).name)
         }
-        return try await self.output(of: GetRequest<Output>(endpoint: endpoint, headers: headers))
+        return try await self.output(of: PlainRequest<Output>(method: .get, endpoint: endpoint, headers: headers))
     }
 
     /// Sends a GET request below the client's base URL: `let user: User = try await client.get("/users/42")`.
@@ -157,7 +157,53 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders = [:]
     ) async throws -> Output {
         let endpoint = HTTPEndpoint(path: path, query: query)
-        return try await self.output(of: GetRequest<Output>(endpoint: endpoint, headers: headers))
+        return try await self.output(of: PlainRequest<Output>(method: .get, endpoint: endpoint, headers: headers))
+    }
+
+    /// Sends a POST request with a JSON body below the client's base URL, and returns its output:
+    /// `let user: User = try await client.post("/users", body: draft)`.
+    ///
+    /// - Parameters:
+    ///   - path: The path below ``HTTPClient/baseURL``.
+    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``.
+    ///   - type: The type of the output, if the call does not determine the type.
+    ///   - query: The query parameters, after the parameters of the base URL.
+    ///   - headers: Header fields of the request.
+    /// - Returns: The body of the response as `Data`, or decoded from JSON.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
+    ///   `CancellationError`.
+    public func post<Output: Decodable & Sendable>(
+        _ path: HTTPPath,
+        body: some Encodable & Sendable,
+        as type: Output.Type = Output.self,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws -> Output {
+        let endpoint = HTTPEndpoint(path: path, query: query)
+        return try await self.output(
+            of: PlainRequest<Output>(method: .post, endpoint: endpoint, headers: headers, body: .json(body))
+        )
+    }
+
+    /// Sends a POST request with a JSON body below the client's base URL, and ignores the body of the
+    /// response: `try await client.post("/likes", body: like)`.
+    ///
+    /// - Parameters:
+    ///   - path: The path below ``HTTPClient/baseURL``.
+    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``.
+    ///   - query: The query parameters, after the parameters of the base URL.
+    ///   - headers: Header fields of the request.
+    /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
+    public func post(
+        _ path: HTTPPath,
+        body: some Encodable & Sendable,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws {
+        let endpoint = HTTPEndpoint(path: path, query: query)
+        try await self.output(
+            of: PlainCommand(method: .post, endpoint: endpoint, headers: headers, body: .json(body))
+        )
     }
 
     /// Sends a request and returns the response with any status.
@@ -414,9 +460,18 @@ extension HTTPClient {
     }
 }
 
-/// A GET request of a URL.
-private struct GetRequest<Output: Decodable & Sendable>: HTTPRequest {
+/// A request of a call without a request type, with an output.
+private struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
+    let method: HTTPMethod
     let endpoint: HTTPEndpoint
     let headers: HTTPHeaders
-    var method: HTTPMethod { .get }
+    var body: HTTPBody?
+}
+
+/// A request of a call without a request type, without an output.
+private struct PlainCommand: HTTPCommand {
+    let method: HTTPMethod
+    let endpoint: HTTPEndpoint
+    let headers: HTTPHeaders
+    var body: HTTPBody?
 }

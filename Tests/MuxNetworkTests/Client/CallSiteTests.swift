@@ -128,6 +128,26 @@ struct CallSiteTests {
         }
     }
 
+    @Test func `CS-01 a POST sends its body as JSON, and returns an output or ignores the response`() async throws {
+        let transport = ScriptedTransport { _, _ in .json(#"{"name":"Ada"}"#) }
+        let client = HTTPClient(baseURL: URL(string: "https://api.example.com/v1"), transport: transport)
+
+        let user: User = try await client.post("/users", body: User(name: "Bob"), query: ["full": "1"])
+        try await client.post("/likes", body: ["post": 7], headers: ["X-Page": "2"])
+
+        #expect(user == User(name: "Ada"))
+        let calls = transport.calls
+        #expect(calls.map(\.method) == ["POST", "POST"])
+        #expect(
+            calls.map(\.url.absoluteString) == [
+                "https://api.example.com/v1/users?full=1", "https://api.example.com/v1/likes",
+            ]
+        )
+        #expect(calls.map { $0.headers["Content-Type"] } == ["application/json", "application/json"])
+        #expect(calls.map(\.body?.data) == [Data(#"{"name":"Bob"}"#.utf8), Data(#"{"post":7}"#.utf8)])
+        #expect(calls.last?.headers["X-Page"] == "2")
+    }
+
     private struct GetBook: HTTPRequest {
         typealias Output = Data
         var method: HTTPMethod { .get }
