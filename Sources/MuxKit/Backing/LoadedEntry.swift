@@ -50,7 +50,7 @@ extension SlotMemory {
         guard self.policy.canRead(stored.schemaVersion) else {
             // Written by a later version of the program: neither read nor overwritten.
             self.engine.withState { _ = $0.disk.newer.insert(key) }
-            return failed(because: .other("of a later version"))
+            return failed(because: .other("later version"))
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
         let isMigrated = self.policy.migrates(stored.schemaVersion)

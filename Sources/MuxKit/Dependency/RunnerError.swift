@@ -163,7 +163,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
         case .critical: "A critical error ended all calls."
         case .reset: "The runner was reset."
         case .signedOut: "The session ended."
-        case .wouldDeadlock: "The update waits for itself. An update must not call its runner."
+        case .wouldDeadlock: "The call would wait for itself. An update or a token store must not wait for its runner."
         case .noUpdate: "The runner has no usable dependency and no update. Set a value, or give the runner an update."
         case .signInFailed: "The sign-in failed."
         case .tokensUnreadable: "The stored tokens cannot be read now."

@@ -234,8 +234,7 @@ extension MuxPolicy {
     /// Over many keys, renewals begin 1.02 times to live after the fetch on average, so the origin gets no
     /// more calls than with a policy without these options. A served value is at most 2.1 times as old as the
     /// time to live, unless its fetch returned another lifetime, or the value replaces a failure
-    /// (``staleIfError``). A hit takes 0.9 microseconds instead of 27 nanoseconds, because each hit checks
-    /// whether a renewal is due (``refreshAhead``).
+    /// (``staleIfError``).
     ///
     /// - Parameter timeToLive: The mean time between the renewals of a value that is requested often.
     /// - Returns: A policy whose other members have their defaults and can be changed.

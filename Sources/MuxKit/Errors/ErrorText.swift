@@ -181,7 +181,7 @@ package enum ErrorText {
         -1006: "The host name could not be resolved", -1009: "The device is offline",
         -1011: "The response of the server is not valid", -1018: "Roaming is not allowed",
         -1020: "The use of mobile data is not allowed", -1200: "The connection is not secure",
-        -1201: "The server's certificate has expired", -1202: "The server's certificate is not trusted",
+        -1201: "The server's certificate is not valid at this time", -1202: "The server's certificate is not trusted",
     ]
 }
 

@@ -265,7 +265,7 @@ struct CacheExchange: Sendable {
     ///
     /// - Returns: Whether the response has a `Clear-Site-Data` field that requests the removal.
     nonisolated(nonsending) func clearOrigin(_ reply: HTTPReply) async -> Bool {
-        guard ClearedOrigins.isAsked(by: reply.headers) else { return false }
+        guard ClearedOrigins.isRequested(by: reply.headers) else { return false }
         let resource = reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.request.name
         await self.cache.clearOrigin(of: resource, by: self.name, self.limits)
         return true

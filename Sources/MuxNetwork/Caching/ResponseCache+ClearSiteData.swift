@@ -30,7 +30,7 @@ final class ClearedOrigins: Sendable {
     }
 
     /// Whether the field `Clear-Site-Data` requests the removal of stored responses.
-    static func isAsked(by headers: HTTPHeaders) -> Bool {
+    static func isRequested(by headers: HTTPHeaders) -> Bool {
         headers.values(of: "Clear-Site-Data").flatMap { HTTPDirective.elements(of: $0) }
             .contains { $0 == #""cache""# || $0 == #""*""# }
     }

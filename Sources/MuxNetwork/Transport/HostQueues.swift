@@ -33,7 +33,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     /// Adds a call, which needs a connection, under a new identifier.
     ///
     /// - Returns: Whether the call may start; otherwise ``ended(_:)`` returns the call later.
-    package mutating func begins(_ call: Call, _ id: Int, at host: Host) -> Bool {
+    package mutating func add(_ call: Call, _ id: Int, at host: Host) -> Bool {
         guard self.queues[host, default: Queue()].runningCount < self.limit else {
             self.queues[host]?.waiting.append(id)
             self.places[id] = .waiting(host, call)
@@ -53,7 +53,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         case nil: return nil
         case .waiting(let host, _)?:
             self.queues[host]?.abandonedCount += 1
-            self.forgetThoseWhoLeft(at: host)
+            self.compactQueue(of: host)
             return nil
         case .running(let host)?:
             guard var queue = self.queues.removeValue(forKey: host) else { return nil }
@@ -70,7 +70,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
 
     /// Removes cancelled calls from the queue of a host if many calls were cancelled since the last removal:
     /// more than 16, and more than half of the number of places.
-    private mutating func forgetThoseWhoLeft(at host: Host) {
+    private mutating func compactQueue(of host: Host) {
         guard let queue = self.queues[host], queue.abandonedCount > 16,
             queue.abandonedCount * 2 > queue.waiting.placeCount
         else { return }

@@ -19,7 +19,7 @@ struct HostQueuesTests {
             if Int.random(in: 0..<5, using: &random) < 3 {
                 let host = Int.random(in: 0..<4, using: &random)
                 let begins = running[host, default: []].count < limit
-                #expect(queues.begins(id, id, at: host) == begins)
+                #expect(queues.add(id, id, at: host) == begins)
                 if begins { running[host, default: []].append(id) } else { waiting[host, default: []].append(id) }
             } else {
                 let known = (running.values.flatMap(\.self) + waiting.values.flatMap(\.self) + [-1]).sorted()
@@ -42,9 +42,9 @@ struct HostQueuesTests {
 
     @Test func `TR-07 the queue of a host that is always busy does not grow`() {
         var queues = HostQueues<Int, Int>(limit: 1)
-        _ = queues.begins(0, 0, at: 0)
+        _ = queues.add(0, 0, at: 0)
         for id in 1..<10_000 {
-            let begins = queues.begins(id, id, at: 0)
+            let begins = queues.add(id, id, at: 0)
             let next = queues.ended(id - 1)
             #expect(!begins && next == id && queues.counts.calls == 1 && queues.counts.places < 64)
         }

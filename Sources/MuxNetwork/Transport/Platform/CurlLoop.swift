@@ -44,7 +44,7 @@ final class CurlLoop {
     private func handle(_ message: CurlMailbox.Message) {
         switch message {
         case .start(let order):
-            if self.queues.begins(order, order.id, at: order.call.origin) {
+            if self.queues.add(order, order.id, at: order.call.origin) {
                 self.start(order)
             } else {
                 order.exchange.setWaitingForServer(false)
