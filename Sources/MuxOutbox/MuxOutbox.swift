@@ -4,8 +4,8 @@ public import MuxKit
 /// Sends changes to a server, in order and across relaunches, as soon as the server can be reached.
 ///
 /// ```swift
-/// static let outbox = MuxOutbox<Change>("Changes", dependency: session, order: { "\($0.post)" }) { change,
-/// attempt, token in
+/// static let outbox = MuxOutbox<Change>("Changes", dependency: session, order: { "\($0.post)" }) {
+///     change, attempt, token in
 ///     try await api.apply(change, idempotencyKey: attempt.idempotencyKey, token: token)
 /// }
 /// .overlay(Backend.top) { change, posts in change.apply(to: &posts) }
@@ -208,7 +208,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// Determines which changes of a lane wait for a failed change of the lane; by default no change waits.
     ///
-    /// A blocked change is sent after the app has retried the failed change and the server has confirmed it,
+    /// A blocked change is sent after the server has confirmed the failed change in a retry (``retry(_:)``),
     /// or after the app has discarded the failed change. A blocked change blocks later changes in the same
     /// way. Call this method before ``start()``; a second call replaces the closure.
     ///
@@ -222,8 +222,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
     ///
-    /// Call this in the initialiser of the app: values in memory are shown with the changes when this call
-    /// returns, and values from disk from their first use. Without this call, the first call of ``add(_:)``,
+    /// Call this method in the initialiser of the app: values in memory are shown with the changes when the
+    /// call returns, and values from disk from their first use. Without this call, the first call of ``add(_:)``,
     /// ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send.
     /// Further calls are harmless.
     ///

@@ -23,12 +23,12 @@ public import MuxKit
 ///
 /// **Items that move.** An item with the ID of an earlier item is left out. If a cursor identifies an item,
 /// such as the last item of the page before, no item is missing. If a cursor is a number of a page or an
-/// offset, an insertion or a removal on the server moves the items after it: use an initialiser with
+/// offset, an insertion or a removal on the server moves the later items: use an initialiser with
 /// `pageSize`, which detects the move.
 ///
 /// **Limits.** Above `maximumPages`, a further page removes pages from the window, but neither pages with
-/// items that appeared last nor pages between. When the user scrolls back, the page is loaded again, with the
-/// visible pages.
+/// items that appeared last nor pages between such pages. When the user scrolls back, the page is loaded
+/// again, with the visible pages.
 ///
 /// **Errors.** A list whose cursors repeat would never end: the load throws
 /// ``MuxPagesError/repeatedCursor``. The time-out and the retries of the policy apply to each page.
@@ -228,7 +228,7 @@ where Item.ID: Sendable {
     ///   - loadingDelay: The duration of a fetch after which ``ObservedPages/isLoading`` becomes `true`; zero
     ///     for at once.
     ///   - activity: Reports activations and reconnections; see `MuxPolicy.refetch`.
-    /// - Returns: A new object; it retains the list.
+    /// - Returns: A new object, which retains the list.
     @MainActor
     public func observed(
         loadingDelay: Duration = .milliseconds(150),

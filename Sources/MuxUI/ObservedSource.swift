@@ -7,7 +7,7 @@ struct ObservedSource<Value: Sendable>: Sendable {
     let repository: MuxRepository
     /// The outcome of a request.
     enum Outcome: Sendable {
-        /// A value; the entry only if memory does not have it.
+        /// A value, with the entry only if memory does not have the entry.
         case value(MuxEntry<Value>?)
         /// A stale value, because the policy's pause after a failure prevents a fetch.
         case backingOff
@@ -21,7 +21,7 @@ struct ObservedSource<Value: Sendable>: Sendable {
     /// Without a value, the entry on disk is loaded first. The values are released outside the main
     /// actor.
     let request: @Sendable @concurrent (_ state: MuxState<Value>, _ always: Bool) async -> Outcome
-    /// Fetches a value, and returns the error.
+    /// Fetches a value; returns the error of a failed fetch, otherwise `nil`.
     let reload: @Sendable @concurrent () async -> (any Error)?
 
     init(
@@ -77,7 +77,7 @@ extension Multiplexer {
     ///   - loadingDelay: The duration of a fetch after which ``ObservedValue/isLoading`` becomes `true`; zero
     ///     for at once.
     ///   - activity: Reports activations and reconnections; see `MuxPolicy.refetch`.
-    /// - Returns: A new object; it retains the multiplexer.
+    /// - Returns: A new object, which retains the multiplexer.
     @MainActor
     public func observed(
         loadingDelay: Duration = .milliseconds(150),
@@ -106,7 +106,7 @@ extension MultiplexerMap {
     ///   - loadingDelay: The duration of a fetch after which ``ObservedValue/isLoading`` becomes `true`; zero
     ///     for at once.
     ///   - activity: Reports activations and reconnections; see `MuxPolicy.refetch`.
-    /// - Returns: A new object; it retains the map.
+    /// - Returns: A new object, which retains the map.
     @MainActor
     public func observed(
         key: Key,

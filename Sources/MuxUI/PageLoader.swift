@@ -49,7 +49,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     static var maximumAttempts: Int { 3 }
     /// The maximum number of successive pages without new items in one load.
     private static var maximumEmptyPages: Int { 10 }
-    /// The number of items of an object, the last to appear, whose pages count as visible.
+    /// The number of last appeared items of an object whose pages count as visible.
     private static var maximumAppeared: Int { 30 }
     /// The number of further pages to load for visible items that have moved.
     private static var maximumMove: Int { 2 }

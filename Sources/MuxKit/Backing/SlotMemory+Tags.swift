@@ -14,7 +14,8 @@ extension SlotMemory {
                 state.loseBase(of: key, keepsChanges: false)
                 state.ended(key, with: nil)
             }
-            // Marks each slot: a later change of other tags then counts no second time.
+            // Stores the effect in each slot, so that a later change of other tags does not count this change
+            // again.
             for key in Array(state.followed.keys) { state.withSlot(of: key) { _ in } }
             return state.takeDropped()
         }

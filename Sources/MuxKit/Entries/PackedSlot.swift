@@ -101,8 +101,9 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     /// Whether the entry is fresh, and needs no early renewal and no selection.
     ///
-    /// `false` does not always mean a miss: then ``Freshness`` decides. The function tests only whether the condition was checked since the last change of any tag: a
-    /// check would add reference counting to each hit.
+    /// `false` does not always mean a miss: then ``Freshness`` decides. The function tests only whether the
+    /// condition was checked since the last change of any tag: a check would add reference counting to each
+    /// hit.
     ///
     /// - Parameters:
     ///   - now: The time.

@@ -355,7 +355,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// Sets the marks of an entry that was evicted unsaved.
     ///
-    /// The entry on disk is outdated, so it is marked as refreshed. A pending removal stays pending.
+    /// The entry on disk is outdated, so the key is marked as refreshed. A pending removal stays pending.
     @usableFromInline
     mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key, released: (Key) -> Void) {
         self.setMarks(

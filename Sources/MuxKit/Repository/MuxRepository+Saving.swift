@@ -177,7 +177,7 @@ extension MuxRepository {
             case .success(let stored): ready.append(Encoded(entry: entry, stored: stored))
             }
         }
-        // A clear or a sign-out after this check waits for the lane, so it changes the disk after the save.
+        // A clear or a sign-out after this check waits for the lane, and so changes the disk after the save.
         var current: [Encoded] = []
         for encoded in ready {
             if encoded.entry.isCurrent() {

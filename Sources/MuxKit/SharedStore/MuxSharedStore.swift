@@ -26,8 +26,8 @@ public import Foundation
 ///
 /// - If the reply to a claim is lost, the claim ends after its duration.
 /// - A put with an error may have stored the entry, which is then as valid as any other entry.
-/// - An invalidation with an error has to be repeated until it succeeds: other machines may read old values
-///   until then.
+/// - An invalidation with an error has to be repeated until a call succeeds: other machines may read old
+///   values until then.
 ///
 /// The caller limits the duration of each call.
 ///

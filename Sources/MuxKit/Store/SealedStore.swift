@@ -130,7 +130,7 @@ public struct SealedStore: MuxStore {
         return statistics
     }
 
-    /// Seals name, validator and value together, so parts of different entries cannot be combined.
+    /// Seals name, validator, tags and value together, so parts of different entries cannot be combined.
     private func sealed(_ entry: MuxStoredEntry) throws -> MuxStoredEntry {
         var content = Array("{\"domain\":".utf8)
         JSONText.append(entry.name.domain, to: &content)

@@ -89,7 +89,7 @@ extension HTTPResponse {
 package enum HTTPRetryAfter {
     /// Parses seconds or a date; `nil` for any other text.
     ///
-    /// Seconds may have decimals: some servers send decimals, although the RFC does not permit them.
+    /// Seconds may have decimals: some servers send decimals, although the RFC permits only integers.
     ///
     /// - Parameters:
     ///   - text: The value of `Retry-After`.

@@ -174,7 +174,7 @@ extension Journal {
             segment.recordsSinceSnapshot >= max(self.indexFloor, segment.index.count / 8),
             !segment.holdsNewer, !segment.isRewriteRequired, !segment.needsLineBreak
         else { return }
-        // Also reset after a failure, so not every save tries again.
+        // Also reset after a failure, so that not every save tries again.
         segment.recordsSinceSnapshot = 0
         do {
             let anchor = IndexSnapshot.Anchor(
