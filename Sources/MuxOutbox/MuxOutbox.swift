@@ -223,9 +223,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
     ///
     /// Call this method in the initialiser of the app: values in memory are shown with the changes when the
-    /// call returns, and values from disk from their first use. Without this call, the first call of ``add(_:)``,
-    /// ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send.
-    /// Further calls are harmless.
+    /// call returns, and values from disk from their first use. Without this call, the first call of
+    /// ``add(_:)``, ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to
+    /// send. Further calls are harmless.
     ///
     /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file, and
     ///   while another operation of this or another process uses the file.

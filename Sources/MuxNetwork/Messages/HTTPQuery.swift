@@ -65,8 +65,8 @@ public struct HTTPQuery: Sendable, Hashable {
     /// Whether the query has no parameters.
     public var isEmpty: Bool { self.items.isEmpty }
 
-    /// The value of the first parameter with the name; `nil` without such a parameter, or if the parameter has
-    /// no value.
+    /// The value of the first parameter with the name; `nil` without such a parameter, or if the parameter
+    /// has no value.
     public subscript(name: String) -> String? { self.items.first { $0.name == name }?.value }
 
     /// Appends a parameter; no effect if `value` is `nil`.
