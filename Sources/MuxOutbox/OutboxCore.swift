@@ -410,7 +410,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
-    /// Adds an overlay, also for the changes that are known already.
+    /// Adds an overlay for the changes in the log and for later changes.
     func overlay(_ overlay: @escaping @Sendable (Change) -> OutboxOverlays<Change>.Target?) {
         self.log.withLock { log in
             self.overlays.add(overlay)

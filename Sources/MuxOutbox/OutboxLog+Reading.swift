@@ -116,7 +116,7 @@ extension OutboxLog {
     private func apply(_ record: [UInt8]) -> ID? {
         let entry = self.codec.entry(in: record)
         guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
-        // A record of a later session is also a record of the beginning of the session.
+        // A record of a later session proves the beginning of the later session.
         self.drop(before: facts.sessionEpoch)
         self.oldestSession = min(self.oldestSession ?? .max, facts.sessionEpoch)
         guard let id = facts.name.key else {
@@ -131,7 +131,7 @@ extension OutboxLog {
                 self.keep(record, of: facts, id)
                 break
             }
-            // An unsaved state is newer.
+            // An unsaved state in memory is newer than the record.
             if self.machine[id]?.progress != progress, !self.unsaved.contains(id) {
                 self.machine.progressed(id, to: progress)
                 self.renewExpiry(id)
@@ -172,7 +172,9 @@ extension OutboxLog {
         self.contents[id]?.raw = raw
     }
 
-    /// The time after which a change is not sent: a step of the wall clock during this process has no effect.
+    /// The monotonic time in nanoseconds after which a change is not sent.
+    ///
+    /// A later step of the wall clock has no effect on the returned time.
     package func expiry(since: Double) -> Int64 {
         let age = Duration.saturating(seconds: self.wallTime().timeIntervalSince1970 - since)
         let rest = max(.zero, self.limits.age - max(.zero, age))

@@ -35,10 +35,11 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// The earliest times of the next loads for items that appear, at the end and at the start.
     @ObservationIgnored private var mayLoadNextAt = Moment.distantPast
     @ObservationIgnored private var mayLoadEarlierAt = Moment.distantPast
-    /// The error of the last load of the next page, with the window at this time.
+    /// The error of the last load of the next page, with the number of clears and the revision of the window
+    /// at the failure.
     private var loadProblem: (error: any Error, clears: UInt64, revision: UInt64?)?
 
-    /// Whether this object loads the next page.
+    /// Whether this object is loading the next page.
     public private(set) var isLoadingMore = false
 
     init(_ pages: MuxPages<Item, Cursor>, _ window: ObservedValue<MuxPages<Item, Cursor>.Window>) {

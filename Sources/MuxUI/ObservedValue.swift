@@ -21,7 +21,8 @@ public import Observation
 ///
 /// **Renewals.** ``follow()`` requests the value, then renews the value after each refresh, and at the end of
 /// a lifetime above zero, at most once a second. A failed request is repeated when the app becomes active,
-/// and when the network is available again. `MuxPolicy.refetch` can change this, and can add an interval.
+/// and when the network is available again. `MuxPolicy.refetch` can change these rules, and can add an
+/// interval.
 ///
 /// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem.
 ///
@@ -67,9 +68,9 @@ public final class ObservedValue<Value: Sendable> {
     /// The end of a lifetime leads to a renewal only if `replacements` differs from the current number;
     /// `.max` always differs.
     @ObservationIgnored private var requested: StateCounts?
-    /// Whether the request must be repeated, because it has failed.
+    /// Whether the failed request must be repeated.
     @ObservationIgnored private var mustRepeat = false
-    /// Whether the running request must be repeated if it fails.
+    /// Whether the running request must be repeated after a failure.
     @ObservationIgnored private var repeatsFailure = false
     /// The number of fetches at the activation, reconnection or interval that requires another fetch; `nil`
     /// if no fetch is required.
@@ -87,7 +88,7 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var delay: Task<Void, Never>?
     @ObservationIgnored private var pause: Task<Void, Never>?
     @ObservationIgnored private var polling: Task<Void, Never>?
-    /// Called after each change of the state with a user.
+    /// Called by ``show(_:)`` after each update of ``state``, visible or not.
     @ObservationIgnored var afterChange: (() -> Void)?
     /// The number of visible changes; a view that reads any property observes this number.
     private var changes: UInt64 = 0
@@ -446,7 +447,7 @@ private func areEqual<Value>(_ a: Value?, _ b: Value?) -> Bool {
 }
 
 extension Error {
-    /// The error; `nil` if the error, or an error that it wraps, is the end of a session.
+    /// The error; `nil` if the error, or a wrapped error, is the end of a session.
     var unlessEndOfSession: (any Error)? {
         let isEnd = self.firstDecision { error -> Bool? in
             switch error {

@@ -25,7 +25,7 @@ struct FollowedKey: Sendable {
     @usableFromInline var replacements: UInt64 = 0
     /// The number of changes that made the entry stale, even if memory did not have the entry.
     @usableFromInline var refreshes: UInt64 = 0
-    /// The number of responses that removed the entry, because they must not be kept.
+    /// The number of responses that must not be kept; such a response removes the entry.
     @usableFromInline var uncached: UInt64 = 0
     /// The number of fetches.
     @usableFromInline var fetches: UInt64 = 0

@@ -172,7 +172,7 @@ package enum Cascade {
     }
 }
 
-/// A value that a single task waits for and several tasks may give; the first value counts.
+/// A value for one waiting task; of the values that several tasks give, the first value counts.
 package final class FirstAnswer<Answer: Sendable>: Sendable {
     private enum State: Sendable {
         case open(CheckedContinuation<Answer, Never>?)

@@ -14,8 +14,8 @@ public struct MuxState<Value: Sendable>: Sendable {
     /// The error of the last fetch, including renewals in the background; `nil` after a value, a store or a
     /// removal.
     ///
-    /// Errors are recorded while at least one consumer follows the key.
-    /// Contains also an error that ``MuxPolicy/isSilenceable`` hides from requests.
+    /// Errors are recorded while at least one consumer follows the key, including errors that
+    /// ``MuxPolicy/isSilenceable`` hides from requests.
     public let failure: (any Error)?
 
     /// Whether ``entry`` is stale; `false` without an entry.
@@ -73,14 +73,14 @@ public struct MuxState<Value: Sendable>: Sendable {
         )
     }
 
-    /// This state with the entry of `former`, a state of the time `time` ago.
+    /// This state with the entry of `former`, a state that is `time` old.
     package func keepingEntry(of former: MuxState, for time: Duration) -> MuxState {
         let isStale = self.counts.refreshes > former.counts.refreshes
         return former.entry.map { self.holding($0.aged(by: time, isStale: isStale)) } ?? self
     }
 }
 
-/// What happened to a key, for a consumer that requests values.
+/// The numbers of events of a key, for a consumer that requests values.
 package struct StateCounts: Sendable, Hashable {
     /// The number of replacements and removals of the entry, since the first consumer of the key.
     package var replacements: UInt64 = 0
@@ -88,9 +88,9 @@ package struct StateCounts: Sendable, Hashable {
     package var refreshes: UInt64 = 0
     /// The number of fetches since the first consumer of the key.
     package var fetches: UInt64 = 0
-    /// The number of replacements, removals and failures since the first consumer of the key.
+    /// The number of outcomes since the first consumer of the key; see ``FollowedKey/outcomes``.
     package var outcomes: UInt64 = 0
-    /// The number of removals by responses that must not be kept.
+    /// The number of responses that must not be kept, since the first consumer of the key.
     package var uncached: UInt64 = 0
     /// The value of ``refreshes`` at the last outcome.
     package var answeredRefreshes: UInt64 = 0
@@ -296,7 +296,8 @@ final class StateFollower<Value: Sendable>: Sendable {
         var held: Held?
         /// The timer of ``staleAt``.
         var timer: Task<Void, Never>?
-        /// The time at which the entry becomes stale; `nil` for a stale entry.
+        /// The time at which the entry becomes stale; `nil` without an entry, and for an entry that is stale
+        /// or has no end.
         var staleAt: Moment?
     }
 

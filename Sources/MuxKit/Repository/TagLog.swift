@@ -16,7 +16,7 @@ package final class TagLog: Sendable {
         var onDisk: (changes: TagChanges, payload: Data)?
         /// The payload of a running write, or of an unreadable entry.
         var ignored: Data?
-        /// Whether the disk had no changes, although it had entries with tags.
+        /// Whether the disk had entries with tags, but no changes.
         var hasLost = false
         /// The number of ended sessions.
         var session: UInt64 = 0
@@ -123,7 +123,7 @@ package final class TagLog: Sendable {
         case none
         case changes
         /// Other processes have changed tags, and this process has written during the read: the disk may lack
-        /// the changes of the others.
+        /// the changes of the other processes.
         case overwritten
     }
 
@@ -132,7 +132,8 @@ package final class TagLog: Sendable {
     /// - Parameters:
     ///   - entry: The entry on disk; `nil` without an entry.
     ///   - start: The progress at the start of the read.
-    ///   - isExpected: Whether the disk has entries with tags: then their changes are lost without an entry.
+    ///   - isExpected: Whether the disk has entries with tags: if `entry` is `nil`, the changes of the tags
+    ///     are then lost.
     /// - Returns: ``News/changes`` if other processes have changed tags, or if changes on disk are unreadable
     ///   or lost; ``News/overwritten`` if this process has also written during the read; otherwise
     ///   ``News/none``.

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The number of attempts of a retry, and the delays between them.
+/// The number of attempts of a retry, and the delays between the attempts.
 ///
 /// ```swift
 /// let page = try await retry(.web) { _ in try await fetchPage() }

@@ -413,8 +413,8 @@ package final class SharedStoreClient: Sendable {
     /// - Parameters:
     ///   - scopes: The scopes.
     ///   - forget: Removes the entries of this process.
-    /// - Returns: The failure, or an empty array; the invalidations are repeated until the store confirms
-    ///   them.
+    /// - Returns: The failure, or an empty array; after a failure, the invalidations are repeated until the
+    ///   store confirms the invalidations.
     func invalidate(_ scopes: [MuxShared.Scope], after forget: @Sendable () -> Void) async -> [any Error] {
         self.owe(scopes)
         forget()

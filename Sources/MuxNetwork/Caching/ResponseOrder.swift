@@ -2,8 +2,8 @@ package import Foundation
 
 /// The order of a response among the responses to one request: RFC 9111, section 4.
 ///
-/// The response with the later `Date` is newer. If the dates are equal, or if one date is missing or more
-/// than an hour in the future, the response to the later request is newer.
+/// The response with the later `Date` is newer. If the dates are equal, if a date is missing, or if only one
+/// date is more than an hour in the future, the response to the later request is newer.
 package struct ResponseOrder: Sendable, Equatable {
     /// The relation of a response to a stored response.
     package enum Relation: Sendable {
@@ -176,7 +176,7 @@ struct RunningExchanges: Sendable {
 
     private static let maximumVariants = 64
 
-    /// The newest of several responses, for all variants: fewer responses are then stored.
+    /// The newest of several responses, for all variants: one record then replaces the other records.
     private static func forAllVariants(_ noted: [SupersedingResponse], at now: Date) -> SupersedingResponse {
         let newest = noted.dropFirst().reduce(noted[0]) { newest, next in
             next.order.relation(to: newest.order, at: now) == .newer ? next : newest

@@ -1,8 +1,8 @@
 /// Decides the steps of a download, from the bytes on disk and the responses.
 ///
 /// A response to a range request is appended if the offset equals the number of bytes on disk, and if the
-/// strong validator and the total length, where present, are those of the bytes on disk (RFC 9110, sections
-/// 13.1.5, 14 and 15.3.7). Otherwise the download restarts from zero. If the response to a range request is
+/// strong validator and the total length, where present, match the part on disk (RFC 9110, sections 13.1.5,
+/// 14 and 15.3.7). Otherwise the download restarts from zero. If the response to a range request is
 /// inconsistent again, the download fails.
 package struct DownloadStateMachine: Sendable, Equatable {
     /// The part of a file on disk.

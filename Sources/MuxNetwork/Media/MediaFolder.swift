@@ -133,8 +133,8 @@ final class MediaFolder: Sendable {
 
     /// Writes the file `session` again if another program has removed the file.
     ///
-    /// Without the file `session`, the next launch could not determine the session of the files, and would
-    /// remove them.
+    /// Without the file `session`, the next launch could not determine the session of the media files, and
+    /// would remove the media files.
     private func keepSession(_ disk: Disk) throws {
         guard try self.fileSystem.status(at: self.session.path) == nil else { return }
         guard disk.opening != nil else { throw Removed() }

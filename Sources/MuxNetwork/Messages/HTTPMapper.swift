@@ -145,7 +145,7 @@ extension HTTPMapper where Output == String {
 }
 
 extension JSONDecoder {
-    /// A decoder with dates in any form of ISO 8601.
+    /// A decoder with the date format `tolerantISO8601`.
     fileprivate static var tolerant: JSONDecoder {
         let decoder = JSONDecoder()
         decoder.dateDecodingStrategy = .tolerantISO8601

@@ -14,7 +14,7 @@ package import MuxKit
 ///   stale value is served (`MuxPolicy.staleIfError`), and a download resumes.
 /// - `false`, such as for an untrusted certificate: the error is thrown at once.
 /// - An error without the conformance counts as a connectivity failure, except a cancellation, an encoding
-///   error and a decoding error. A `RetryableError` decides about its retries itself.
+///   error and a decoding error. The advice of a `RetryableError` decides about retries.
 public protocol HTTPTransport: Sendable {
     /// Sends a request and returns the complete response.
     ///

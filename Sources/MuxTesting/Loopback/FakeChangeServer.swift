@@ -83,16 +83,16 @@ public final class FakeChangeServer: Sendable {
     /// The number of requests.
     public var requestCount: Int { self.requests.value }
 
-    /// The number of requests that were not applied because their key was applied before.
+    /// The number of requests that were not applied, because a change with the same key was applied before.
     public var repetitionCount: Int { self.state.withLock { $0.repetitions } }
 
     /// The number of requests whose key was in another running request.
     public var overlapCount: Int { self.state.withLock { $0.overlaps } }
 
-    /// Suspends until this number of requests has begun.
+    /// Suspends until this number of requests has begun; returns early if the task is cancelled.
     public func waitForRequest(_ count: Int = 1) async { await self.requests.reached(count) }
 
-    /// Suspends until this number of changes is applied.
+    /// Suspends until this number of changes is applied; returns early if the task is cancelled.
     public func waitForApplied(_ count: Int = 1) async { await self.changes.reached(count) }
 
     /// Processes a request.

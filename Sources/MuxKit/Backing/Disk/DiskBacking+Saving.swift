@@ -121,8 +121,9 @@ extension DiskBacking {
         )
     }
 
-    /// The time after the fetch in which `entry` is usable, stale or for revalidation; `nil` from 2^32
-    /// seconds on.
+    /// The time after the fetch in which `entry` is usable: fresh, stale, or for revalidation.
+    ///
+    /// `nil` for a time of 2^32 seconds or more.
     private func usableTime(of entry: Slot<Value>.Entry) -> Duration? {
         let staleTime = max(
             entry.stale.ifError ?? self.memory.policy.staleIfError,

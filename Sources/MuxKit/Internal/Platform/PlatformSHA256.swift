@@ -3,8 +3,10 @@ import CryptoKit
 
 /// The system's SHA-256.
 ///
-/// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/cryptokit/sha256
+///
+/// Written from Apple's documentation. `.ci/apple-lines` compiles the type on Linux against stubs of Apple's
+/// modules; no Apple SDK has compiled the type.
 struct PlatformSHA256: Sendable {
     private var hash = CryptoKit.SHA256()
 

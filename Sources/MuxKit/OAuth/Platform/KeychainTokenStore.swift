@@ -13,8 +13,8 @@ import Security
 /// Calls to the keychain run on a Dispatch thread, because the calls may block. `KeychainAnswer` interprets
 /// the status codes, and is tested on any platform.
 ///
-/// Written from the documentation of keychain services; compiled here against stand-ins only
-/// (`.ci/apple-lines`):
+/// Written from Apple's documentation. `.ci/apple-lines` compiles the type on Linux against stubs of Apple's
+/// modules; no Apple SDK has compiled the type.
 /// https://developer.apple.com/documentation/security/storing-keys-in-the-keychain
 public struct KeychainTokenStore: TokenStore {
     /// A status code of the keychain, as an error.

@@ -6,7 +6,8 @@ import Network
 ///
 /// https://developer.apple.com/documentation/network/nwpathmonitor
 ///
-/// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
+/// Written from Apple's documentation. `.ci/apple-lines` compiles the type on Linux against stubs of Apple's
+/// modules; no Apple SDK has compiled the type.
 package enum NetworkPath {
     package static let isSupported = true
 

@@ -41,7 +41,7 @@ package struct JournalLayout: Sendable {
     }
 }
 
-/// The location of a record, with everything that a read concurrent with other calls needs.
+/// The location of a record, with all data for a read that runs concurrently with other calls.
 struct JournalPlace: Sendable {
     /// Stays open after the file is renamed or removed.
     let file: OpenFile
