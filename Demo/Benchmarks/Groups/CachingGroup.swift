@@ -2,6 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 import MuxTesting
+import Synchronization
 
 /// Responses in a private cache.
 enum CachingGroup {
@@ -59,8 +60,10 @@ enum CachingGroup {
     /// Compares a request with a stored stale response, which the server confirms, with the same exchange without
     /// a cache.
     private static func revalidation(_ group: String, _ effort: Effort) async throws -> Row {
+        let confirmations = Atomic(0)
         let server = LoopbackServer { request in
             let isKnown = request.header("If-None-Match") != nil
+            if isKnown { confirmations.wrappingAdd(1, ordering: .relaxed) }
             return LoopbackServer.Response(
                 status: isKnown ? 304 : 200,
                 headers: ["Cache-Control": "no-cache", "ETag": "\"1\""],
@@ -81,6 +84,8 @@ enum CachingGroup {
             for _ in 0..<count { consume(try await cache.send(call)) }
         }
         let outcome = try await contest.play()
+        let count = confirmations.load(ordering: .relaxed)
+        precondition(count == server.requestCount - 1, "a request is not conditional")
         await server.stop()
         return Row(
             group,

@@ -115,10 +115,10 @@ package final class RawServer: Sendable {
             guard !state.isStopped else { return nil }
             state.lastNumber += 1
             state.descriptors[state.lastNumber] = descriptor
+            self.opened.add()  // before ``stop()`` reads the number
             return state.lastNumber
         }
         guard let number else { return Socket.close(descriptor) }
-        self.opened.add()
         Thread.detachNewThread {
             var connection = RawConnection(number: number, descriptor: descriptor, server: self)
             // An error of a script ends only the connection of the script.

@@ -138,7 +138,9 @@ final class FormerSlot<Value: Sendable>: Sendable {
     }
 
     /// This object, or an object with ``Slot/current``.
-    @inlinable var current: FormerSlot { self.slot.entry?.condition == nil ? self : FormerSlot(self.slot.current) }
+    @inlinable var current: FormerSlot {
+        self.slot.entry?.condition == nil ? self : FormerSlot(self.slot.current, isUnread: self.isUnread)
+    }
 }
 
 extension SlotMemory {

@@ -68,7 +68,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @usableFromInline
     package var isFarOverBound: Bool {
         let (count, overflow) = (self.maximumCount ?? .max).multipliedReportingOverflow(by: 4)
-        if !overflow, self.count > count + 1_024 { return true }
+        if !overflow, self.count - 1_024 > count { return true }
         return self.maximumCost.map { self.cost > UInt128($0) * 4 } ?? false
     }
 

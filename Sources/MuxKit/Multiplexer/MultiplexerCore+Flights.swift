@@ -107,20 +107,21 @@ extension MultiplexerCore {
         let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
         var (isCancelled, hasChanges) = (false, false)
+        let isUnread = loaded?.isUnread ?? false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.fetchBegins(key)
             guard state.layers.isEmpty || state.layers[key] == nil else {
-                former = FormerSlot(state.serverSlot(of: key))
+                former = FormerSlot(state.serverSlot(of: key), isUnread: isUnread)
                 hasChanges = true
                 return
             }
             guard let slot = state.slots.slot(of: key) else {
-                former = wasFenced ? nil : loaded
+                former = wasFenced && !isUnread ? nil : loaded
                 return
             }
-            former = FormerSlot(slot, isUnread: loaded?.isUnread ?? false)
+            former = FormerSlot(slot, isUnread: isUnread)
             if slot.entry == nil, !wasFenced, let loaded { former = loaded }
         }
         guard begins else { return nil }

@@ -120,9 +120,10 @@ extension MultiplexerMap {
         selection: EntrySelection<ExactKey<Key>>?,
         fetchMany: @escaping @Sendable @concurrent ([Key], Bool) async throws -> [Key: Fetched<Value>]
     ) {
-        let reloading = Locked<Set<ExactKey<Key>>>([])
+        // The numbers of fetches of keys with a value within its lifetime; after a fence, fetches of a key overlap.
+        let reloads = Locked<[ExactKey<Key>: Int]>([:])
         let batcher = Self.batcher(batching, repository) { keys in
-            let isReload = reloading.withLock { reloading in keys.contains { reloading.contains(ExactKey($0)) } }
+            let isReload = reloads.withLock { reloads in keys.contains { reloads[ExactKey($0)] != nil } }
             return try await fetchMany(keys, isReload)
         }
         self.init(
@@ -133,8 +134,8 @@ extension MultiplexerMap {
             largestBatch: batching.maximumSize,
             fetch: .fetched { key, before in
                 guard let before, before.age < before.timeToLive else { return try await batcher.value(of: key) }
-                reloading.withLock { _ = $0.insert(key) }
-                defer { reloading.withLock { _ = $0.remove(key) } }
+                reloads.withLock { $0[key, default: 0] += 1 }
+                defer { reloads.withLock { $0[key] = $0[key].flatMap { $0 > 1 ? $0 - 1 : nil } } }
                 return try await batcher.value(of: key)
             }
         )

@@ -82,7 +82,9 @@ package final class LeaseHolder: Sendable {
 
     /// Extends the lease after each third of its duration, until a cancellation or a loss.
     private func extend() async {
-        while (try? await self.time.sleep(for: self.state.withLock { $0.granted } / 3)) != nil {
+        // The minimum prevents a busy loop with a lease that reports no remaining time.
+        let shortest = min(self.duration / 3, .milliseconds(100))
+        while (try? await self.time.sleep(for: max(self.state.withLock { $0.granted } / 3, shortest))) != nil {
             // After a loss to another owner, the lease is not taken again: the other owner may have begun the
             // same work.
             if let term = try? await self.take(), term.owner != self.owner { return }

@@ -22,7 +22,8 @@ public protocol MuxLease: Sendable {
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
     ///   - duration: The duration of the lease, measured from this call.
-    /// - Returns: The current term, of `owner` or of another owner.
+    /// - Returns: The current term, of `owner` or of another owner. The term of `owner` may be shorter than
+    ///   `duration`; the holder then extends the lease earlier.
     /// - Throws: An error if the holder cannot be determined.
     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm
 

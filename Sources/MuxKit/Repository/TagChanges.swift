@@ -197,7 +197,8 @@ extension TagChanges: Codable {
         self.forgotten = try container.decode(Line.self, forKey: .forgotten).change
         let last = self.changes.values.reduce(self.forgotten.last) { max($0, $1.last) }
         guard last <= self.number, self.number < Self.greatestNumber else {
-            throw DecodingError.dataCorruptedError(forKey: .number, in: container, debugDescription: "The number is out of range.")
+            let text = "The number is out of range."
+            throw DecodingError.dataCorruptedError(forKey: .number, in: container, debugDescription: text)
         }
     }
 

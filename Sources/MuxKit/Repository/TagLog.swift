@@ -84,7 +84,7 @@ package final class TagLog: Sendable {
 
     // MARK: - Members
 
-    /// Adds a multiplexer with tags, for ``members``.
+    /// Adds a multiplexer with tags, for ``members``, unless already a member.
     func join(_ participant: any SessionParticipant) {
         let met = self.state.withLock { state -> [any SessionParticipant] in
             var met: [any SessionParticipant] = []
@@ -96,7 +96,10 @@ package final class TagLog: Sendable {
                 }
                 state.purgeCount = max(64, state.members.count * 2)
             }
-            state.members.append(Member(participant: participant))
+            // Two first fetches may end at the same time.
+            if !state.members.contains(where: { $0.participant === participant }) {
+                state.members.append(Member(participant: participant))
+            }
             return met
         }
         withExtendedLifetime(met) {}  // released outside the lock: each may be the last reference

@@ -96,15 +96,8 @@ package final class SharedStoreClient: Sendable {
             }
         }
         self.state.withLock { $0.listener = listener }
-        let store = self.store
         // Reports an unavailable store before the first request, such as after a refused password.
-        self.background("mux.shared-check") { [weak self] in
-            do {
-                _ = try await store.load([])
-            } catch {
-                if Self.isOutage(error) { self?.report(Self.reason(of: error)) }
-            }
-        }
+        self.background("mux.shared-check") { [weak self] in _ = await self?.outage() }
     }
 
     /// Closes the breaker, ends the outage, and sends the pending invalidations: the store is reachable.
@@ -141,7 +134,9 @@ package final class SharedStoreClient: Sendable {
             let isDone: Void? = try await waiting(for: budget, by: self.time, self.spawn) {
                 _ = try await store.load([])
             }
-            return isDone == nil ? .timeOut : nil
+            guard isDone == nil else { return nil }
+            self.report(.timeOut)
+            return .timeOut
         } catch {
             guard Self.isOutage(error) else { return nil }
             self.report(Self.reason(of: error))

@@ -70,7 +70,7 @@ public final class CachingTransport: HTTPTransport {
     /// One cache per repository: the end of an account's session removes its stored responses.
     private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
-    private let base: any HTTPTransport
+    fileprivate let base: any HTTPTransport
     private let repository: MuxRepository?
     /// Refuses calls for the session of another repository; kept, so that the mismatch is reported once.
     private let mismatch = Locked<RepositoryChoice?>(nil)
@@ -211,15 +211,10 @@ public final class CachingTransport: HTTPTransport {
     /// Whether a call without a session has credentials of an unknown repository.
     private func hidesAccount(_ call: HTTPCall) -> Bool {
         guard self.repository == nil else { return false }
-        let names = HTTPTransportConfiguration().credentialHeaders.union(self.credentialHeaders)
+        let names = HTTPTransportConfiguration().credentialHeaders.union(self.base.credentialHeaders)
             .union(call.credentialHeaders)
         let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
         return call.headers.fields.contains { credentials.contains($0.name) }
-    }
-
-    private var credentialHeaders: Set<String> {
-        if let caching = self.base as? CachingTransport { return caching.credentialHeaders }
-        return (self.base as? any ValidatedTransport)?.options.credentialHeaders ?? []
     }
 
     /// Whether `transport` is the system transport, directly or below caches.
@@ -328,5 +323,13 @@ extension HTTPTransport where Self == CachingTransport {
         repository: MuxRepository? = nil
     ) -> CachingTransport {
         CachingTransport(base, options: options, repository: repository)
+    }
+}
+
+extension HTTPTransport {
+    /// The names of the header fields with credentials in the configuration of the transport below all caches.
+    var credentialHeaders: Set<String> {
+        if let caching = self as? CachingTransport { return caching.base.credentialHeaders }
+        return (self as? any ValidatedTransport)?.options.credentialHeaders ?? []
     }
 }

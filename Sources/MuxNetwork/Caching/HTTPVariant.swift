@@ -52,8 +52,14 @@ struct HTTPVariant: Sendable, Equatable {
 
     /// Whether the variant depends on credentials in `fields`; not even a digest of credentials may be
     /// stored.
-    func dependsOnCredentials(in fields: HTTPHeaders) -> Bool {
-        let credentials = HTTPTransportConfiguration().credentialHeaders.map { HTTPHeaders.Name(stringLiteral: $0) }
+    ///
+    /// - Parameters:
+    ///   - fields: The header fields of the request.
+    ///   - transport: The transport, whose configuration can name further fields with credentials.
+    /// - Returns: Whether the variant depends on a present field with credentials.
+    func dependsOnCredentials(in fields: HTTPHeaders, of transport: any HTTPTransport) -> Bool {
+        let names = HTTPTransportConfiguration().credentialHeaders.union(transport.credentialHeaders)
+        let credentials = names.map { HTTPHeaders.Name(stringLiteral: $0) }
         return self.names.contains { credentials.contains($0) && fields[$0] != nil }
     }
 

@@ -6,10 +6,17 @@ import MuxKit
 /// Responses in memory are removed at once. A response that is only on disk can only be found by its URL.
 /// Therefore the time of the removal is kept, and an older response is removed at the next use of its URL.
 final class ClearedOrigins: Sendable {
-    /// The times by origin; `distantPast` for an origin without a removal on disk.
-    private let times = Locked<[String: Date]>([:])
-    private static let mostOrigins = 1_000
+    private struct State: Sendable {
+        /// The times by origin.
+        var times: [String: Date] = [:]
+        /// Origins without a removal on disk.
+        var unaffected: Set<String> = []
+    }
 
+    /// A service may use any number of origins; a dropped origin is read again.
+    private static let mostUnaffected = 1_000
+
+    private let state = Locked(State())
     /// The times on disk; `nil` if the cache stores no responses on disk.
     private let saved: MultiplexerMap<String, Date>?
 
@@ -37,22 +44,26 @@ final class ClearedOrigins: Sendable {
 
     /// Reads the time of an origin from disk; called before a read of the origin's responses.
     nonisolated(nonsending) func load(_ origin: String) async {
-        guard let saved, self.times.withLock({ $0[origin] }) == nil else { return }
-        let time = await saved.loadCachedValue(key: origin) ?? .distantPast
-        self.times.withLock { times in
-            // A service may use any number of origins; a dropped origin is read again.
-            if times.count >= Self.mostOrigins { times = times.filter { $0.value > .distantPast } }
-            times[origin] = max(times[origin] ?? .distantPast, time)
+        let isKnown = self.state.withLock { $0.times[origin] != nil || $0.unaffected.contains(origin) }
+        guard let saved, !isKnown else { return }
+        let time = await saved.loadCachedValue(key: origin)
+        self.state.withLock { state in
+            if let time {
+                state.times[origin] = max(state.times[origin] ?? time, time)
+            } else {
+                if state.unaffected.count >= Self.mostUnaffected { state.unaffected = [] }
+                state.unaffected.insert(origin)
+            }
         }
     }
 
     /// The time of the last removal for an origin; `nil` without a removal.
     func time(of origin: String) -> Date? {
-        self.times.withLock { $0[origin] }.flatMap { $0 > .distantPast ? $0 : nil }
+        self.state.withLock { $0.times[origin] }
     }
 
     /// Records a removal.
-    func note(_ origin: String, at now: Date) { self.times.withLock { $0[origin] = now } }
+    func note(_ origin: String, at now: Date) { self.state.withLock { $0.times[origin] = now } }
 
     /// Writes the time of an origin to disk.
     nonisolated(nonsending) func save(_ origin: String, at now: Date) async {
@@ -62,7 +73,7 @@ final class ClearedOrigins: Sendable {
     }
 
     /// Removes all times, because the end of a session also removes all stored responses.
-    func sessionEnded() { self.times.withLock { $0 = [:] } }
+    func sessionEnded() { self.state.withLock { $0 = State() } }
 }
 
 extension ResponseCache {

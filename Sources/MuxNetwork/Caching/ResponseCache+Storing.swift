@@ -86,7 +86,10 @@ extension ResponseCache {
             if former == nil { await self.removeFiles(of: [response]) }
             return false
         }
-        await self.removeFiles(of: change.gone, except: change.isStored ? response : nil)
+        // A validated response that was not replaced is still stored, and so is its file.
+        if change.isStored || former == nil {
+            await self.removeFiles(of: change.gone, except: change.isStored ? response : nil)
+        }
         // The next process must not find the replaced response on disk.
         if change.isStored, response.body == .none { await self.save(request.name) }
         return change.isStored

@@ -51,6 +51,8 @@ final class ResponseCache: SessionCounter {
 
     /// The configuration of the wrapped transport.
     let options: HTTPTransportConfiguration
+    /// The names of credential fields that only ``options`` contain.
+    private let ownCredentialHeaders: Set<String>
     let time: TimeSource
     let heuristicLimit: Duration
     /// Whether the observer receives hits.
@@ -89,6 +91,9 @@ final class ResponseCache: SessionCounter {
         self.choice = RepositoryChoice(given: repository, ofDependency: (base as? ResponseCache)?.repository)
         let validated = base as? any ValidatedTransport
         self.options = validated?.options ?? HTTPTransportConfiguration()
+        self.ownCredentialHeaders = self.options.credentialHeaders.subtracting(
+            HTTPTransportConfiguration().credentialHeaders
+        )
         self.time = validated?.time ?? repository.time
         self.retryAfter = RetryAfterInterceptor(time: repository.time, wallTime: repository.wallTime)
         self.heuristicLimit = options.heuristicLimit
@@ -171,7 +176,7 @@ final class ResponseCache: SessionCounter {
         _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        let request = CacheableRequest(call)
+        let request = CacheableRequest(call.declaring(self.ownCredentialHeaders))
         var limits = limits
         let session = CallSession.of(call.call)
         if call.steps != nil || session?.isOfAccount ?? false { try self.choice.check(nil, name: "CachingTransport") }

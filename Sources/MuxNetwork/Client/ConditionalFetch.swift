@@ -113,7 +113,7 @@ struct ConditionalFetch: Sendable {
             staleWhileRevalidate: freshness.staleWhileRevalidate,
             staleIfError: freshness.staleIfError,
             validator: variant.text,
-            isKept: freshness.isKept && !variant.dependsOnCredentials(in: fields)
+            isKept: freshness.isKept && !variant.dependsOnCredentials(in: fields, of: self.client.chain.transport)
         )
     }
 
@@ -147,7 +147,7 @@ struct ConditionalFetch: Sendable {
             staleIfError: freshness.staleIfError,
             validator: renewed.text
         )
-        fetched.isKept = freshness.isKept && !renewed.dependsOnCredentials(in: fields)
+        fetched.isKept = freshness.isKept && !renewed.dependsOnCredentials(in: fields, of: self.client.chain.transport)
         return fetched
     }
 

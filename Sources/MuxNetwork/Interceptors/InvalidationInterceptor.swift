@@ -23,6 +23,8 @@ package final class InvalidationInterceptor: Sendable {
         /// changed.
         var everythingChanged: Moment?
         var listeners: [WeakListener] = []
+        /// The number of listeners at which deallocated listeners are removed.
+        var purgeCount = 64
     }
 
     /// The maximum number of recorded changes.
@@ -78,9 +80,18 @@ package final class InvalidationInterceptor: Sendable {
         for listener in listeners { for name in names { listener.changed(name) } }
     }
 
+    /// The number of places for listeners, including places of deallocated listeners.
+    package var listenerPlaces: Int { self.state.withLock { $0.listeners.count } }
+
     /// Reports changes to `listener`, until the listener's deallocation.
     package func listen(_ listener: any Listener) {
-        self.state.withLock { $0.listeners.append(State.WeakListener(listener: listener)) }
+        self.state.withLock { state in
+            if state.listeners.count >= state.purgeCount {
+                state.listeners.removeAll { $0.listener == nil }
+                state.purgeCount = max(64, state.listeners.count * 2)
+            }
+            state.listeners.append(State.WeakListener(listener: listener))
+        }
     }
 
     /// The time since the last change of the resource; `nil` without a known change.

@@ -256,6 +256,14 @@ package struct ValidatedCall: Sendable {
         return authorized
     }
 
+    /// The call with further names of header fields with credentials.
+    func declaring(_ credentialHeaders: Set<String>) -> ValidatedCall {
+        guard !credentialHeaders.isEmpty else { return self }
+        var call = self
+        call.call.credentialHeaders.formUnion(credentialHeaders)
+        return call
+    }
+
     /// The call with other header fields.
     func replacing(_ headers: HTTPHeaders) throws(HTTPError) -> ValidatedCall {
         try Self.validate(headers)
@@ -268,6 +276,8 @@ package struct ValidatedCall: Sendable {
     func redirected(to next: HTTPCall) throws(HTTPError) -> ValidatedCall {
         var call = try ValidatedCall(next)
         if call.origin == self.origin { call.steps = self.steps }
+        // RFC 9110, section 15.4.8: the statuses 307 and 308 keep the method and the body.
+        call.isQuery = self.isQuery && call.method == self.method
         return call
     }
 

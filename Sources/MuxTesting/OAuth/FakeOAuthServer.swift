@@ -128,7 +128,7 @@ public final class FakeOAuthServer: Sendable {
         let result = self.state.withLock { state -> Result<Tokens, Failure> in
             state.statistics.refreshRequests += 1
             guard state.failures.isEmpty else { return .failure(state.failures.removeFirst()) }
-            guard let refresh = state.refresh[token], state.user(of: refresh.family) != nil else {
+            guard let refresh = state.refresh[token], state.user(of: refresh.family) != nil, now < refresh.expiry else {
                 return .failure(.invalidGrant)
             }
             if refresh.isSpent, self.configuration.forgivesLostReplies, let successor = refresh.successor,
@@ -140,7 +140,6 @@ public final class FakeOAuthServer: Sendable {
                 state.revoke(refresh.family)
                 return .failure(.invalidGrant)
             }
-            guard now < refresh.expiry else { return .failure(.invalidGrant) }
             state.statistics.refreshes += 1
             state.refresh[token]?.isSpent = self.configuration.rotatesRefreshTokens
             let kept = self.configuration.rotatesRefreshTokens ? nil : token

@@ -87,7 +87,10 @@ public struct RemoteImage<Value: Sendable, Content: View>: View {
     /// An image in memory is looked up while the view is drawn, so that the view does not flash.
     public var body: some View {
         self.content(self.phase).task(id: self.url) {
-            if case .loaded = self.media.phase(of: self.url) { return }
+            if case .loaded = self.media.phase(of: self.url) {
+                self.loaded = nil  // an earlier failure
+                return
+            }
             let phase = await self.media.load(self.url)
             if !Task.isCancelled { self.loaded = (self.url, phase) }
         }

@@ -37,6 +37,40 @@ struct BatchTests {
         self.world.clock.advance(by: .seconds(1))
     }
 
+    @Test func `MX-23 a batch after a second refresh reaches the server, although the first batch ended before`()
+        async throws
+    {
+        let gate = Gate<Void>()
+        let reloads = Locked<[Bool]>([])
+        let map = MultiplexerMap<Int, Int>(
+            policy: .init(),
+            batching: .init(window: .seconds(1)),
+            repository: self.world.repository,
+            persistence: nil,
+            selection: nil
+        ) { keys, isReload in
+            reloads.withLock { $0.append(isReload) }
+            try await gate.pass()
+            return [1: Fetched(7)]
+        }
+        map.store(1, key: 1)
+        map.refresh(key: 1)
+        let first = Task { try await map.request(key: 1) }
+        await self.passWindow(fetches: 1)
+        await gate.waitForCall(1)
+        map.refresh(key: 1)
+        let second = Task { try await map.request(key: 1) }
+        await self.world.events.wait(for: .fetchStarted, count: 2)
+        self.executor.settle()
+        gate.open()
+        _ = try await first.value
+        await self.passWindow(fetches: 2)
+        await gate.waitForCall(2)
+        gate.open()
+        _ = try await second.value
+        #expect(reloads.withLock { $0 } == [true, true])
+    }
+
     @Test func `MX-23 many keys are fetched in one call, and fresh keys are not fetched`() async throws {
         let map = self.map()
         map.store(-5, key: 5)

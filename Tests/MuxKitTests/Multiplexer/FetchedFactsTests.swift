@@ -147,6 +147,27 @@ struct FetchedFactsTests {
         #expect(try await store.load(.init(domain: "Number")) == nil)
     }
 
+    @Test func `N01 a refresh of a map during a failed read leaves no value that must not be kept`() async throws {
+        let store = UnreliableStore()
+        let first = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: MuxRepository(store: store)) { $0 }
+        _ = try await first.request(key: 1)
+        await first.save()
+        store.failsLoads.withLock { $0 = true }
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: MuxRepository(store: store)) { _, _ in
+            Fetched(2, isKept: false)
+        }
+        // The refresh leaves no slot of the key.
+        store.beforeLoad.withLock { $0 = { map.refresh() } }
+
+        #expect(try await map.request(key: 1) == 2)
+
+        store.failsLoads.withLock { $0 = false }
+        store.beforeLoad.withLock { $0 = {} }
+        #expect(await map.loadCachedValue(key: 1) == nil)
+        await map.save()
+        #expect(try await store.load(.init(domain: "Numbers", key: "1")) == nil)
+    }
+
     @Test func `N01 a fenced fetch with isKept false does not remove a stored value`() async throws {
         let gate = Gate<Fetched<Int>>()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in

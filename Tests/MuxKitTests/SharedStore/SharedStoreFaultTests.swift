@@ -465,6 +465,19 @@ struct SharedStoreFaultTests {
         }
     }
 
+    @Test func `FT-04 a store that does not reply is an outage, even without a request`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            store.delay = .seconds(1_000)
+            let machine = Machine(schedule, store)
+            try expect(await machine.repository.gauges().sharedStoreOutage == .timeOut)
+            try expect(machine.events(.sharedStoreUnavailable).map(\.reason) == [.timeOut])
+            store.delay = .zero
+            try expect(await machine.repository.gauges().sharedStoreOutage == nil)
+            try expect(machine.events(.sharedStoreAvailable).count == 1)
+        }
+    }
+
     @Test func `FT-04 a store that is too slow is an outage`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)

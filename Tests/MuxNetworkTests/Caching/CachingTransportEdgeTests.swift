@@ -70,6 +70,32 @@ struct CachingTransportEdgeTests {
         #expect(entry.map { String(decoding: $0.payload, as: UTF8.self).contains("secret") } != true)
     }
 
+    @Test func `HC-04 a response that varies on a credential field of the configuration is not written to disk`()
+        async throws
+    {
+        let folder = try CacheFolder()
+        let server = LoopbackServer { _ in
+            LoopbackServer.Response(
+                headers: ["Cache-Control": "max-age=100", "Vary": "X-Own-Token"],
+                body: Data("short".utf8)
+            )
+        }
+        let url = try server.start()
+        let transport = SystemTransport(HTTPTransportConfiguration(credentialHeaders: ["X-Own-Token"]))
+        let repository = self.world.repository
+        let cache = CachingTransport(transport, options: self.persistent(folder), repository: repository)
+        let call = HTTPCall(url: url, headers: ["X-Own-Token": "secret"])
+        for _ in 0..<2 { _ = try await cache.send(call) }
+        #expect(server.requestCount == 1)
+
+        await repository.saveAll()
+
+        let name = "http://127.0.0.1:\(try #require(url.port))/"
+        let entry = await self.world.store.load(MuxStoreKey(domain: "HTTP", key: name))
+        #expect(entry.map { String(decoding: $0.payload, as: UTF8.self).contains("secret") } != true)
+        await server.stop()
+    }
+
     @Test func `HC-04 a long body that varies on credentials is not written to disk`() async throws {
         let folder = try CacheFolder()
         let (cache, server) = self.world.cache(self.persistent(folder)) { call in

@@ -173,6 +173,27 @@ struct VaryingValueTests {
         #expect(server.calls.count == 2)
     }
 
+    @Test func `HC-02 a value that varies on a credential field of the configuration is not stored`() async throws {
+        struct GetMine: HTTPRequest {
+            typealias Output = [String]
+            let endpoint: HTTPEndpoint
+            var method: HTTPMethod { .get }
+            var headers: HTTPHeaders { ["X-Own-Token": "secret"] }
+        }
+        let server = LoopbackServer { _ in
+            LoopbackServer.Response(
+                headers: ["Cache-Control": "max-age=100", "Vary": "X-Own-Token", "Content-Type": "application/json"],
+                body: Data("[]".utf8)
+            )
+        }
+        let request = GetMine(endpoint: try HTTPEndpoint(try server.start()))
+        let transport = SystemTransport(HTTPTransportConfiguration(credentialHeaders: ["X-Own-Token"]))
+        let mine = HTTPClient(transport: transport).multiplexer(repository: self.world.repository, request)
+        for _ in 0..<2 { _ = try await mine.request() }
+        #expect(server.requestCount == 2)
+        await server.stop()
+    }
+
     @Test func `HC-02 a map fetches each key whose stored value is for other fields`() async throws {
         let server = self.server(["Cache-Control": "max-age=100", "Vary": "Accept-Language"])
         let pages = self.world.client(server).multiplexerMap(repository: self.world.repository) { [language] (_: Int) in

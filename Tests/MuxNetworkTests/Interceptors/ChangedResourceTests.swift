@@ -207,6 +207,13 @@ struct ChangedResourceTests {
         try await client.execute(ChangeNumber())
     }
 
+    @Test func `N03 a client that only reads keeps no place for deallocated multiplexers`() {
+        let time = TimeSource(self.world.clock)
+        let invalidation = InvalidationInterceptor(time: time)
+        for _ in 0..<1_000 { invalidation.listen(HTTPResourceIndex<Int>(invalidation, time: time)) }
+        #expect(invalidation.listenerPlaces <= 64)
+    }
+
     @Test func `N03 the index removes keys that are no longer in memory`() throws {
         let time = TimeSource(self.world.clock)
         let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)

@@ -160,7 +160,9 @@ struct MediaLimitTests {
             #expect((0...3).map { media.cachedValue(url: world.url($0)) != nil } == [false, false, true, true])
 
             free.withLock { $0 = 100 }
-            await #expect(throws: MediaError.diskFull) { try await media.request(url: world.url(4)) }
+            let large = AsyncMedia.Limits { $0.freeSpaceReserve = 1_000_000 }
+            let greedy = world.media(limits: large, fileSystem: CrampedFileSystem(free))
+            await #expect(throws: MediaError.diskFull) { try await greedy.request(url: world.url(4)) }
             let isCached = (2...3).map { media.cachedValue(url: world.url($0)) != nil }
             #expect(isCached == [true, true], "no file is evicted in vain")
             free.withLock { $0 = 6_000 }

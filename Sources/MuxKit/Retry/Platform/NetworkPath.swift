@@ -25,7 +25,12 @@ package enum NetworkPath {
 #elseif os(Linux)
 import Dispatch
 import Foundation
+
+#if canImport(Musl)
+import Musl
+#else
 import Glibc
+#endif
 
 /// The state of the network, from the kernel's routes: see rtnetlink(7).
 package enum NetworkPath {
@@ -51,7 +56,11 @@ package enum NetworkPath {
 
     /// Opens a socket for changes of links and routes; a message only triggers another read of the routes.
     private static func openSocket() -> Int32? {
+        #if canImport(Musl)
+        let kind = SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK
+        #else
         let kind = Int32(SOCK_RAW.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+        #endif
         let descriptor = socket(AF_NETLINK, kind, 0)  // NETLINK_ROUTE
         guard descriptor >= 0 else { return nil }
         // struct sockaddr_nl, without a Swift name: family, padding, process, groups LINK, IPV4_ROUTE and
