@@ -4,9 +4,9 @@ public import MuxKit
 public import MuxNetwork
 
 // Names of the packages AsyncMux, Junction and RetryingOperation, and of Moose and similar HTTP layers.
-// A declaration with the same name in a client's module takes precedence; for this reason, functions are
-// `@_disfavoredOverload`. Common names, such as `NetworkManager` and `ObjectMapper`, are not declared here,
-// and stay free for clients.
+// A type of a client's module takes precedence over a type of the same name in this file;
+// `@_disfavoredOverload` gives other functions precedence over the functions in this file. Common names, such
+// as `NetworkManager` and `ObjectMapper`, are not declared here, and stay free for clients.
 
 // MARK: - Values, dependencies and retries
 

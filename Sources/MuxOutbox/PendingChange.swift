@@ -59,12 +59,13 @@ extension MuxOutbox {
 
         /// The idempotency key of the change: a UUID, the same for all attempts, also after a relaunch.
         ///
-        /// After ``MuxOutbox/retry(_:)``, the key is another key if the server cannot have applied the
-        /// change, because the server may have stored its refusal with the former key.
+        /// ``MuxOutbox/retry(_:)`` replaces the key if the server cannot have applied the change, because the
+        /// server may have stored its refusal with the former key.
         public let idempotencyKey: String
 
-        /// Whether the server may have applied the change in an earlier attempt: the response was lost or an
-        /// error of the server, or the app ended during the attempt.
+        /// Whether the server may have applied the change in an earlier attempt.
+        ///
+        /// `true` if the response was lost or was a server error, or if the app ended during the attempt.
         public let mayHaveArrived: Bool
     }
 }

@@ -74,7 +74,7 @@ public final class AppActivity {
 
     /// The notifications at the end and at the beginning of an app's activity.
     ///
-    /// Named by text, which needs no UI framework. Written from the documentation.
+    /// The names are strings from Apple's documentation, so that no UI framework is imported.
     private static var notifications: [(name: String, isActive: Bool)] {
         [
             ("UIApplicationDidEnterBackgroundNotification", false),

@@ -17,7 +17,7 @@ extension MuxPages {
         /// The cursors of the pages before the window, in order.
         private(set) var earlier: [Cursor?]
 
-        /// The maximum number of ``earlier``.
+        /// The maximum number of cursors in ``earlier``.
         static var maximumEarlier: Int { 1_000 }
 
         init(earlier: [Cursor?] = []) { self.earlier = earlier }
@@ -38,9 +38,9 @@ extension MuxPages {
         /// let change = Backend.feed.window.change { $0[post.id]?.isLiked = true }
         /// ```
         ///
-        /// `nil` removes the item. An assignment has no effect if the window has no item with `id`, or if the
-        /// new item has another ID. Until the end of the change, the closure of the change also applies to
-        /// pages that are loaded later.
+        /// An assignment of `nil` removes the item. An assignment has no effect if the window has no item
+        /// with `id`, or if the new item has another ID. Until the end of the change, the closure of the
+        /// change also applies to pages that are loaded later.
         ///
         /// - Complexity: O(*n*) for *n* items.
         public subscript(id: Item.ID) -> Item? {
@@ -107,7 +107,7 @@ extension MuxPages {
                 let first = self.parts.removeFirst()
                 self.items.removeFirst(first.count)
                 self.earlier.append(first.cursor)
-                // The first page of the list stays, so that a load of all earlier pages ends there.
+                // The cursor of the list's first page stays: a load of all earlier pages ends at this page.
                 if self.earlier.count > Self.maximumEarlier { self.earlier.remove(at: 1) }
             }
             for _ in 0..<max(0, min(self.parts.count - maximumPages, count - shown.upperBound - 2)) {

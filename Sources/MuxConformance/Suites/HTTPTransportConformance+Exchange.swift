@@ -194,9 +194,11 @@ final class WatchedSink: HTTPSink {
     private let onHead: @Sendable @concurrent () async throws -> Void
     private let onPiece: @Sendable @concurrent () async throws -> Void
 
+    /// Makes a sink.
+    ///
     /// - Parameters:
-    ///   - onHead: Called with the head.
-    ///   - onPiece: Called with each piece of the body.
+    ///   - onHead: Called after the sink has stored the head.
+    ///   - onPiece: Called after the sink has stored a piece of the body.
     init(
         onHead: @escaping @Sendable @concurrent () async throws -> Void = {},
         onPiece: @escaping @Sendable @concurrent () async throws -> Void = {}

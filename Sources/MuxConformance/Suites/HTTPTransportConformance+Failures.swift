@@ -141,7 +141,7 @@ extension HTTPTransportConformance {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
                 try connection.write("HTTP/1.1 200 OK\r\n\(head)")
-                // A reset discards bytes that the client has not read: wait until the client has read them.
+                // A reset discards unread bytes, so the script waits until the client has read the bytes.
                 try connection.waitToProceed()
                 connection.reset()
             }

@@ -137,7 +137,7 @@ final class FormerSlot<Value: Sendable>: Sendable {
         self.isUnread = isUnread
     }
 
-    /// This object, or an object with ``Slot/current``.
+    /// This object if the entry has no condition; otherwise an object with ``Slot/current``.
     @inlinable var current: FormerSlot {
         self.slot.entry?.condition == nil ? self : FormerSlot(self.slot.current, isUnread: self.isUnread)
     }

@@ -207,8 +207,8 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - fromBeforeRefresh: Whether the entry is older than a refresh that is saved already, or is saved
-    ///     separately: then the entry becomes stale, without a new unsaved change.
+    ///   - fromBeforeRefresh: Whether the entry is older than a refresh that is already saved, or that is
+    ///     saved separately. Such an entry becomes stale, without a new unsaved change.
     @inlinable
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }

@@ -1,4 +1,4 @@
-/// An index by user of the keys of one map that have an entry or a remembered failure.
+/// An index of one map's keys by user; contains the keys with an entry or a remembered failure.
 ///
 /// With the index, the end of a user's session examines only the keys of users with the same hash.
 @usableFromInline

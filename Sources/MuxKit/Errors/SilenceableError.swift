@@ -19,9 +19,9 @@ public struct SilenceableError: Error {
     ///
     /// - A ``SilenceableError``.
     /// - A ``ConnectivityError`` whose ``ConnectivityError/isConnectivityFailure`` is `true`.
-    /// - An error of the URL loading system with the code timed out, no such host, cannot connect, connection
-    ///   lost, offline, roaming off, call active, or data not allowed. A failed TLS handshake (-1200) counts
-    ///   only if the error contains the code of a closed connection.
+    /// - An error of the URL loading system with the code timed out, no such host, failed DNS lookup, cannot
+    ///   connect, connection lost, offline, roaming off, call active, or data not allowed. A failed TLS
+    ///   handshake (-1200) counts only if the error contains the code of a closed connection.
     /// - A `POSIXError` with the code connection refused, reset, aborted, timed out, not connected or broken
     ///   pipe; network down, unreachable or reset; host down or unreachable.
     @Sendable public static func isSilenceable(_ error: any Error) -> Bool {

@@ -113,7 +113,7 @@ public actor MuxRepository {
         /// Participants with unsaved values, which the app may have released: retained until the scheduled
         /// save, and after a failed save until their values are saved.
         var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
-        /// The number of failures of the last ``MuxRepository/saveAll(within:)``.
+        /// The number of failures of the last ``MuxRepository/saveAll(within:)`` or save by the save policy.
         var lastSaveFailures = 0
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false

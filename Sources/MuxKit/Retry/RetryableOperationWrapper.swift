@@ -31,7 +31,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
     ///
     /// - Parameters:
     ///   - original: Makes the first attempt.
-    ///   - policy: The number of attempts, and the delays between them.
+    ///   - policy: The number of attempts, and the delays between attempts.
     ///   - queue: Runs the instances; by default a new queue for this wrapper. The wrapper must be in a
     ///     different queue: a common serial queue would deadlock.
     ///   - wakeUps: Can end a wait early.

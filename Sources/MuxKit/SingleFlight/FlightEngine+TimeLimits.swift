@@ -67,7 +67,7 @@ extension FlightEngine {
 
     /// Starts the task that watches the deadlines of all flights.
     ///
-    /// The task ends when it wakes at a deadline and no flight is running.
+    /// The task ends after a deadline if no running flight has a deadline.
     @usableFromInline
     func watchDeadlines(from first: Moment) -> Task<Void, Never> {
         let time = self.time

@@ -8,12 +8,18 @@ struct LateArrivals: Sendable {
     /// The last element of ``firsts``.
     @usableFromInline var last: (number: UInt64, ticket: Ticket) = (0, 0)
 
-    /// With more changes, the two oldest become one: some callers then wait for another fetch needlessly.
+    /// The maximum number of recorded changes.
+    ///
+    /// Above the maximum, the two oldest records are merged: some callers then wait for an unnecessary fetch.
     private static var maximumCount: Int { 64 }
 
     init() {}
 
-    /// Records the arrival of a caller at a running flight; `number`: of the last change of any tag.
+    /// Records the arrival of a caller at a running flight.
+    ///
+    /// - Parameters:
+    ///   - ticket: The ticket of the caller.
+    ///   - number: The number of the last change of any tag.
     @inlinable
     mutating func joined(_ ticket: Ticket, at number: UInt64) {
         // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier

@@ -9,7 +9,9 @@ final class SessionWatch: SessionCounter {
     private let isOfAccount: Bool
     private let ended = Atomic(0)
 
-    /// Makes a watch; `nil` if `transport` cannot contain a hidden cache (``CachingTransport/isKnown(_:)``).
+    /// Makes a watch; `nil` without a transport, or if `transport` cannot contain a hidden cache.
+    ///
+    /// See ``CachingTransport/endsInSystemTransport(_:)``.
     init?(_ repository: MuxRepository, isOfAccount: Bool, for transport: (any HTTPTransport)?) {
         guard let transport, !CachingTransport.endsInSystemTransport(transport) else { return nil }
         self.repository = repository

@@ -19,7 +19,7 @@ public protocol HTTPAuthenticator: Sendable {
     ///
     /// - Parameter send: Sends a request with the token's headers.
     /// - Returns: The result of `send`.
-    /// - Throws: The failure to get a token.
+    /// - Throws: The error of `send`, or the failure to get a token.
     nonisolated(nonsending) func authorized<Output: Sendable>(
         _ send: (any HTTPToken) async throws -> RunResult<Output>
     ) async throws -> Output

@@ -88,8 +88,8 @@ package enum HTTPDate {
 /// Parses dates of ISO 8601 and RFC 3339, and common deviations.
 ///
 /// A date without a time is midnight UTC. A time without a zone is UTC. Seconds may be absent, or have a
-/// fraction after a dot or a comma. Letters may be in lower case, a space may replace the `T`, and all
-/// separators may be absent.
+/// fraction after a dot or a comma. Letters may be in lower case, a space may replace the `T`, and hyphens
+/// and colons may be absent.
 package struct ISO8601: Sendable {
     private var rest: Substring.UTF8View
 

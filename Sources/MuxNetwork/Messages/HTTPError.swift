@@ -368,8 +368,9 @@ extension HTTPError.TransportFailure: ConnectivityError {
     /// Whether the server was not reached, did not respond in time, closed the connection early, or is busy.
     ///
     /// For ``unreachable(_:)``, the underlying error and its wrapped errors are examined, from the outermost
-    /// inwards. The first `ConnectivityError` decides by its value, or the first error with retry advice by
-    /// whether the error is transient. Without such an error, the value is `true`.
+    /// inwards. The first error that is a `ConnectivityError` or has retry advice decides: a
+    /// `ConnectivityError` by its value, any other error by whether the error is transient. Without such an
+    /// error, the value is `true`.
     public var isConnectivityFailure: Bool {
         switch self {
         case .notResolved, .notConnected, .closedWithoutResponse, .truncated, .timedOut, .deadlineExceeded, .serverBusy:

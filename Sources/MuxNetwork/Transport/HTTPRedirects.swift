@@ -4,7 +4,7 @@ import MuxKit
 /// The rules for the redirections of one call (RFC 9110, section 15.4).
 ///
 /// The transports of this library apply the rules. A custom transport other than an ``ExchangeTransport``
-/// uses them as follows:
+/// applies the rules as follows:
 ///
 /// ```swift
 /// var redirects = HTTPRedirects(call)
@@ -16,7 +16,7 @@ import MuxKit
 ///
 /// A redirection from `https` to `http` is refused, as is a redirection that would send the body to another
 /// scheme, host or port. A redirection to another scheme, host or port removes credentials; a later
-/// redirection back does not restore them.
+/// redirection back does not restore the credentials.
 public struct HTTPRedirects: Sendable {
     private var call: HTTPCall
     private let limit: Int

@@ -9,7 +9,7 @@ import Synchronization
 /// ```swift
 /// let store = MemorySharedStore(clock: clock)
 /// let (first, second) = (store.connection(), store.connection())
-/// second.isCut = true        // its calls throw; after the cut it receives the change `unknown`
+/// second.isCut = true        // calls of `second` throw; after the cut, `second` receives `unknown`
 /// store.isDown = true        // all calls throw
 /// ```
 ///

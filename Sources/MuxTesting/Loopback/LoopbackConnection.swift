@@ -8,7 +8,7 @@ final class LoopbackConnection: Sendable {
         /// `false` after the descriptors are closed: the system may have reused their numbers.
         var isOpen = true
         var isStopped = false
-        /// The task of the running handler; the thread waits for its end.
+        /// The task of the running handler, or of a response's running closure.
         var work: Task<Void, Never>?
     }
 
@@ -136,6 +136,8 @@ final class LoopbackConnection: Sendable {
         return keepsAlive || request == nil
     }
 
+    /// Sends the bytes of one step of a response.
+    ///
     /// - Returns: Whether the response continues.
     private func send(_ step: LoopbackServer.Response.Step, _ incoming: inout Incoming) -> Bool {
         switch step {

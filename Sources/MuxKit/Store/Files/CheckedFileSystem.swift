@@ -1,6 +1,6 @@
 /// Applies the rules for the folders of stores to the calls of another file system.
 ///
-/// - A folder without a usable path: every call with a path is refused.
+/// - A folder without a usable path: every throwing call with a path is refused.
 /// - A folder or file of another user, or with write permission for the group or others: opening is refused
 ///   with ``MuxStoreError/notPrivate``. The owner may be the superuser, who can change every file. A symbolic
 ///   link to a folder is followed if these rules permit the owner of the link, and the owner and mode of the
