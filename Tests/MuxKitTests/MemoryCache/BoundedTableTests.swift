@@ -93,7 +93,7 @@ struct BoundedTableTests {
         #expect(table.violation() == nil)
     }
 
-    @Test(arguments: [Int.min, -1, 0, 1, .max])
+    @Test(arguments: [Int.min, -1, 0, 1, .max / 4, .max])
     func `MX-24 any limit is valid`(limit: Int) {
         var table = BoundedTable<Int, Int>(maximumCount: limit, maximumCost: limit)
         for key in 0..<100 {
@@ -108,6 +108,10 @@ struct BoundedTableTests {
         #expect(pinned.count == 100)
         #expect(pinned.totalCost == .max, "it saturates")
         #expect(pinned.violation() == nil)
+
+        var single = BoundedTable<Int, Int>(maximumCount: limit)
+        single.insert(1, of: 1, mayGo: { _ in false })
+        #expect(!single.isFarOverBound)
     }
 
     // MARK: - Retention

@@ -18,6 +18,8 @@ struct SharedStoreFaultTests {
         struct Faults: Sendable {
             /// The error of all calls.
             var outage: EngineFailure?
+            /// The clock on which loads wait until their cancellation; `nil` for no wait.
+            var silence: VirtualClock?
             /// Keys of entries, and tags, that are refused.
             var refused: Set<String> = []
             /// Keys of entries whose puts are refused.
@@ -40,6 +42,7 @@ struct SharedStoreFaultTests {
 
         func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
             try self.check()
+            if let clock = self.faults.withLock({ $0.silence }) { try await clock.sleep(for: .seconds(1_000)) }
             for name in names { try self.check(name.key) }
             return try await self.base.load(names)
         }
@@ -467,12 +470,11 @@ struct SharedStoreFaultTests {
 
     @Test func `FT-04 a store that does not reply is an outage, even without a request`() async throws {
         try await SeededExecutor.explore(10) { schedule in
-            let store = MemorySharedStore(clock: schedule.clock)
-            store.delay = .seconds(1_000)
-            let machine = Machine(schedule, store)
+            let machine = Machine(schedule, MemorySharedStore(clock: schedule.clock))
+            machine.store.faults.withLock { $0.silence = schedule.clock }
             try expect(await machine.repository.gauges().sharedStoreOutage == .timeOut)
             try expect(machine.events(.sharedStoreUnavailable).map(\.reason) == [.timeOut])
-            store.delay = .zero
+            machine.store.faults.withLock { $0.silence = nil }
             try expect(await machine.repository.gauges().sharedStoreOutage == nil)
             try expect(machine.events(.sharedStoreAvailable).count == 1)
         }
