@@ -57,8 +57,8 @@ enum CachingGroup {
         )
     }
 
-    /// Compares a request with a stored stale response, which the server confirms, with the same exchange without
-    /// a cache.
+    /// Compares a request with a stored stale response, which the server confirms, with the same exchange
+    /// without a cache.
     private static func revalidation(_ group: String, _ effort: Effort) async throws -> Row {
         let confirmations = Atomic(0)
         let server = LoopbackServer { request in

@@ -51,8 +51,8 @@ enum StormGroup {
         ]
     }
 
-    /// The memory of a waiting caller; a task has one block of memory at its creation, and a second block doubles
-    /// the memory.
+    /// The memory of a waiting caller; a task has one block of memory at its creation, and a second block
+    /// doubles the memory.
     static func memory(_ group: String, _ bytes: Double?, bare: Double?) -> Row {
         Row(
             group,

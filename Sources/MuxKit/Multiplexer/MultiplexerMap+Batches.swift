@@ -120,7 +120,8 @@ extension MultiplexerMap {
         selection: EntrySelection<ExactKey<Key>>?,
         fetchMany: @escaping @Sendable @concurrent ([Key], Bool) async throws -> [Key: Fetched<Value>]
     ) {
-        // The numbers of fetches of keys with a value within its lifetime; after a fence, fetches of a key overlap.
+        // The numbers of fetches of keys with a value within its lifetime; after a fence, fetches of a key
+        // overlap.
         let reloads = Locked<[ExactKey<Key>: Int]>([:])
         let batcher = Self.batcher(batching, repository) { keys in
             let isReload = reloads.withLock { reloads in keys.contains { reloads[ExactKey($0)] != nil } }

@@ -12,8 +12,8 @@ public import Foundation
 /// queue.addOperation(upload)
 /// ```
 ///
-/// **Cancellation.** A cancellation of the wrapper cancels the running instance, and begins no other instance.
-/// If other code cancels an instance, the wrapper ends without another attempt.
+/// **Cancellation.** A cancellation of the wrapper cancels the running instance, and begins no other
+/// instance. If other code cancels an instance, the wrapper ends without another attempt.
 ///
 /// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and the
 /// thrown error. If an instance is already running or has already run, the wrapper ends with

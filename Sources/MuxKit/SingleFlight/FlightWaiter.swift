@@ -243,8 +243,8 @@ package final class FlightGathering: Sendable {
     ///   - limit: The maximum number of simultaneous waiters, at least 1; further waiters arrive when half of
     ///     the waiters are answered.
     ///   - isolation: The caller's isolation, in which the caller continues.
-    ///   - arrive: See ``ArrivingFlightCaller/arrive(_:mayBeginHere:)``; called once for each waiter, with the
-    ///     index. Returns the cleanup after the wait.
+    ///   - arrive: See ``ArrivingFlightCaller/arrive(_:mayBeginHere:)``; called once for each waiter, with
+    ///     the index. Returns the cleanup after the wait.
     ///   - arrived: Called after each group of arrivals; the flag tells whether the group is the last.
     ///   - leave: Called when the caller's task is cancelled; must answer all waiters that have arrived and
     ///     are not answered yet.

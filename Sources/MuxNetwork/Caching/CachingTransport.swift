@@ -327,7 +327,8 @@ extension HTTPTransport where Self == CachingTransport {
 }
 
 extension HTTPTransport {
-    /// The names of the header fields with credentials in the configuration of the transport below all caches.
+    /// The names of the header fields with credentials in the configuration of the transport below all
+    /// caches.
     var credentialHeaders: Set<String> {
         if let caching = self as? CachingTransport { return caching.base.credentialHeaders }
         return (self as? any ValidatedTransport)?.options.credentialHeaders ?? []

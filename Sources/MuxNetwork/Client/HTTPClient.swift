@@ -165,8 +165,8 @@ public struct HTTPClient: Sendable {
     ///
     /// - Parameters:
     ///   - path: The path below ``HTTPClient/baseURL``.
-    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``. For encoded bytes, or an object
-    ///     with values of different types, send an ``HTTPRequest``.
+    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``. For encoded bytes, or an
+    ///     object with values of different types, send an ``HTTPRequest``.
     ///   - type: The type of the output, if the call does not determine the type.
     ///   - query: The query parameters, after the parameters of the base URL.
     ///   - headers: Header fields of the request.
@@ -191,8 +191,8 @@ public struct HTTPClient: Sendable {
     ///
     /// - Parameters:
     ///   - path: The path below ``HTTPClient/baseURL``.
-    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``. For encoded bytes, or an object
-    ///     with values of different types, send an ``HTTPRequest``.
+    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``. For encoded bytes, or an
+    ///     object with values of different types, send an ``HTTPRequest``.
     ///   - query: The query parameters, after the parameters of the base URL.
     ///   - headers: Header fields of the request.
     /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
