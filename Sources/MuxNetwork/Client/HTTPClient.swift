@@ -165,7 +165,7 @@ public struct HTTPClient: Sendable {
     ///
     /// - Parameters:
     ///   - path: The path below ``HTTPClient/baseURL``.
-    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``. For encoded bytes, or an
+    ///   - body: The value to send, encoded as the JSON of ``HTTPBody``. For encoded bytes, or an
     ///     object with values of different types, send an ``HTTPRequest``.
     ///   - type: The type of the output, if the call does not determine the type.
     ///   - query: The query parameters, after the parameters of the base URL.
@@ -191,7 +191,7 @@ public struct HTTPClient: Sendable {
     ///
     /// - Parameters:
     ///   - path: The path below ``HTTPClient/baseURL``.
-    ///   - body: The value to send as JSON; see ``HTTPBody/json(_:encoder:)``. For encoded bytes, or an
+    ///   - body: The value to send, encoded as the JSON of ``HTTPBody``. For encoded bytes, or an
     ///     object with values of different types, send an ``HTTPRequest``.
     ///   - query: The query parameters, after the parameters of the base URL.
     ///   - headers: Header fields of the request.
