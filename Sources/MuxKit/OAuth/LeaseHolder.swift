@@ -7,8 +7,6 @@ package final class LeaseHolder: Sendable {
         var term: MuxLeaseTerm?
         /// The time until which no other owner can have the lease.
         var end = Moment.distantPast
-        /// The duration of the last term; a lease may shorten a requested duration.
-        var granted: Duration
         /// A number that changes when another owner may have had the lease.
         var tenure: UInt64 = 0
     }
@@ -17,7 +15,7 @@ package final class LeaseHolder: Sendable {
     private let owner: String
     private let duration: Duration
     private let time: TimeSource
-    private let state: Locked<State>
+    private let state = Locked(State())
     /// Serialises calls of `take` and `giveBack`.
     private let mutex = AsyncMutex()
 
@@ -26,7 +24,6 @@ package final class LeaseHolder: Sendable {
         self.owner = owner
         self.duration = max(duration, .milliseconds(1))
         self.time = time
-        self.state = Locked(State(granted: self.duration))
     }
 
     /// Waits for the lease, runs `work`, and keeps the lease until the end of `work`.
@@ -84,7 +81,8 @@ package final class LeaseHolder: Sendable {
     private func extend() async {
         // The minimum prevents a busy loop with a lease that reports no remaining time.
         let shortest = min(self.duration / 3, .milliseconds(100))
-        while (try? await self.time.sleep(for: max(self.state.withLock { $0.granted } / 3, shortest))) != nil {
+        var pause: Duration { max(self.length(of: self.state.withLock { $0.term }) / 3, shortest) }
+        while (try? await self.time.sleep(for: pause)) != nil {
             // After a loss to another owner, the lease is not taken again: the other owner may have begun the
             // same work.
             if let term = try? await self.take(), term.owner != self.owner { return }
@@ -143,6 +141,11 @@ package final class LeaseHolder: Sendable {
         if let term { try? await self.lease.giveBack(term) }
     }
 
+    /// The duration of a term of this owner; a lease may shorten the requested duration.
+    private func length(of term: MuxLeaseTerm?) -> Duration {
+        min(self.duration, max(term?.remaining ?? self.duration, .milliseconds(1)))
+    }
+
     private func take() async throws -> MuxLeaseTerm {
         try await self.mutex.run {
             let start = self.time.now
@@ -150,10 +153,9 @@ package final class LeaseHolder: Sendable {
             let now = self.time.now
             self.state.withLock { state in
                 let isOurs = term.owner == self.owner
-                if isOurs { state.granted = min(self.duration, max(term.remaining, .milliseconds(1))) }
                 if !isOurs || now >= state.end { state.tenure &+= 1 }
                 state.term = isOurs ? term : nil
-                state.end = isOurs ? start.advanced(by: state.granted) : .distantPast
+                state.end = isOurs ? start.advanced(by: self.length(of: term)) : .distantPast
             }
             return term
         }

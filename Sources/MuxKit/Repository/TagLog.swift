@@ -6,6 +6,8 @@ public import Synchronization
 package final class TagLog: Sendable {
     /// A multiplexer with tags.
     private struct Member: Sendable {
+        /// Is reused after a deallocation.
+        let id: ObjectIdentifier
         weak var participant: (any SessionParticipant)?
     }
 
@@ -85,6 +87,8 @@ package final class TagLog: Sendable {
     // MARK: - Members
 
     /// Adds a multiplexer with tags, for ``members``, unless already a member.
+    ///
+    /// - Complexity: O(*n*) in the number of members.
     func join(_ participant: any SessionParticipant) {
         let met = self.state.withLock { state -> [any SessionParticipant] in
             var met: [any SessionParticipant] = []
@@ -96,9 +100,10 @@ package final class TagLog: Sendable {
                 }
                 state.purgeCount = max(64, state.members.count * 2)
             }
-            // Two first fetches may end at the same time.
-            if !state.members.contains(where: { $0.participant === participant }) {
-                state.members.append(Member(participant: participant))
+            // Two first fetches may end at the same time. Only the caller's own object is retained here.
+            let id = ObjectIdentifier(participant)
+            if !state.members.contains(where: { $0.id == id && $0.participant != nil }) {
+                state.members.append(Member(id: id, participant: participant))
             }
             return met
         }

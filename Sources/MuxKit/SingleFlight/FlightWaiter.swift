@@ -119,9 +119,7 @@ package struct FlightWaiter: Sendable, Hashable {
             return await LeanContinuation.wait { arrive(FlightWaiter(caller.ticket, $0)) }
         }
         return await withTaskPriorityEscalationHandler {
-            // Without this line, the closure would run on the cooperative pool, not in the caller's isolation
-            // (Swift 6.3.1).
-            _ = isolation
+            _ = isolation  // a closure has the isolation of its context only if the closure uses the parameter
             return await LeanContinuation.wait { arrive(FlightWaiter(caller.ticket, $0)) }
         } onPriorityEscalated: { _, priority in
             caller.raise(to: priority)
