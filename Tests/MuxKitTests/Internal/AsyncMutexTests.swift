@@ -44,7 +44,8 @@ struct SerialLaneTests {
         }
         let number = Multiplexer(cacheKey: "Number", repository: world.repository) { 1 }
         number.store(1)
-        let save = Task(priority: .background) { await number.save() }
+        // One executor for both tasks: the clear begins after the save can be escalated.
+        let save = Task(executorPreference: executor, priority: .background) { await number.save() }
         await gate.waitForCall(1)
         let clear = Task(executorPreference: executor, priority: .high) { await number.clear() }
         executor.settle()  // the clear now waits for its turn
@@ -71,7 +72,8 @@ struct SerialLaneTests {
         }
         let number = Multiplexer(cacheKey: "Number", repository: world.repository) { 1 }
         number.store(1)
-        let save = Task(priority: .background) { await number.save() }
+        // One executor for both tasks: the clear begins after the save can be escalated.
+        let save = Task(executorPreference: executor, priority: .background) { await number.save() }
         await gate.waitForCall(1)
         let clear = Task(executorPreference: executor, priority: .background) { await number.clear() }
         executor.settle()  // the clear now waits for its turn
