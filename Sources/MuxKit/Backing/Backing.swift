@@ -137,6 +137,12 @@ final class FormerSlot<Value: Sendable>: Sendable {
         self.isUnread = isUnread
     }
 
+    /// The revision of the entry; `nil` without an entry.
+    @inlinable var revision: UInt64? { self.slot.entry?.revision }
+
+    /// Whether the entry is saved, or an entry on disk was not read.
+    @inlinable var mayBeOnDisk: Bool { self.slot.entry?.isPersistent ?? self.isUnread }
+
     /// This object if the entry has no condition; otherwise an object with ``Slot/current``.
     @inlinable var current: FormerSlot {
         self.slot.entry?.condition == nil ? self : FormerSlot(self.slot.current, isUnread: self.isUnread)

@@ -47,9 +47,14 @@ struct Layers<Value: Sendable>: Sendable {
 
 /// The uncommitted changes of a key, applied to a fetched entry.
 @usableFromInline
-struct ChangesOfFetch<Value: Sendable>: Sendable {
+final class ChangesOfFetch<Value: Sendable>: Sendable {
     fileprivate let version: UInt64
     fileprivate let remaining: Layers<Value>?
+
+    fileprivate init(version: UInt64, remaining: Layers<Value>?) {
+        self.version = version
+        self.remaining = remaining
+    }
 
     /// The fetched value with the changes; `nil` without uncommitted changes.
     @usableFromInline var shownValue: Value? { self.remaining?.shown?.value }
@@ -129,7 +134,7 @@ extension SlotState {
     @inlinable
     mutating func commit(_ entry: Slot<Value>.Entry, of key: Key) -> Slot<Value>.Entry? {
         if !self.layers.isEmpty { self.dropLayers(of: key) }
-        return self.withSlot(of: key) { $0.committed(entry) }
+        return self.withSlots(changing: key) { $0.commit(entry, of: key, evicted: $1) }
     }
 
     /// Removes the changes of a key, to be released outside the lock.

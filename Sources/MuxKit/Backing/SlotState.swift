@@ -118,17 +118,24 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Changes the slot of `key`, and counts evictions; a call of ``takePendingWork()`` must follow.
     @inlinable
     mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
+        self.withSlots(changing: key) { slots, evicted in slots.withSlot(of: key, evicted: evicted, body) }
+    }
+
+    /// As ``withSlot(of:_:)``; `body` changes the slot of `key`, and reports evicted slots.
+    @inlinable
+    mutating func withSlots<R>(
+        changing key: Key,
+        _ body: (inout Slots, (Key, Slot<Value>) -> Void) -> R
+    ) -> R {
         if !self.followed.isEmpty { self.noteCondition(of: key) }
         var (evictions, lost) = (0, 0)
         var evicted: [(Key, Slot<Value>)] = []
         swap(&evicted, &self.evicted)
-        let result = self.slots.withSlot(of: key) {
+        let result = body(&self.slots) {
             evicted.append(($0, $1))
             guard $1.hasEntry else { return }
             evictions += 1
             if $1.entry?.isDirty ?? false { lost += 1 }
-        } _: {
-            body(&$0)
         }
         swap(&evicted, &self.evicted)
         if !self.followed.isEmpty { self.noteEvictions() }
@@ -179,26 +186,20 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     /// Prepares an entry for the table.
     ///
+    /// The entry gets its revision, and is excluded from saves if the disk has an entry in a newer format.
+    ///
     /// - Parameters:
     ///   - entry: The entry.
     ///   - key: The key.
     ///   - revision: The revision of the renewed entry; `nil` for a new revision.
-    /// - Returns: The entry with its revision; excluded from saves if the disk has an entry in a newer
-    ///   format.
     @inlinable
-    mutating func adopted(
-        _ entry: Slot<Value>.Entry,
-        of key: Key,
-        renewing revision: UInt64? = nil
-    ) -> Slot<Value>.Entry {
-        var entry = entry
+    mutating func adopt(_ entry: inout Slot<Value>.Entry, of key: Key, renewing revision: UInt64? = nil) {
         entry.sequence = self.nextRevision()
         entry.revision = revision ?? entry.sequence
         if entry.isDirty { entry.isExpendable = self.disk.cannotWrite || self.slots.isFarOverBound }
-        guard !self.disk.newer.isEmpty, self.disk.newer.contains(key) else { return entry }
+        guard !self.disk.newer.isEmpty, self.disk.newer.contains(key) else { return }
         entry.isDirty = false
         entry.isPersistent = false
-        return entry
     }
 
     /// The first ticket of the callers that must not get a fetched entry, because its condition fails.

@@ -41,7 +41,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     static var dirty: UInt64 { 1 }
     @inlinable static var refreshed: UInt64 { 2 }
-    @usableFromInline static var removalPending: UInt64 { 4 }
+    @inlinable static var removalPending: UInt64 { 4 }
     @inlinable
     static var persistent: UInt64 { 8 }
     @inlinable static var needsSelection: UInt64 { 16 }
@@ -63,6 +63,22 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     package init?(_ slot: Slot<Value>) {
         guard let entry = slot.entry else { return nil }
+        self.init(
+            entry,
+            isRefreshed: slot.isRefreshed,
+            isRemovalPending: slot.isRemovalPending,
+            failureRecord: slot.failureRecord
+        )
+    }
+
+    /// Packs the parts of a slot.
+    @inlinable
+    init(
+        _ entry: Slot<Value>.Entry,
+        isRefreshed: Bool = false,
+        isRemovalPending: Bool = false,
+        failureRecord: Slot<Value>.FailureRecord? = nil
+    ) {
         let hitAge = min(entry.timeToLive, entry.renewalAge ?? entry.timeToLive).saturatedNanoseconds
         self.value = entry.value
         self.fetchedAt = entry.fetchedAt
@@ -71,15 +87,15 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         self.revisionAndFlags =
             entry.revision << Self.flagBits
             | (entry.isDirty ? Self.dirty : 0)
-            | (slot.isRefreshed ? Self.refreshed : 0)
-            | (slot.isRemovalPending ? Self.removalPending : 0)
+            | (isRefreshed ? Self.refreshed : 0)
+            | (isRemovalPending ? Self.removalPending : 0)
             | (entry.isPersistent ? Self.persistent : 0)
             | (entry.needsSelection ? Self.needsSelection : 0)
             | (entry.isExpendable ? Self.expendable : 0)
             | (entry.condition != nil ? Self.conditional : 0)
         let isPlain =
             entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits()
-            && slot.failureRecord == nil
+            && failureRecord == nil
             && isExact && entry.sequence == entry.revision && entry.condition == nil
         self.coldFields =
             isPlain
@@ -88,7 +104,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
                 validator: entry.validator,
                 renewalAge: entry.renewalAge,
                 stale: entry.stale,
-                failureRecord: slot.failureRecord,
+                failureRecord: failureRecord,
                 timeToLive: isExact ? nil : entry.timeToLive,
                 sequence: entry.sequence == entry.revision ? nil : entry.sequence,
                 condition: entry.condition

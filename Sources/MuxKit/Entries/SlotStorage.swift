@@ -28,6 +28,15 @@ package protocol SlotStorage<Key, Value>: Sendable {
         _ body: (inout Slot<Value>) -> R
     ) -> R
 
+    /// Stores a new entry, as ``Slot/committed(_:)``.
+    ///
+    /// - Returns: The previous entry, for the caller to release outside its lock.
+    mutating func commit(
+        _ entry: Slot<Value>.Entry,
+        of key: Key,
+        evicted: (Key, Slot<Value>) -> Void
+    ) -> Slot<Value>.Entry?
+
     /// Whether the storage can have many keys.
     ///
     /// Then a refresh of all entries includes entries that are only on disk.
@@ -157,6 +166,15 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         let result = body(&self.slot)
         if let former, former !== self.slot.failureRecord { evicted(key, Slot(former)) }
         return result
+    }
+
+    @inlinable
+    package mutating func commit(
+        _ entry: Slot<Value>.Entry,
+        of key: SoleKey,
+        evicted: (SoleKey, Slot<Value>) -> Void
+    ) -> Slot<Value>.Entry? {
+        self.withSlot(of: key, evicted: evicted) { $0.committed(entry) }
     }
 
     @inlinable

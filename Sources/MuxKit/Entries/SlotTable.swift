@@ -173,6 +173,35 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             self.table.remove(at: place)
             return result
         }
+        self.put(packed, of: key, at: place, evicted: evicted)
+        return result
+    }
+
+    @inlinable
+    package mutating func commit(
+        _ entry: Slot<Value>.Entry,
+        of key: Key,
+        evicted: (Key, Slot<Value>) -> Void
+    ) -> Slot<Value>.Entry? {
+        // The entry of a new key is packed directly, without a copy in a slot, if no failures, marks or users
+        // can change.
+        if !self.isPersistent, self.users == nil, self.failures.count == 0 {
+            let place = self.table.place(of: key)
+            if !place.isOccupied {
+                self.put(PackedSlot(entry), of: key, at: place, evicted: evicted)
+                return nil
+            }
+        }
+        return self.withSlot(of: key, evicted: evicted) { $0.committed(entry) }
+    }
+
+    @inlinable
+    mutating func put(
+        _ packed: PackedSlot<Value>,
+        of key: Key,
+        at place: BoundedTable<Key, PackedSlot<Value>>.Place,
+        evicted: (Key, Slot<Value>) -> Void
+    ) {
         var lost: [(Key, PackedSlot<Value>)] = []
         let cost = self.costLimit?.cost(of: packed.value) ?? 0
         self.table.put(
@@ -186,10 +215,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             }
         )
         for (key, packed) in lost {
-            self.leaveMarks(of: packed, on: key, released: released)
+            self.leaveMarks(of: packed, on: key, released: { evicted($0, Slot()) })
             evicted(key, Slot(packed))
         }
-        return result
     }
 
     @usableFromInline

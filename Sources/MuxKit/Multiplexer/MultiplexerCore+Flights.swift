@@ -159,30 +159,31 @@ extension MultiplexerCore {
         _ beginning: Beginning,
         _ outcome: SharedOutcome<Value> = .notShared
     ) {
-        let before = beginning.former?.slot
+        var entry = entry
         let duration = entry.fetchedAt.duration(since: beginning.moment)
-        let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
+        let renewed = fetched.renewedRevision == beginning.former?.revision ? fetched.renewedRevision : nil
         let isOther = self.hasSelection && self.memory.isOtherVariant(key)
         // A change that begins during the fetch fences the flight.
         let changes = beginning.hasChanges ? self.memory.changes(of: key, on: entry) : nil
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var work: State.PendingWork?
-        self.engine.land(flight, of: key, failed: false) {
-            $0.firstLate(entry.condition, of: key)
+        self.engine.land(flight, of: key, failed: false, at: entry.fetchedAt) {
+            entry.condition == nil ? nil : $0.firstLate(entry.condition, of: key)
         } settle: { state, hasNoFence in
             let isSending = !state.layers.isEmpty && state.isSending(key)
             var mayKeep = hasNoFence && !isSending && (changes.map { state.has($0, key) } ?? true)
             state.sweep(at: entry.fetchedAt, self.memory.usualLimits)
             if mayKeep, changes == nil, case .superseded(let newer, let digest) = outcome {
                 (mayKeep, isSuperseded) = (false, true)
-                let newer = state.adopted(newer, of: key, renewing: nil)
+                var newer = newer
+                state.adopt(&newer, of: key)
                 replaced = state.commit(newer, of: key)
                 state.shared.keeps(key, digest: digest, revision: newer.revision)
             }
             isKept = mayKeep
             if hasNoFence { state.ended(key, with: nil, isReplaced: !isSending) }
-            let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
+            state.adopt(&entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.commit(entry, of: key)
                 if let changes { state.put(changes, on: entry, of: key) }
@@ -190,8 +191,7 @@ extension MultiplexerCore {
                     state.shared.keeps(key, digest: digest, revision: entry.revision)
                 }
             } else if mayKeep {
-                let mayBeOnDisk = before?.entry?.isPersistent ?? beginning.former?.isUnread ?? false
-                let isOnDisk = entry.isPersistent && mayBeOnDisk
+                let isOnDisk = entry.isPersistent && beginning.former?.mayBeOnDisk ?? false
                 state.passed(key)
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             }
@@ -237,7 +237,7 @@ extension MultiplexerCore {
         let now = self.repository.time.now
         let duration = now.duration(since: beginning.moment)
         var work: State.PendingWork?
-        let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
+        let hasTimedOut = self.engine.land(flight, of: key, failed: true, at: now) { state, isKept in
             if !state.layers.isEmpty { state.showLayers(of: key) }
             var current = state.slots.slot(of: key)
             if isKept {
@@ -348,7 +348,7 @@ extension MultiplexerCore {
     func startLoading(_ portion: [KeyedLaunch], _ work: @escaping @Sendable @concurrent () async -> Void) {
         let task = self.repository.spawn(
             name: "mux.load",
-            priority: portion.first?.launch.priority,
+            priority: portion.first?.launch.priority.ofTask,
             otherwiseOn: FlightExecutor.shared,
             work
         )

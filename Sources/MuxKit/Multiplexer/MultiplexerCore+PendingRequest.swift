@@ -20,8 +20,8 @@ extension MultiplexerCore {
         @usableFromInline let key: Key
         /// The options of the caller; `nil` for default options.
         @usableFromInline let givenOptions: BoxedOptions?
-        /// Replaces ``givenOptions`` in a request that excludes stored entries.
-        @usableFromInline let changedOptions = AtomicLazyReference<BoxedOptions>()
+        /// Whether the request excludes entries in memory and on disk, in addition to ``givenOptions``.
+        @usableFromInline let excludesStored = Atomic(false)
         @usableFromInline let ticket: Ticket
         /// Whether the flight continues to its end even if all callers leave.
         @usableFromInline let mustFinish: Bool
@@ -48,7 +48,12 @@ extension MultiplexerCore {
 
         /// The options of the request; `nil` for default options.
         @inlinable
-        var options: RequestOptions? { (self.changedOptions.load() ?? self.givenOptions)?.options }
+        var options: RequestOptions? {
+            guard self.excludesStored.load(ordering: .relaxed) else { return self.givenOptions?.options }
+            var options = self.givenOptions?.options ?? RequestOptions()
+            options.takesStored = false
+            return options
+        }
 
         /// The highest priority to which this request can raise its flight.
         ///
@@ -91,7 +96,9 @@ extension MultiplexerCore {
             isAlone: Bool,
             gather: ((Launch) -> Void)?
         ) -> FlightWaiter.WaitCleanup? {
-            if self.core.hasSelection, self.core.memory.isOtherVariant(self.key) { self.takeNothingStored() }
+            if self.core.hasSelection, self.core.memory.isOtherVariant(self.key) {
+                self.excludesStored.store(true, ordering: .relaxed)
+            }
             self.core.specialiseFlights()
             let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options)
             let now = core.repository.time.now
@@ -141,14 +148,6 @@ extension MultiplexerCore {
                 },
                 arrived: { if let met { core.memory.tell(met, key) } }
             )
-        }
-
-        /// Excludes entries in memory and on disk from the request.
-        @usableFromInline
-        func takeNothingStored() {
-            var options = self.options ?? RequestOptions()
-            options.takesStored = false
-            _ = self.changedOptions.storeIfNil(BoxedOptions(options))
         }
 
         /// The value of the outcome.

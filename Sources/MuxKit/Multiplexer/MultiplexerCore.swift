@@ -336,7 +336,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             if let revision, state.serverEntry(key)?.revision != revision { return false }
             // The disk may have an entry of a later version of the program, which no save may overwrite.
             if entry.isPersistent, former?.entry == nil { state.disk.unseen.insert(key) }
-            var entry = state.adopted(entry, of: key)
+            var entry = entry
+            state.adopt(&entry, of: key)
             entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)
             if let name {
                 shared?.changed(name)

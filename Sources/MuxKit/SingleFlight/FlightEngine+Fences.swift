@@ -192,7 +192,7 @@ extension FlightEngine {
     func raise(_ ticket: Ticket, _ key: Key, to priority: TaskPriority) {
         let task = self.engineState.withLock { engineState -> Task<Void, Never>? in
             guard let flight = engineState.machines[key]?.flight(of: ticket) else { return nil }
-            return engineState.raise(flight, to: priority)
+            return engineState.raise(flight, to: FlightPriority(priority))
         }
         task?.raisePriority(to: priority)
     }
@@ -204,7 +204,7 @@ extension FlightEngine.EngineState {
     /// - Returns: The task to escalate; `nil` if the flight's priority suffices, or if the task does not
     ///   exist yet.
     @inlinable
-    mutating func raise(_ flight: FlightID, to priority: TaskPriority) -> Task<Void, Never>? {
+    mutating func raise(_ flight: FlightID, to priority: FlightPriority) -> Task<Void, Never>? {
         // Checked first, because a change of a value in a dictionary allocates.
         guard self.lowestPriority < priority, let place = self.running.index(forKey: flight),
             self.running.values[place].priority < priority

@@ -7,14 +7,14 @@ extension FlightEngine {
         var launch = launch
         // The watch starts first, because work that begins on this thread may take long.
         self.startWatch(&launch)
-        let node = self.node(flight)
+        let context = FlightContext(self.node(flight), on: self.spawn.executor(otherwise: FlightExecutor.shared))
         let task = self.spawn(
             name: self.options.name,
-            priority: launch.priority,
+            priority: launch.priority.ofTask,
             otherwiseOn: FlightExecutor.shared,
             beginsHere: beginsHere
         ) {
-            await FlightContext.ofWork.withValue(FlightContext(node)) { await work(key, flight) }
+            await FlightContext.ofWork.withValue(context) { await work(key, flight) }
         }
         let running = self.engineState.withLock { engineState -> RunningFlight? in
             // By index: an assignment to an absent key allocates, and the flight may have ended.
@@ -24,7 +24,7 @@ extension FlightEngine {
             return engineState.running.values[place]
         }
         // Before the task was stored, a caller may have joined, or all callers may have left.
-        if let running, running.priority > launch.priority { task.raisePriority(to: running.priority) }
+        if let running, running.priority > launch.priority { task.raisePriority(to: running.priority.ofTask) }
         if running?.isCancelled ?? false { task.cancel() }
     }
 
@@ -41,13 +41,13 @@ extension FlightEngine {
     @usableFromInline
     func setSharedTask(_ task: Task<Void, Never>, of flights: [FlightID]) {
         let priority = self.engineState.withLock { engineState in
-            flights.compactMap { flight -> TaskPriority? in
+            flights.compactMap { flight -> FlightPriority? in
                 guard let place = engineState.running.index(forKey: flight) else { return nil }
                 engineState.running.values[place].sharedTask = task
                 return engineState.running.values[place].priority
             }.max()
         }
-        if let priority { task.raisePriority(to: priority) }
+        if let priority { task.raisePriority(to: priority.ofTask) }
     }
 
     func cancel(_ flights: [FlightID]) {
@@ -69,7 +69,7 @@ extension FlightEngine {
     ///   - begins: Called under the lock if the work is to begin; the flags tell whether the flight was
     ///     fenced earlier, and whether the flight is cancelled.
     /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not call
-    ///   ``land(_:of:failed:settle:always:)``.
+    ///   ``land(_:of:failed:at:late:settle:always:)``.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
         self.workBegins(flight, of: key, withTickets: false) { state, wasFenced, isCancelled, _ in
@@ -82,8 +82,8 @@ extension FlightEngine {
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: The flight's key.
-    ///   - withTickets: Whether `begins` gets the tickets of the flight's callers; otherwise an empty array.
-    ///   - begins: Called under the lock if the work is to begin.
+    ///   - withTickets: Whether `change` gets the tickets of the flight's callers; otherwise an empty array.
+    ///   - change: Called under the lock if the work is to begin.
     /// - Returns: Whether to begin the work.
     @inlinable
     @inline(__always)
@@ -91,18 +91,22 @@ extension FlightEngine {
         _ flight: FlightID,
         of key: Key,
         withTickets: Bool,
-        _ begins: (inout State, Bool, Bool, [Ticket]) -> Void
+        _ change: (inout State, Bool, Bool, [Ticket]) -> Void
     ) -> Bool {
         let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, Few<Waiter>) in
-            let wasFenced = engineState.machines[key]?.currentFlight != flight
-            guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
+            var wasFenced = false
+            let begins = engineState.withMachine(of: key) { machine in
+                wasFenced = machine.currentFlight != flight
+                return machine.workBegins(flight)
+            }
+            guard begins else {
                 let ended = engineState.running.removeValue(forKey: flight)
                 return (false, ended, self.waitersMoved(from: flight, of: key, in: &engineState))
             }
             // The flight may have been cancelled before its task was stored.
             let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
             let tickets = withTickets ? engineState.machines[key]?.currentTickets ?? [] : []
-            begins(&engineState.state, wasFenced, isCancelled, tickets)
+            change(&engineState.state, wasFenced, isCancelled, tickets)
             return (true, nil, [])
         }
         ended?.linger?.cancel()
@@ -148,7 +152,7 @@ extension FlightEngine {
     ///   - key: The flight's key.
     ///   - answers: Called under the lock with the tickets of the callers, unless the flight was fenced.
     /// - Returns: Whether the flight has ended. An ended flight must not call
-    ///   ``land(_:of:failed:settle:always:)``.
+    ///   ``land(_:of:failed:at:late:settle:always:)``.
     @inlinable
     package func answerEarly(
         _ flight: FlightID,
@@ -190,13 +194,6 @@ extension FlightEngine {
         self.engineState.withLock { if $0.machines[key] == nil { change(&$0.state) } }
     }
 
-    @usableFromInline
-    enum LandingStep: Sendable {
-        case nothing
-        case wake(Few<Waiter>, Result<Output, any Error>, Launch? = nil)
-        case restart(Launch)
-    }
-
     /// Ends a flight: keeps the outcome unless the flight was fenced, and resumes the callers.
     ///
     /// - Parameters:
@@ -204,6 +201,7 @@ extension FlightEngine {
     ///   - key: The flight's key.
     ///   - failed: Whether the work failed. If the flight was also cancelled, a new flight starts for callers
     ///     that joined after the cancellation.
+    ///   - now: The time; `nil` to read the clock.
     ///   - late: Called first, under the lock: returns the first ticket of the callers that must not get the
     ///     outcome, because the outcome is outdated. A new flight starts for these callers.
     ///   - settle: Called under the lock, unless the flight has ended already or failed after a cancellation.
@@ -217,53 +215,55 @@ extension FlightEngine {
         _ flight: FlightID,
         of key: Key,
         failed: Bool,
+        at now: Moment? = nil,
         late: (inout State) -> Ticket? = { _ in nil },
         settle: (inout State, Bool) -> Result<Output, any Error>,
         always: (inout State) -> Void = { _ in }
     ) -> Bool {
-        let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let (step, ended, stuck) = self.withEngineState { engineState -> (LandingStep, RunningFlight?, Few<Waiter>) in
-            let running = engineState.running.removeValue(forKey: flight)
+        let deadline = self.options.deadline.map { (now ?? self.time.now).advanced(by: $0) }
+        // Variables, because the compiler returns a large tuple by slow calls of the runtime (Swift 6.3.1).
+        var ended: RunningFlight?
+        var (waiters, stuck) = (Few<Waiter>(), Few<Waiter>())
+        var (output, failure): (Answer?, (any Error)?)
+        var launch: Launch?
+        func keep(_ result: Result<Output, any Error>) {
+            switch result {
+            case .success(let value): output = Answer(.success(.output(value)))
+            case .failure(let error): failure = error
+            }
+        }
+        self.withEngineState { engineState in
+            ended = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
             let first = late(&engineState.state)
-            let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next, late: first) }
-            var step = LandingStep.nothing
-            var stuck: Few<Waiter> = []
-            switch action {
+            switch engineState.withMachine(of: key, { $0.ended(flight, failed: failed, next: next, late: first) }) {
             case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
-            case .commit(let waiters): step = .wake(waiters, settle(&engineState.state, true))
-            case .answer(let waiters): step = .wake(waiters, settle(&engineState.state, false))
-            case .answerAndRestart(let waiters, let next):
+            case .commit(let callers):
+                waiters = callers
+                keep(settle(&engineState.state, true))
+            case .answer(let callers):
+                waiters = callers
+                keep(settle(&engineState.state, false))
+            case .answerAndRestart(let callers, let next):
                 stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
-                let priority = running?.priority ?? .medium
-                let launch = next.map { engineState.begins($0, of: key, priority, until: deadline) }
-                step = .wake(waiters, settle(&engineState.state, false), launch)
+                let priority = ended?.priority ?? FlightPriority(.medium)
+                if let next { launch = engineState.begins(next, of: key, priority, until: deadline) }
+                waiters = callers
+                keep(settle(&engineState.state, false))
             case .restart(let next):
                 stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
-                if let running { step = .restart(engineState.begins(next, of: key, running.priority, until: deadline)) }
+                if let ended { launch = engineState.begins(next, of: key, ended.priority, until: deadline) }
             }
             always(&engineState.state)
-            return (step, running, stuck)
         }
         ended?.linger?.cancel()
         self.failStuck(stuck)
-        switch step {
-        case .nothing: break
-        case .wake(let waiters, let result, let launch):
-            Self.wake(waiters, with: Self.answer(result))
-            if let launch { self.launch(launch, of: key) }
-        case .restart(let launch): self.launch(launch, of: key)
-        }
+        // No remaining caller is cancelled, because cancelled callers have left. Outside the lock, because an
+        // error of the app may define its wrapped error.
+        let answer = output ?? failure.map { Answer(.failure($0.ofUncancelledWork)) }
+        if let answer, !waiters.isEmpty { Waiter.resume(waiters, with: answer) }
+        if let launch { self.launch(launch, of: key) }
         return ended?.hasTimedOut ?? false
-    }
-
-    /// The answer to the callers of a flight: a cancellation error becomes ``MuxError/fetchCancelled``.
-    ///
-    /// No remaining caller is cancelled, because cancelled callers have left.
-    @inlinable
-    static func answer(_ result: Result<Output, any Error>) -> Result<Output, any Error> {
-        guard case .failure(let error) = result else { return result }
-        return .failure(error.ofUncancelledWork)
     }
 
     @inlinable
@@ -284,10 +284,10 @@ struct RunningFlight: Sendable {
     /// The timer of the linger; `nil` while the flight does not linger.
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest priority of the flight's callers.
-    @usableFromInline var priority: TaskPriority
+    @usableFromInline var priority: FlightPriority
     @usableFromInline var isCancelled = false
     @usableFromInline var hasTimedOut = false
 
     @usableFromInline
-    init(priority: TaskPriority) { self.priority = priority }
+    init(priority: FlightPriority) { self.priority = priority }
 }

@@ -22,7 +22,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The outcome of a flight, or an answer without a flight.
         case output(Output)
         /// The caller leads this flight: the caller does the work, then calls
-        /// ``land(_:of:failed:late:settle:always:)``.
+        /// ``land(_:of:failed:at:late:settle:always:)``.
         case lead(FlightID)
     }
 
@@ -47,7 +47,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package typealias Instead = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
 
     /// Does the work of a flight in a task of the engine, and calls
-    /// ``land(_:of:failed:late:settle:always:)`` at the end, unless ``workBegins(_:of:_:)`` or
+    /// ``land(_:of:failed:at:late:settle:always:)`` at the end, unless ``workBegins(_:of:_:)`` or
     /// ``answerEarly(_:of:_:)`` reports the end of the flight.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
@@ -97,7 +97,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     package struct Launch: Sendable {
         @usableFromInline let flight: FlightID
-        @usableFromInline let priority: TaskPriority
+        @usableFromInline let priority: FlightPriority
         @usableFromInline var work: Work?
         /// The deadline to watch; `nil` without a deadline, and if a watch runs already.
         @usableFromInline var watch: Moment?
@@ -106,7 +106,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
 
         @inlinable
-        init(_ flight: FlightID, _ priority: TaskPriority, _ work: Work?) {
+        init(_ flight: FlightID, _ priority: FlightPriority, _ work: Work?) {
             self.flight = flight
             self.priority = priority
             self.work = work
@@ -122,7 +122,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var released = Few<Key>()
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         /// A lower bound of the priorities of all running flights; the priorities are usually equal.
-        @usableFromInline var lowestPriority = TaskPriority.background
+        @usableFromInline var lowestPriority = FlightPriority(.background)
         @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
         /// The keys that are reported to ``follower``.
@@ -150,7 +150,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         mutating func begins(
             _ flight: FlightID,
             of key: Key,
-            _ priority: TaskPriority,
+            _ priority: FlightPriority,
             until deadline: Moment?
         ) -> Launch {
             self.lowestPriority = self.running.isEmpty ? priority : min(self.lowestPriority, priority)
@@ -184,12 +184,18 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 if !machine.isIdle { self.machines[key] = machine }
                 return result
             }
-            let wasFlying = self.machines.values[place].currentFlight != nil
-            // In place: a copy of a machine would copy its queues.
-            let result = body(&self.machines.values[place])
-            let isFlying = self.machines.values[place].currentFlight != nil
-            if wasFlying != isFlying, self.isFollowed(key) { self.changedKeys.append(key) }
-            if self.machines.values[place].isIdle { self.released.append(self.machines.remove(at: place).key) }
+            var (hasChanged, isIdle) = (false, false)
+            // In place: a copy of a machine would copy its queues, also to read a single property.
+            func change(_ machine: inout FlightStateMachine) -> R {
+                let wasFlying = machine.currentFlight != nil
+                let result = body(&machine)
+                hasChanged = wasFlying != (machine.currentFlight != nil)
+                isIdle = machine.isIdle
+                return result
+            }
+            let result = change(&self.machines.values[place])
+            if hasChanged, self.isFollowed(key) { self.changedKeys.append(key) }
+            if isIdle { self.released.append(self.machines.remove(at: place).key) }
             return result
         }
     }
@@ -238,8 +244,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// of a key may call the owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
-        let (result, released, notice) = self.engineState.withLock { engineState in
-            (body(&engineState), engineState.released.take(), engineState.takeNotice())
+        var released = Few<Key>()
+        var notice: (@Sendable () -> Void)?
+        let result = self.engineState.withLock { engineState in
+            let result = body(&engineState)
+            released = engineState.released.take()
+            notice = engineState.takeNotice()
+            return result
         }
         withExtendedLifetime(released) {}
         notice?()
@@ -308,15 +319,6 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         return try answer.result.get()
     }
 
-    @usableFromInline
-    enum Arrival: Sendable {
-        case resume(Result<Landing, any Error>)
-        case resumeAndLaunch(Result<Landing, any Error>, Launch)
-        case launch(Launch)
-        /// Escalate the first task, and cancel the second task.
-        case join(escalate: Task<Void, Never>?, linger: Task<Void, Never>?)
-    }
-
     /// Answers a caller according to `decide`, or adds the caller to the flight of `key`, which is started if
     /// necessary.
     ///
@@ -356,26 +358,32 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ) -> Waiter.WaitCleanup? {
         let ticket = waiter.ticket
         let deadline = self.options.deadline.map(now.advanced)
-        var priority = TaskPriority.medium
+        var priority = FlightPriority(.medium)
         let caller = FlightContext.ofTask
         let isCertain = caller?.isAwaited ?? false
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, Instead)?
         var notice: (@Sendable () -> Void)?
-        let arrival = self.engineState.withLock { engineState -> Arrival in
+        var (answer, launch): (Answer?, Launch?)
+        var (taskToRaise, linger): (Task<Void, Never>?, Task<Void, Never>?)
+        self.engineState.withLock { engineState in
             defer { notice = engineState.takeNotice() }
             // Under the lock: the current priority includes earlier escalations, and ``raise(_:_:to:)``
             // handles later escalations.
-            priority = min(Task.currentPriority, highestPriority)
+            priority = FlightPriority(min(Task.currentPriority, highestPriority))
             switch decide(&engineState.state) {
-            case .answer(let output): return .resume(.success(.output(output)))
-            case .fail(let error): return .resume(.failure(error))
+            case .answer(let output):
+                answer = Answer(.success(.output(output)))
+                return
+            case .fail(let error):
+                answer = Answer(.failure(error))
+                return
             case .answerAndFly(let output):
-                guard engineState.withMachine(of: key, { $0.begun(ticket) }) else {
-                    return .resume(.success(.output(output)))
+                answer = Answer(.success(.output(output)))
+                if engineState.withMachine(of: key, { $0.begun(ticket) }) {
+                    launch = engineState.begins(ticket, of: key, priority, until: deadline)
                 }
-                let launch = engineState.begins(ticket, of: key, priority, until: deadline)
-                return .resumeAndLaunch(.success(.output(output)), launch)
+                return
             case .flyNoLonger(let duration, let instead): waitLimit = (duration, instead)
             case .fly: break
             }
@@ -383,16 +391,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             // cancellation.
             guard !Task.isCancelled else {
                 left(&engineState.state)
-                let result = Result<Landing, any Error>.failure(CancellationError())
+                answer = Answer(.failure(CancellationError()))
                 // Not for a caller within a flight: the caller may be cancelled because that flight is
                 // cancelled, and that flight may be the flight of `key`.
-                guard mustFinish, caller == nil, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) else {
-                    return .resume(result)
+                if mustFinish, caller == nil, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) {
+                    launch = engineState.begins(ticket, of: key, priority, until: deadline)
                 }
-                return .resumeAndLaunch(result, engineState.begins(ticket, of: key, priority, until: deadline))
+                return
             }
             if leads, engineState.withMachine(of: key, { $0.begun(ticket) }) {
-                return .resume(.success(.lead(ticket)))
+                answer = Answer(.success(.lead(ticket)))
+                return
             }
             if let caller {
                 let flight = engineState.machines[key]?.currentFlight
@@ -407,44 +416,36 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                         sameKey: fenced
                     )
                 else {
-                    return .resume(.failure(self.options.wouldDeadlock))
+                    answer = Answer(.failure(self.options.wouldDeadlock))
+                    return
                 }
                 wait = id
             }
             switch engineState.withMachine(of: key, { $0.requested(by: waiter, mustFinish: mustFinish) }) {
             case .start(let flight):
                 joined(&engineState.state, false)
-                return .launch(engineState.begins(flight, of: key, priority, until: deadline))
+                launch = engineState.begins(flight, of: key, priority, until: deadline)
             case .join(let flight):
                 joined(&engineState.state, true)
-                return .join(escalate: engineState.raise(flight, to: priority), linger: nil)
+                taskToRaise = engineState.raise(flight, to: priority)
             case .adopt(let flight):
                 joined(&engineState.state, true)
-                let linger = engineState.running[flight]?.linger
+                linger = engineState.running[flight]?.linger
                 engineState.running[flight]?.linger = nil
-                return .join(escalate: engineState.raise(flight, to: priority), linger: linger)
+                taskToRaise = engineState.raise(flight, to: priority)
             }
         }
         notice?()
-        switch arrival {
-        case .resume(let result):
-            arrived()
-            waiter.resume(with: Answer(result))
-            return nil
-        case .resumeAndLaunch(let result, let launch):
-            arrived()
-            self.launch(launch, of: key)
-            waiter.resume(with: Answer(result))
-            return nil
-        case .launch, .join: break
-        }
-        if case .join(let task, let linger) = arrival {
-            task?.raisePriority(to: priority)
-            linger?.cancel()
-        }
+        taskToRaise?.raisePriority(to: priority.ofTask)
+        linger?.cancel()
         arrived()
+        if let answer {
+            if let launch { self.launch(launch, of: key) }
+            waiter.resume(with: answer)
+            return nil
+        }
         let timer = waitLimit.map { self.startWaitLimit(of: [(ticket, key)], $0.0, $0.1) }
-        if case .launch(var launch) = arrival {
+        if var launch {
             if let gather {
                 self.startWatch(&launch)
                 gather(launch)
@@ -485,6 +486,24 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             waiter.resume(with: answer)
         }
     }
+}
+
+/// A task priority with a fixed layout.
+///
+/// Only the runtime knows the layout of `TaskPriority` (Swift 6.3.1): a struct with a `TaskPriority` is
+/// copied and released by slow calls of the runtime.
+@usableFromInline
+package struct FlightPriority: Comparable, Sendable {
+    @usableFromInline let rawValue: UInt8
+
+    @inlinable
+    init(_ priority: TaskPriority) { self.rawValue = priority.rawValue }
+
+    @inlinable
+    package var ofTask: TaskPriority { TaskPriority(rawValue: self.rawValue) }
+
+    @inlinable
+    package static func < (a: FlightPriority, b: FlightPriority) -> Bool { a.rawValue < b.rawValue }
 }
 
 /// The key of an engine with a single flight at a time.

@@ -46,7 +46,7 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     /// Whether no flight is left: an idle machine can be removed.
     @usableFromInline
-    package var isIdle: Bool { self.current == nil && self.detached.isEmpty }
+    package var isIdle: Bool { self.currentFlight == nil && self.detached.isEmpty }
 
     /// The number of waiting callers of all flights.
     package var waiterCount: Int { self.detached.reduce(self.current?.waiters.count ?? 0) { $0 + $1.waiters.count } }
@@ -77,7 +77,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// Adds the waiters of another flight to the current flight; `false`, with no change, without a current
     /// flight.
     private mutating func joinCurrent(_ others: WaiterQueue) -> Bool {
-        guard self.current != nil else { return false }
+        guard self.currentFlight != nil else { return false }
         self.current?.waiters.merge(others)
         if case .lingering = self.current?.phase { self.current?.phase = .wanted }
         return true
@@ -122,7 +122,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// - Returns: `false`, with no change, if another flight is current.
     @usableFromInline
     package mutating func begun(_ id: FlightID) -> Bool {
-        guard self.current == nil else { return false }
+        guard self.currentFlight == nil else { return false }
         self.current = Flight(id: id, mustFinish: true)
         return true
     }

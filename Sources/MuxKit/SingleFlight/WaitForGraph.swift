@@ -164,6 +164,13 @@ package struct WaitForNode: Sendable, Hashable {
         unsafe self.executor = Self.currentExecutor
     }
 
+    /// Makes the context of a task that will do the work of a flight, and prefers `executor`.
+    @usableFromInline
+    init(_ node: WaitForNode, on executor: (any TaskExecutor)?) {
+        self.node = node
+        unsafe self.executor = executor?.asUnownedTaskExecutor()
+    }
+
     /// Whether the flight cannot end before the current task: the flight's own task, or a child task.
     ///
     /// A `Task {}` inherits task-locals, but, unlike a child task, not the executor preference (SE-0417). The

@@ -68,6 +68,14 @@ struct SourceRuleTests {
         )
     }
 
+    @Test func `PF-11 no state of a flight contains a TaskPriority, which only the runtime can copy`() throws {
+        let stored = try Regex(#"(let|var) \w+(: TaskPriority\??$|: TaskPriority\?? =| = TaskPriority)"#)
+        let lines = SourceLines.sources.filter { $0.file.contains("/SingleFlight/") }
+        let found = lines.filter { $0.code.contains(stored) }
+
+        #expect(lines.count > 1_000 && found.map(\.place) == [], "use FlightPriority")
+    }
+
     @Test func `CO-01 a stored or escaping asynchronous closure runs concurrently`() throws {
         let closure = try Regex(#"(@escaping|case .*|typealias .*) @Sendable \([^()]*(\([^()]*\)[^()]*)*\) async"#)
         // Internal closures of this package, which no client writes.

@@ -23,8 +23,10 @@ final class FetchClaim: Sendable {
 }
 
 /// The outcome of a put of a fetched value in the shared store.
+///
+/// Indirect, so that the usual outcome, without a shared store, is a small value.
 @usableFromInline
-enum SharedOutcome<Value: Sendable>: Sendable {
+indirect enum SharedOutcome<Value: Sendable>: Sendable {
     /// The store has not stored the value; this machine may keep the value in memory.
     case notShared
     /// The store has refused the value, which is kept in this machine's memory only.

@@ -291,7 +291,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 }
                 return slot
             }
-            let entry = state.adopted(entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
+            var entry = entry
+            state.adopt(&entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
             replaced = state.commit(entry, of: key)
             if let digest { state.shared.keeps(key, digest: digest, revision: entry.revision) }
             // The table may have no room.
