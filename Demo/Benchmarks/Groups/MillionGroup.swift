@@ -94,11 +94,29 @@ enum MillionGroup {
         contest.add(repeating: 100_000) { count in
             for step in 0..<count { consume(locked.fresh(step &* 7_919_317 % self.count)) }
         }
+        // The smallest programs with a bounded table: with an index, so that entries lie densely, and with the
+        // entries in the table itself.
+        let indexed = Locked(IndexedTable(count: self.count))
+        contest.add(repeating: 100_000) { count in
+            for step in 0..<count {
+                let key = step &* 7_919_317 % self.count
+                consume(indexed.withLock { $0.hit(key, at: 1) })
+            }
+        }
+        let open = Locked(OpenTable(count: self.count))
+        contest.add(repeating: 100_000) { count in
+            for step in 0..<count {
+                let key = step &* 7_919_317 % self.count
+                consume(open.withLock { $0.hit(key, at: 1) })
+            }
+        }
         let outcome = try await contest.play()
         let limit = ("a dictionary without a lock", 0)
         return [
             Row(group, "a hit, keys in no order", outcome, figure: 1, limit: limit, goals: [.timesLimit(1.5)]),
             Row(group, "the same from a dictionary with a lock", outcome, figure: 2, limit: limit),
+            Row(group, "the same from an index and dense entries with a lock", outcome, figure: 3, limit: limit),
+            Row(group, "the same from a table of entries with a lock, 86 bytes each", outcome, figure: 4, limit: limit),
         ]
     }
 
@@ -131,6 +149,69 @@ enum MillionGroup {
             try await group.waitForAll()
         }
         return Outcome(figures: figures)
+    }
+}
+
+/// A key, a value, the facts of a hit and the places of two neighbours in the order of eviction: 64 bytes.
+private struct FullEntry: Sendable {
+    var key = -1
+    var value = 0
+    var fetchedAt: Int64 = 0
+    var hitAge: Int64 = .max
+    var revision: UInt64 = 0
+    var cold: UInt64 = 0
+    var neighbours: UInt64 = 0
+    var uses: UInt64 = 0
+
+    mutating func hit(at now: Int64) -> Int? {
+        guard now - self.fetchedAt < self.hitAge else { return nil }
+        if self.uses < 3 { self.uses += 1 }
+        return self.value
+    }
+}
+
+/// Entries in an array, and an index from hashes to places: a look-up has two dependent accesses to memory.
+private struct IndexedTable: Sendable {
+    var index = FlatIndex()
+    var entries: ContiguousArray<FullEntry> = []
+
+    init(count: Int) {
+        for key in 0..<count { self.entries.append(FullEntry(key: key, value: key)) }
+        self.index.rebuild(room: count, count: count) { FlatIndex.hash($0) }
+    }
+
+    mutating func hit(_ key: Int, at now: Int64) -> Int? {
+        guard let hit = self.index.find(hash: FlatIndex.hash(key), where: { self.entries[$0].key == key }) else {
+            return nil
+        }
+        return self.entries[hit.number].hit(at: now)
+    }
+}
+
+/// Entries in the table itself: a look-up has one access to memory, but a quarter of the places is empty.
+private struct OpenTable: Sendable {
+    var entries: ContiguousArray<FullEntry>
+
+    init(count: Int) {
+        self.entries = ContiguousArray(repeating: FullEntry(), count: count / 3 * 4 + 4)
+        for key in 0..<count {
+            var place = self.home(of: key)
+            while self.entries[place].key >= 0 { place = (place + 1) % self.entries.count }
+            (self.entries[place].key, self.entries[place].value) = (key, key)
+        }
+    }
+
+    private func home(of key: Int) -> Int {
+        Int((UInt64(FlatIndex.hash(key)) &* UInt64(self.entries.count)) &>> FlatIndex.hashBits)
+    }
+
+    mutating func hit(_ key: Int, at now: Int64) -> Int? {
+        var place = self.home(of: key)
+        while self.entries[place].key != key {
+            guard self.entries[place].key >= 0 else { return nil }
+            place = place + 1 == self.entries.count ? 0 : place + 1
+        }
+        return self.entries[place].hit(at: now)
     }
 }
 

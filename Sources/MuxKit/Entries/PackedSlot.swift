@@ -111,6 +111,10 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             )
     }
 
+    /// See ``Slot/Entry/timeToLive``.
+    @inlinable
+    var timeToLive: Duration { self.coldFields?.timeToLive ?? .nanoseconds(self.hitAge) }
+
     /// See ``Slot/Entry/sequence``.
     @inlinable
     var sequence: UInt64 { self.coldFields?.sequence ?? self.revisionAndFlags >> Self.flagBits }
@@ -153,7 +157,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     @usableFromInline
     func isBeyondUse(at now: Moment, _ limits: Freshness.Limits, _ stale: StaleLimits) -> Bool {
-        let timeToLive = self.coldFields?.timeToLive ?? .nanoseconds(self.hitAge)
+        let timeToLive = self.timeToLive
         let use = max(stale.ifError ?? limits.staleIfError, stale.whileRevalidate ?? limits.staleWhileRevalidate)
         // The additional period.
         let grace = max(timeToLive, .seconds(60))
@@ -184,7 +188,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         var entry = Slot<Value>.Entry(
             value: self.value,
             fetchedAt: self.fetchedAt,
-            timeToLive: self.coldFields?.timeToLive ?? .nanoseconds(self.hitAge),
+            timeToLive: self.timeToLive,
             renewalAge: self.coldFields?.renewalAge,
             stale: self.coldFields?.stale ?? StaleLimits(),
             validator: self.coldFields?.validator,

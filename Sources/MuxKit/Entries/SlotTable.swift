@@ -98,6 +98,19 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return self.slot(of: key, at: place)
     }
 
+    /// The value of the entry of `key`, fresh or stale; counts as a use.
+    ///
+    /// `nil` without an entry, and for an entry with a time to live of zero.
+    @inlinable
+    package mutating func requestedValue(of key: Key) -> Value? {
+        let place = self.table.place(of: key)
+        self.table.touch(place)
+        guard let number = place.hit?.number else { return nil }
+        if self.table.elements[number].condition != nil, self.slot(of: key, at: place)?.entry == nil { return nil }
+        // In place: a copy of the slot costs more than the rest of a look-up.
+        return self.table.elements[number].timeToLive > .zero ? self.table.elements[number].value : nil
+    }
+
     @inlinable
     func slot(of key: Key, at place: BoundedTable<Key, PackedSlot<Value>>.Place) -> Slot<Value>? {
         if let packed = self.table.element(at: place) { return Slot(packed, since: self.lastRefresh).current }

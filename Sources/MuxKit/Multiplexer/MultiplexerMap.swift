@@ -287,14 +287,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// `nil` without a value, and for a value with a time to live of zero.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
-        self.core.engineState.withLock { state in
-            // An entry from before an external change is loaded with a lifetime of zero: see
-            // ``Persistence/changedAt``.
-            guard let entry = state.state.slots.requestedSlot(of: ExactKey(key))?.entry, entry.timeToLive > .zero else {
-                return nil
-            }
-            return entry.value
-        }
+        // An entry from before an external change is loaded with a lifetime of zero: see
+        // ``Persistence/changedAt``.
+        self.core.engineState.withLock { $0.state.slots.requestedValue(of: ExactKey(key)) }
     }
 
     /// Returns the entry of `key` in memory, or otherwise in the backing, fresh or stale, without a fetch.
