@@ -65,11 +65,11 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value? {
         // In place: a copy of the slot or of an array would cause reference counting.
         guard let number = self.table.place(of: key).hit?.number,
-            self.table.elements[number].isHit(at: now, since: self.lastRefresh, youngerThan: limit)
+            self.table.entries[number].element.isHit(at: now, since: self.lastRefresh, youngerThan: limit)
                 || self.isHitAfterCheck(number, at: now, youngerThan: limit)
         else { return nil }
         self.table.order.touched(number)
-        return self.table.elements[number].value
+        return self.table.entries[number].element.value
     }
 
     /// Checks the condition of an entry.
@@ -78,10 +78,11 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     @inline(never)
     func isHitAfterCheck(_ number: Int, at now: Moment, youngerThan limit: Int64) -> Bool {
-        guard let condition = self.table.elements[number].condition, !condition.wasChecked, condition.holds else {
+        guard let condition = self.table.entries[number].element.condition, !condition.wasChecked, condition.holds
+        else {
             return false
         }
-        return self.table.elements[number].isHit(at: now, since: self.lastRefresh, youngerThan: limit)
+        return self.table.entries[number].element.isHit(at: now, since: self.lastRefresh, youngerThan: limit)
     }
 
     @inlinable
@@ -106,9 +107,11 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let place = self.table.place(of: key)
         self.table.touch(place)
         guard let number = place.hit?.number else { return nil }
-        if self.table.elements[number].condition != nil, self.slot(of: key, at: place)?.entry == nil { return nil }
+        if self.table.entries[number].element.condition != nil, self.slot(of: key, at: place)?.entry == nil {
+            return nil
+        }
         // In place: a copy of the slot costs more than the rest of a look-up.
-        return self.table.elements[number].timeToLive > .zero ? self.table.elements[number].value : nil
+        return self.table.entries[number].element.timeToLive > .zero ? self.table.entries[number].element.value : nil
     }
 
     @inlinable
@@ -182,7 +185,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let failure = isAbsent ? slot.failureRecord : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
         guard let packed = PackedSlot(slot) else {
-            if let number = place.hit?.number { released(self.table.keys[number]) }
+            if let number = place.hit?.number { released(self.table.entries[number].key) }
             self.table.remove(at: place)
             return result
         }
@@ -256,7 +259,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.lastRefresh = number
         removed(self.removeMarks())
         guard self.failures.count > 0 else { return }
-        let failed = self.users == nil ? [] : Array(self.failures.keys)
+        let failed = self.users == nil ? [] : self.failures.keys
         removed(self.failures)
         self.failures = self.failures.emptied
         for key in failed { self.index(key) { removed($0) } }
@@ -291,7 +294,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
         self.users = former.users?.emptied
         guard self.users != nil else { return former }
-        for key in Array(self.table.keys) + Array(self.failures.keys) { self.index(key) { _ in } }
+        for key in self.table.keys + self.failures.keys { self.index(key) { _ in } }
         return former
     }
 
@@ -354,7 +357,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     ) {
         let place = self.failures.place(of: key)
         guard let failure else {
-            if let number = place.hit?.number { evicted(self.failures.keys[number], Slot()) }
+            if let number = place.hit?.number { evicted(self.failures.entries[number].key, Slot()) }
             self.failures.remove(at: place)
             return
         }
@@ -373,7 +376,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         if isUnsaved {
             self.unsaved.put((), of: key, at: place, mayGo: { _ in false }, evicted: { _, _ in })
         } else if let number = place.hit?.number {
-            released(self.unsaved.keys[number])
+            released(self.unsaved.entries[number].key)
             self.unsaved.remove(at: place)
         }
     }

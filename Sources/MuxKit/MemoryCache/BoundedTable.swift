@@ -25,8 +25,21 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// `nil` for no bound; costs are not stored then.
     @usableFromInline package let maximumCost: Int?
 
-    @usableFromInline package internal(set) var keys: ContiguousArray<Key> = []
-    @usableFromInline var elements: ContiguousArray<Element> = []
+    /// A key with its element.
+    @usableFromInline
+    struct Entry: Sendable {
+        @usableFromInline var key: Key
+        @usableFromInline var element: Element
+
+        @inlinable
+        init(key: Key, element: Element) {
+            self.key = key
+            self.element = element
+        }
+    }
+
+    /// One array, so that a lookup reads one place in memory, apart from the index and the order.
+    @usableFromInline var entries: ContiguousArray<Entry> = []
     @usableFromInline var cost: UInt128 = 0
     @usableFromInline var index = FlatIndex()
     @usableFromInline package var order: EvictionOrder
@@ -52,7 +65,10 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     @inlinable
-    package var count: Int { self.keys.count }
+    package var count: Int { self.entries.count }
+
+    /// The keys, in no particular order.
+    package var keys: [Key] { self.entries.map(\.key) }
 
     /// The cost of all elements; saturates; zero if costs are not stored.
     package var totalCost: Int { Int(clamping: self.cost) }
@@ -82,12 +98,12 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inline(__always)
     package func place(of key: Key) -> Place {
         let hash = FlatIndex.hash(key)
-        return Place(hash: hash, hit: self.index.find(hash: hash) { self.keys[$0] == key })
+        return Place(hash: hash, hit: self.index.find(hash: hash) { self.entries[$0].key == key })
     }
 
     @inlinable
     @inline(__always)
-    package func element(at place: Place) -> Element? { place.hit.map { self.elements[$0.number] } }
+    package func element(at place: Place) -> Element? { place.hit.map { self.entries[$0.number].element } }
 
     /// Counts a use of the element at `place`.
     @inlinable
@@ -131,18 +147,18 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         let cost = max(0, cost)
         let isBeyondBound = self.maximumCount == 0 || cost > self.maximumCost ?? .max
         if isBeyondBound, mayGo(element) {
-            evicted(place.hit.map { self.keys[$0.number] } ?? key, element)
+            evicted(place.hit.map { self.entries[$0.number].key } ?? key, element)
             self.remove(at: place)
             return
         }
         if let number = place.hit?.number {
-            self.elements[number] = element
+            self.entries[number].element = element
             self.setCost(cost, of: number)
             self.settle(number, mayGo: mayGo, evicted: evicted)
             return
         }
         while !self.fits(1, cost), let number = self.victim(for: cost, mayGo) {
-            evicted(self.keys[number], self.elements[number])
+            evicted(self.entries[number].key, self.entries[number].element)
             guard !self.fits(cost, insteadOf: number) else {
                 return self.replace(number, by: element, key, place.hash, cost)
             }
@@ -167,7 +183,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     package mutating func remove(at place: Place) -> Element? {
         guard let hit = place.hit else { return nil }
-        let element = self.elements[hit.number]
+        let element = self.entries[hit.number].element
         self.remove(hit)
         return element
     }
@@ -181,7 +197,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     package mutating func removeEntry(_ key: Key) -> (key: Key, element: Element)? {
         guard let hit = self.place(of: key).hit else { return nil }
-        let entry = (self.keys[hit.number], self.elements[hit.number])
+        let entry = (self.entries[hit.number].key, self.entries[hit.number].element)
         self.remove(hit)
         return entry
     }
@@ -200,7 +216,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     ) -> Int? {
         let end = min(place ?? self.count, self.count)
         let start = max(0, end - count)
-        for number in (start..<end).reversed() where isUnwanted(self.keys[number], self.elements[number]) {
+        for number in (start..<end).reversed() where isUnwanted(self.entries[number].key, self.entries[number].element)
+        {
             self.remove(number)
         }
         return start > 0 ? start : nil
@@ -215,7 +232,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
         let end = min(place ?? self.count, self.count)
         let start = max(0, end - count)
-        return (Array(self.keys[start..<end]), start > 0 ? start : nil)
+        return (self.entries[start..<end].map(\.key), start > 0 ? start : nil)
     }
 
     // MARK: - Storage
@@ -238,15 +255,15 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     @inlinable
     mutating func victim(for cost: Int = 1, _ mayGo: (Element) -> Bool) -> Int? {
-        self.order.victim(cost: cost, mayGo: { mayGo(self.elements[$0]) })
+        self.order.victim(cost: cost, mayGo: { mayGo(self.entries[$0].element) })
     }
 
     /// Evicts elements after a change of an element, if a bound requires an eviction.
     @inlinable
     mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
-        if self.order.queue(of: number) == .aside, mayGo(self.elements[number]) { self.order.released(number) }
+        if self.order.queue(of: number) == .aside, mayGo(self.entries[number].element) { self.order.released(number) }
         while self.isOverBound, let number = self.victim(mayGo) {
-            evicted(self.keys[number], self.elements[number])
+            evicted(self.entries[number].key, self.entries[number].element)
             self.remove(number)
         }
     }
@@ -256,8 +273,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     mutating func replace(_ number: Int, by element: Element, _ key: Key, _ hash: UInt32, _ cost: Int) {
         if let hit = self.hit(of: number) { self.index.remove(at: hit.position) { self.order.hash(of: $0) } }
         self.index.insert(number, hash: hash)
-        self.keys[number] = key
-        self.elements[number] = element
+        self.entries[number] = Entry(key: key, element: element)
         self.setCost(cost, of: number)
         self.order.replaced(number, hash: hash)
     }
@@ -267,8 +283,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         let number = self.count
         if !self.index.hasRoom(for: number + 1) { self.grow() }
         self.index.insert(number, hash: hash)
-        self.keys.append(key)
-        self.elements.append(element)
+        self.entries.append(Entry(key: key, element: element))
         self.order.appended(hash: hash, cost: cost)
         if self.maximumCost != nil { self.cost += UInt128(cost) }
     }
@@ -281,8 +296,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     mutating func grow() {
         let most = max(self.count + 1, self.maximumCount ?? .max)
         let room = self.count >= most / 8 ? most : max(12, self.count * 2)
-        self.keys.reserveCapacity(room)
-        self.elements.reserveCapacity(room)
+        self.entries.reserveCapacity(room)
         self.order.reserve(room)
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
@@ -313,11 +327,9 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         let last = self.count - 1
         if hit.number != last {
             if let place = self.hit(of: last) { self.index.renumber(at: place.position, to: hit.number) }
-            self.keys.swapAt(hit.number, last)
-            self.elements.swapAt(hit.number, last)
+            self.entries.swapAt(hit.number, last)
         }
-        self.keys.removeLast()
-        self.elements.removeLast()
+        self.entries.removeLast()
         self.order.removed(hit.number)
         if self.count < self.room / 4, self.room > 64 { self.shrink() }
     }
@@ -325,8 +337,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @usableFromInline
     mutating func shrink() {
         let room = self.count * 2
-        self.keys = self.keys.copy(room: room)
-        self.elements = self.elements.copy(room: room)
+        self.entries = self.entries.copy(room: room)
         self.order.reallocate(room: room)
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
@@ -345,14 +356,14 @@ extension ContiguousArray {
 extension BoundedTable {
     /// The total capacity of all arrays, in elements.
     package var footprint: Int {
-        self.keys.capacity + self.elements.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
+        2 * self.entries.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
             + self.order.ghostFootprint
     }
 
     /// A broken invariant; `nil` for a valid table.
     package func violation() -> String? {
         if let violation = self.order.violation() { return violation }
-        if self.keys.count != self.elements.count || self.keys.count != self.order.count { return "arrays differ" }
+        if self.entries.count != self.order.count { return "arrays differ" }
         if self.index.occupancy != self.count { return "index has \(self.index.occupancy) of \(self.count)" }
         if !self.index.hasRoom(for: self.count) { return "index is too full" }
         for (number, key) in self.keys.enumerated() {
