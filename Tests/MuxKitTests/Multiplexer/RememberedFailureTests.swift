@@ -45,6 +45,21 @@ struct RememberedFailureTests {
         #expect(try await numbers.request(key: 7) == 2)
     }
 
+    @Test func `MX-13 a stored value ends the remembered failure of its key, even after an eviction`() async throws {
+        let fetch = ScriptedFetch<Int>([.failure(FetchFailed(call: 1))], thereafter: .computed { $0 })
+        let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) }, maximumCount: 1)
+        let numbers = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { _ in
+            try await fetch()
+        }
+        await #expect(throws: FetchFailed(call: 1)) { try await numbers.request(key: 7) }
+
+        numbers.store(0, key: 7)
+        numbers.store(0, key: 8)
+        #expect(numbers.cachedValue(key: 7) == nil)
+
+        #expect(try await numbers.request(key: 7) == 2)
+    }
+
     @Test func `MX-13 a reload fetches in spite of a remembered failure`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed())], thereafter: .computed { $0 })
         let number = try await self.number(.init(), fetch)

@@ -38,6 +38,21 @@ struct TagTests {
 
     // MARK: - Memory
 
+    @Test func `PF-16 a requested value may be stale, but is not cleared by a tag and has a lifetime`() async {
+        let policy = MuxPolicy(timeToLive: .seconds(10), maximumCount: 2, evictsLeastRecentlyUsed: true)
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key, _ in
+            Fetched(key, timeToLive: key == 3 ? .zero : nil, tags: key == 2 ? ["even"] : [])
+        }
+        for key in 1...2 { _ = try? await map.request(key: key) }
+        self.world.clock.advance(by: .seconds(11))
+        #expect((1...2).map { map.requestedValue(key: $0) } == [1, 2])
+
+        _ = try? await map.request(key: 3)  // evicts the value that was requested first
+        #expect((1...3).map { map.requestedValue(key: $0) } == [nil, 2, nil])
+        await self.world.repository.clear(tags: ["even"])
+        #expect(map.requestedValue(key: 2) == nil)
+    }
+
     @Test func `SC-07 a refresh of tags makes exactly the values with these tags stale`() async throws {
         let map = Map(repository: self.world.repository) { key, before in
             Fetched(key, tags: before == nil ? Self.tags(key) : ["later"])
