@@ -33,12 +33,12 @@ struct ReadmeSamples {
     ) async throws {
         let known = profile.cachedValue  // the value in memory, without a fetch
         let new = try await profile.request(.reload)  // now; in a map: request(key: "alice", .reload)
-        profile.refresh()  // invalidates: the next request fetches
+        profile.refresh()  // makes the value stale: the next request fetches
         profile.store(new)  // a value from elsewhere, such as the response to a change
         for await entry in profile.values { show(entry) }  // `nil` after a clear; `states` shows more
         let page = try await oauth.run { access in try await api.page(token: access) }
         let place = try await retry(.exponential(maxAttempts: 5)) { try await api.place("42") }
-        // MuxNetwork; the configuration of a client has `retry`, the options of `.caching` have a `cacheKey` for the disk.
+        // MuxNetwork. Retries: `configuration: .init(retry: .web)`; a disk: `.caching(options: .init(cacheKey: "HTTP"))`.
         let client = HTTPClient(baseURL: server, transport: .caching(), authenticator: oauth)
         let user: User = try await client.get("/users/42")  // and `post("/users", body: draft)`
         let file = try await AsyncMedia(limits: .init(maximumBytes: 100_000_000)).request(url: photo)

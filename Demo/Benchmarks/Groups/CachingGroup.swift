@@ -53,7 +53,7 @@ enum CachingGroup {
             try await contest.play(),
             figure: 1,
             limit: ("a server without latency", 0),
-            goals: [.atMost(3_000)]
+            goals: [.atMost(1_500)]
         )
     }
 

@@ -140,7 +140,7 @@ final class FormerSlot<Value: Sendable>: Sendable {
     /// The revision of the entry; `nil` without an entry.
     @inlinable var revision: UInt64? { self.slot.entry?.revision }
 
-    /// Whether the entry is saved, or an entry on disk was not read.
+    /// Whether the disk may have the entry: saves include the entry, or an entry on disk was not read.
     @inlinable var mayBeOnDisk: Bool { self.slot.entry?.isPersistent ?? self.isUnread }
 
     /// This object if the entry has no condition; otherwise an object with ``Slot/current``.

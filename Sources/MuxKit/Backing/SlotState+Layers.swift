@@ -45,7 +45,7 @@ struct Layers<Value: Sendable>: Sendable {
     }
 }
 
-/// The uncommitted changes of a key, applied to a fetched entry.
+/// The uncommitted changes of a key, applied to a fetched entry; an object, because few keys have changes.
 @usableFromInline
 final class ChangesOfFetch<Value: Sendable>: Sendable {
     fileprivate let version: UInt64

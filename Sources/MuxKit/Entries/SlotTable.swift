@@ -101,16 +101,16 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// The value of the entry of `key`, fresh or stale; counts as a use.
     ///
-    /// `nil` without an entry, and for an entry with a time to live of zero.
+    /// `nil` without an entry, and for an entry with a time to live of zero, such as an entry on disk from
+    /// before an external change: see ``Persistence/changedAt``.
     @inlinable
     package mutating func requestedValue(of key: Key) -> Value? {
         let place = self.table.place(of: key)
         self.table.touch(place)
-        guard let number = place.hit?.number else { return nil }
-        if self.table.entries[number].element.condition != nil, self.slot(of: key, at: place)?.entry == nil {
+        // In place: a copy of the slot costs more than the rest of a look-up.
+        guard let number = place.hit?.number, self.table.entries[number].element.condition?.removesEntry != true else {
             return nil
         }
-        // In place: a copy of the slot costs more than the rest of a look-up.
         return self.table.entries[number].element.timeToLive > .zero ? self.table.entries[number].element.value : nil
     }
 
@@ -136,9 +136,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         evicted: (Key, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R {
-        guard self.users != nil else { return self.changeSlot(of: key, evicted: evicted, body) }
+        let place = self.table.place(of: key)
+        guard self.users != nil else { return self.changeSlot(of: key, at: place, evicted: evicted, body) }
         var gone: [Key] = []
-        let result = self.changeSlot(of: key) {
+        let result = self.changeSlot(of: key, at: place) {
             gone.append($0)
             evicted($0, $1)
         } _: {
@@ -152,10 +153,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @inlinable
     mutating func changeSlot<R>(
         of key: Key,
+        at place: BoundedTable<Key, PackedSlot<Value>>.Place,
         evicted: (Key, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R {
-        let place = self.table.place(of: key)
         let former = self.slot(of: key, at: place)
         var slot = former ?? Slot()
         let result = body(&slot)
@@ -199,16 +200,15 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void
     ) -> Slot<Value>.Entry? {
-        // The entry of a new key is packed directly, without a copy in a slot, if no failures, marks or users
-        // can change.
-        if !self.isPersistent, self.users == nil, self.failures.count == 0 {
-            let place = self.table.place(of: key)
-            if !place.isOccupied {
-                self.put(PackedSlot(entry), of: key, at: place, evicted: evicted)
-                return nil
-            }
+        guard self.users == nil else { return self.withSlot(of: key, evicted: evicted) { $0.committed(entry) } }
+        let place = self.table.place(of: key)
+        // The entry of a new key is packed directly, without a copy in a slot, if no failures or marks can
+        // change.
+        guard !self.isPersistent, self.failures.count == 0, !place.isOccupied else {
+            return self.changeSlot(of: key, at: place, evicted: evicted) { $0.committed(entry) }
         }
-        return self.withSlot(of: key, evicted: evicted) { $0.committed(entry) }
+        self.put(PackedSlot(entry), of: key, at: place, evicted: evicted)
+        return nil
     }
 
     @inlinable

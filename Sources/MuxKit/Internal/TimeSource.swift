@@ -79,14 +79,8 @@ extension Duration {
 
     /// This duration in whole nanoseconds, clamped to ±``longest``.
     @usableFromInline package var saturatedNanoseconds: Int64 {
-        let clamped = min(max(self, .zero - .longest), .longest).attoseconds
-        let magnitude = clamped.magnitude
-        // One division of 128 by 64 bits, instead of two divisions of 128 by 128 bits for ``components``; the
-        // quotient fits, because the duration is clamped.
-        let (quotient, _) = UInt64(1_000_000_000).dividingFullWidth(
-            (UInt64(truncatingIfNeeded: magnitude >> 64), UInt64(truncatingIfNeeded: magnitude))
-        )
-        return clamped < 0 ? -Int64(quotient) : Int64(quotient)
+        // One division, instead of the two divisions of ``components``.
+        Int64(truncatingIfNeeded: min(max(self, .zero - .longest), .longest).attoseconds / 1_000_000_000)
     }
 
     /// The sum of `a` and `b`, each clamped to ±``longest``.

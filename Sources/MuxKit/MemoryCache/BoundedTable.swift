@@ -356,7 +356,7 @@ extension ContiguousArray {
 extension BoundedTable {
     /// The total capacity of all arrays, in elements.
     package var footprint: Int {
-        2 * self.entries.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
+        self.entries.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
             + self.order.ghostFootprint
     }
 

@@ -168,8 +168,9 @@ extension MultiplexerCore {
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var work: State.PendingWork?
-        self.engine.land(flight, of: key, failed: false, at: entry.fetchedAt) {
-            entry.condition == nil ? nil : $0.firstLate(entry.condition, of: key)
+        // Only an outdated entry starts another flight, whose time limit needs the exact time.
+        self.engine.land(flight, of: key, failed: false, at: entry.condition == nil ? entry.fetchedAt : nil) {
+            $0.firstLate(entry.condition, of: key)
         } settle: { state, hasNoFence in
             let isSending = !state.layers.isEmpty && state.isSending(key)
             var mayKeep = hasNoFence && !isSending && (changes.map { state.has($0, key) } ?? true)

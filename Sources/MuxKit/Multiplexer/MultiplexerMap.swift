@@ -287,8 +287,6 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// `nil` without a value, and for a value with a time to live of zero.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
-        // An entry from before an external change is loaded with a lifetime of zero: see
-        // ``Persistence/changedAt``.
         self.core.engineState.withLock { $0.state.slots.requestedValue(of: ExactKey(key)) }
     }
 

@@ -221,9 +221,10 @@ extension FlightEngine {
         always: (inout State) -> Void = { _ in }
     ) -> Bool {
         let deadline = self.options.deadline.map { (now ?? self.time.now).advanced(by: $0) }
-        // Variables, because the compiler returns a large tuple by slow calls of the runtime (Swift 6.3.1).
+        // Variables, because large tuples and enums are returned by slow calls of the runtime (Swift 6.3.1).
         var ended: RunningFlight?
         var (waiters, stuck) = (Few<Waiter>(), Few<Waiter>())
+        // Kept also without callers: a value is released outside the lock.
         var (output, failure): (Answer?, (any Error)?)
         var launch: Launch?
         func keep(_ result: Result<Output, any Error>) {

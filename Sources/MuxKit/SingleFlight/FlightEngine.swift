@@ -185,7 +185,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return result
             }
             var (hasChanged, isIdle) = (false, false)
-            // In place: a copy of a machine would copy its queues, also to read a single property.
+            // A single access in place: any other access, even to one property, copies the machine.
             func change(_ machine: inout FlightStateMachine) -> R {
                 let wasFlying = machine.currentFlight != nil
                 let result = body(&machine)
@@ -364,6 +364,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, Instead)?
         var notice: (@Sendable () -> Void)?
+        // Variables, as in ``land(_:of:failed:at:late:settle:always:)``.
         var (answer, launch): (Answer?, Launch?)
         var (taskToRaise, linger): (Task<Void, Never>?, Task<Void, Never>?)
         self.engineState.withLock { engineState in

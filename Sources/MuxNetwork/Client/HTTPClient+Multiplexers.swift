@@ -56,6 +56,30 @@ extension HTTPClient {
         return multiplexer
     }
 
+    /// Makes a multiplexer of the resource at a path below the client's base URL:
+    /// `let me: Multiplexer<User> = client.multiplexer(cacheKey: "Me", "/me")`.
+    ///
+    /// The values are cached as by ``multiplexer(cacheKey:policy:repository:_:)``.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: The name of the value on disk; `nil`, the default, for a value in memory only.
+    ///   - policy: The rules for a value without server rules, and for the fetch.
+    ///   - repository: The repository of the multiplexer; `nil`, the default, for the repository of the
+    ///     authenticator, otherwise the shared repository.
+    ///   - path: The path below ``HTTPClient/baseURL``.
+    ///   - query: The query parameters, after the parameters of the base URL.
+    /// - Returns: The multiplexer; its value is the body as `Data`, or decoded from JSON.
+    public func multiplexer<Value: Decodable & Sendable>(
+        cacheKey: Multiplexer<Value>.CacheKey? = nil,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository? = nil,
+        _ path: HTTPPath,
+        query: HTTPQuery = []
+    ) -> Multiplexer<Value> {
+        let request = PlainRequest<Value>(method: .get, endpoint: HTTPEndpoint(path: path, query: query), headers: [:])
+        return self.multiplexer(cacheKey: cacheKey, policy: policy, repository: repository, request)
+    }
+
     /// Makes a map that fetches resources by key and caches the values by the server's rules, in memory and
     /// on disk.
     ///

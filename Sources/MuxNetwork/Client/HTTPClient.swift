@@ -462,8 +462,8 @@ extension HTTPClient {
     }
 }
 
-/// A request of a call without a request type, with an output.
-private struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
+/// A request without a request type of the app, with an output.
+struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
     let method: HTTPMethod
     let endpoint: HTTPEndpoint
     let headers: HTTPHeaders

@@ -4,6 +4,24 @@ import Testing
 
 @Suite(.standard)
 struct DurationTests {
+    @Test(arguments: [
+        (1.5, Duration.milliseconds(1_500)), (-1.5, .milliseconds(-1_500)), (.infinity, .longest),
+        (-.infinity, .zero - .longest), (1e300, .longest), (-1e300, .zero - .longest), (.nan, .zero),
+    ])
+    func `PT-01 a number of seconds is a duration with its sign, clamped`(seconds: Double, duration: Duration) {
+        #expect(Duration.saturating(seconds: seconds) == duration)
+    }
+
+    @Test func `PT-01 failures of some items are no failures of the other items`() async {
+        let items = Array(0..<512)
+        let failures = await isolatingFailures(
+            of: items,
+            concernsAll: { _ in false },
+            { part in if part.contains(where: { $0.isMultiple(of: 37) }) { throw FetchFailed() } }
+        )
+        #expect(Set(failures.map(\.item)) == Set(items.filter { $0.isMultiple(of: 37) }))
+    }
+
     @Test func `PF-11 whole nanoseconds of a duration are exact, rounded towards zero and limited`() {
         let whole: [Int64] = [0, 1, 999_999_999, 1_000_000_000, 1 << 40, Int64.max / 2 - 1, Int64.max / 2]
         for count in whole {

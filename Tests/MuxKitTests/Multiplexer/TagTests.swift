@@ -41,16 +41,16 @@ struct TagTests {
     @Test func `PF-16 a requested value may be stale, but is not cleared by a tag and has a lifetime`() async {
         let policy = MuxPolicy(timeToLive: .seconds(10), maximumCount: 2, evictsLeastRecentlyUsed: true)
         let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key, _ in
-            Fetched(key, timeToLive: key == 3 ? .zero : nil, tags: key == 2 ? ["even"] : [])
+            Fetched(key, timeToLive: key == 3 ? .zero : nil, tags: key == 1 ? ["odd"] : [])
         }
         for key in 1...2 { _ = try? await map.request(key: key) }
         self.world.clock.advance(by: .seconds(11))
-        #expect((1...2).map { map.requestedValue(key: $0) } == [1, 2])
+        #expect([2, 1].map { map.requestedValue(key: $0) } == [2, 1])
 
         _ = try? await map.request(key: 3)  // evicts the value that was requested first
-        #expect((1...3).map { map.requestedValue(key: $0) } == [nil, 2, nil])
-        await self.world.repository.clear(tags: ["even"])
-        #expect(map.requestedValue(key: 2) == nil)
+        #expect((1...3).map { map.requestedValue(key: $0) } == [1, nil, nil])
+        await self.world.repository.clear(tags: ["odd"])
+        #expect(map.requestedValue(key: 1) == nil)
     }
 
     @Test func `SC-07 a refresh of tags makes exactly the values with these tags stale`() async throws {

@@ -148,6 +148,29 @@ struct CallSiteTests {
         #expect(calls.last?.headers["X-Page"] == "2")
     }
 
+    @Test func `CS-01 a multiplexer of a path caches the resource below the base URL by the server's rules`()
+        async throws
+    {
+        let transport = ScriptedTransport { _, _ in
+            HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data(#"{"name":"Ada"}"#.utf8))
+        }
+        let client = HTTPClient(baseURL: URL(string: "https://api.example.com/v1"), transport: transport)
+        let clock = VirtualClock()
+        let repository = MuxRepository(store: MemoryStore(), clock: clock)
+
+        let me: Multiplexer<User> = client.multiplexer(repository: repository, "/me", query: ["full": "1"])
+        for _ in 0..<2 { #expect(try await me.request() == User(name: "Ada")) }
+        #expect(me.cachedEntry.map { $0.timeToLive > .seconds(59) && $0.timeToLive <= .seconds(60) } == true)
+        clock.advance(by: .seconds(60))
+        _ = try await me.request()
+
+        #expect(
+            transport.calls.map(\.url.absoluteString)
+                == Array(repeating: "https://api.example.com/v1/me?full=1", count: 2)
+        )
+        #expect(transport.calls.allSatisfy { $0.method == "GET" })
+    }
+
     private struct GetBook: HTTPRequest {
         typealias Output = Data
         var method: HTTPMethod { .get }
