@@ -381,11 +381,19 @@ extension MuxStoreConformance {
     }
 
     private static func manyCalls(_ store: any MuxStore) async throws {
+        // The library saves serially, and loads at any time.
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for number in 0..<50 {
-                group.addTask {
+            group.addTask {
+                for number in 0..<50 {
                     try await store.save([self.entry("d", "\(number)", number)], durability: .relaxed)
                     try await self.expect(store, holds: self.entry("d", "\(number)", number))
+                }
+            }
+            for number in 0..<50 {
+                group.addTask {
+                    let entry = self.entry("d", "\(number)", number)
+                    let found = try await store.load(entry.name)
+                    try self.expect(found == nil || found == entry, "\(entry.name) was loaded incompletely")
                 }
             }
             try await group.waitForAll()

@@ -152,6 +152,13 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         }
     }
 
+    /// Keeps the conditions of the entries of followed keys, before the entries are removed from memory.
+    mutating func keepConditions() {
+        for key in self.followed.keys {
+            if let condition = self.slots.condition(of: key) { self.followed[key]?.evictedCondition = condition }
+        }
+    }
+
     /// Counts the effect of the entry's condition on a followed key, before the effect is applied.
     @usableFromInline
     mutating func noteCondition(of key: Key) {
@@ -177,6 +184,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         guard !useless.isEmpty else { return }
         self.statistics.evictions += useless.count
         self.evicted += useless
+        if !self.followed.isEmpty { self.noteEvictions() }
     }
 
     /// Schedules the release of `key`, which the tables no longer contain, outside the lock.

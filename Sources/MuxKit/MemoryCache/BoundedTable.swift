@@ -294,8 +294,9 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// (glibc 2.41).
     @usableFromInline
     mutating func grow() {
-        let most = max(self.count + 1, self.maximumCount ?? .max)
-        let room = self.count >= most / 8 ? most : max(12, self.count * 2)
+        let most = self.maximumCount ?? .max
+        let reservesAll = self.count < most && self.count >= most / 8
+        let room = reservesAll ? most : max(12, self.count * 2)
         self.entries.reserveCapacity(room)
         self.order.reserve(room)
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }

@@ -167,6 +167,7 @@ extension MultiplexerCore: SessionParticipant {
     package func clearMemory() {
         let size = SlotMemory<Slots>.portion
         let former = self.memory.withSlots { state -> (any Sendable)? in
+            state.keepConditions()
             guard let slots = state.slots.removeClean(keeping: size) else { return nil }
             for key in Array(state.layers.keys) { state.evictedLayers(of: key) }
             return (slots, state.shared.lostAll())
@@ -176,11 +177,8 @@ extension MultiplexerCore: SessionParticipant {
         repeat {
             let (gone, next) = self.memory.withSlots { state in
                 var gone: [(Key, Slot<Value>)] = []
-                let next = state.slots.removeClean(before: place, atMost: size) { _ in
-                    true
-                } removed: {
-                    gone.append(($0, $1))
-                }
+                let removed = { gone.append(($0, $1)) }
+                let next = state.slots.removeClean(before: place, atMost: size, where: { _ in true }, removed: removed)
                 for (key, _) in gone {
                     state.lostShared(key)
                     state.evictedLayers(of: key)

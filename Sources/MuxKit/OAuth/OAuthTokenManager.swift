@@ -139,7 +139,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             sessionState.tokenFamily &+= 1
             return sessionState.serial
         }
-        let grant = Grant(refresh: refresh, access: access, serial: serial)
+        let end = self.end(of: access, after: nil)
+        let grant = Grant(refresh: refresh, access: access, accessEnd: end, serial: serial)
         let held = upper.set(grant, cancellingUpdate: true)
         lower.parentReplaced()
         try await self.storeNow(held, of: upper)

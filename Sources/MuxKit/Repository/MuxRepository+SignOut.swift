@@ -275,7 +275,10 @@ extension MuxRepository {
         if let known, !owes { return known }
         var epoch = try await self.store.sessionEpoch()
         if owes {
-            epoch = try Self.next(after: epoch)
+            // The failed sign-out has announced an epoch, which may be later.
+            var announced: UInt64 = 0
+            await self.forEachParticipant { announced = max(announced, await $0.lastSession()) }
+            epoch = max(try Self.next(after: max(epoch, known ?? 0)), announced)
             try await self.store.raiseSessionEpoch(to: epoch)
             // If the removal fails, the remaining entries are invalid already.
             let isRemoved = (try? await self.store.removeEverything()) != nil

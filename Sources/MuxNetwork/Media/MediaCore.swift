@@ -411,8 +411,10 @@ extension MediaCore: SessionParticipant {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
+        // A download that waits for others has no progress yet.
+        let inFlight = self.engine.keysInFlight
         let (running, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
-            let running = Array(state.progress.keys)
+            let running = Array(Set(state.progress.keys).union(inFlight))
             let statistics = state.statistics
             let (opening, followed) = (state.opening, state.followed)
             state = State()

@@ -117,6 +117,8 @@ extension HTTPHost {
 
         /// Makes a scheme; `nil` for an invalid name.
         public init?(rawValue: String) {
+            // `lowercased()` converts some other characters to ASCII, such as the Kelvin sign.
+            guard rawValue.utf8.allSatisfy({ $0 < 128 }) else { return nil }
             let name = rawValue.lowercased()
             guard let first = name.utf8.first, (97...122).contains(first),
                 name.utf8.allSatisfy({ (97...122).contains($0) || (48...57).contains($0) || [43, 45, 46].contains($0) })

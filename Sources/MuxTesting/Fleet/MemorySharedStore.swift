@@ -78,6 +78,7 @@ public final class MemorySharedStore: Sendable {
         get { self.state.withLock { $0.isDown } }
         set {
             self.change { state in
+                guard state.isDown != newValue else { return }
                 state.isDown = newValue
                 for id in state.connections.keys { state.connections[id]?.hasMissed = true }
             }

@@ -79,6 +79,16 @@ struct BoundedTableTests {
         #expect(unbounded.violation() == nil)
     }
 
+    @Test func `MX-24 a burst of elements that may not be evicted seldom grows the storage`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 100)
+        var sizes: Set<Int> = []
+        for key in 0..<10_000 {
+            table.insert(key, of: key, mayGo: { _ in false })
+            sizes.insert(table.footprint)
+        }
+        #expect(table.count == 10_000 && sizes.count < 30)
+    }
+
     @Test func `MX-24 keys with equal hashes are distinguished`() {
         struct Hostile: Hashable, Sendable {
             let number: Int

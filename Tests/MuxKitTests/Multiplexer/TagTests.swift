@@ -287,6 +287,26 @@ struct TagTests {
         withExtendedLifetime(iterators) {}
     }
 
+    @Test(arguments: [false, true])
+    func `SC-07 a change of a tag reaches a followed key after its entry was removed from memory`(isClear: Bool)
+        async throws
+    {
+        let map = Map(repository: self.world.repository) { key, _ in Fetched(key, tags: ["a"]) }
+        _ = try await map.request(key: 1)
+        let states = map.states(key: 1)
+        let iterator = states.makeAsyncIterator()
+        map.clearMemory()
+        let counts = states.current.counts
+        if isClear {
+            await self.world.repository.clear(tags: ["a"])
+            #expect(states.current.counts.replacements == counts.replacements + 1)
+        } else {
+            self.world.repository.refresh(tags: ["a"])
+            #expect(states.current.counts.refreshes == counts.refreshes + 1)
+        }
+        withExtendedLifetime(iterator) {}
+    }
+
     // MARK: - Disk
 
     @Test func `SC-07 the tags of a value do not multiply`() async throws {

@@ -194,9 +194,24 @@ struct ShortLivedTokenTests {
         #expect(next.statistics.signIns == 1)
     }
 
-    private struct Pass: ExpiringDependency {
+    private struct Pass: ExpiringDependency, Codable {
         var number: Int
         var expiry: Date?
+    }
+
+    @Test func `CO-19 an access token that was set is not used after its end`() async throws {
+        let world = World()
+        let runner = OAuthDependentRunner<Pass, String>(
+            repository: world.repository,
+            refreshAccess: { _ in OAuthRenewal(access: Pass(number: 2, expiry: .distantFuture)) },
+            signIn: { throw FetchFailed() }
+        )
+        try await runner.set(refresh: "r", access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)))
+
+        #expect(try await runner.run { .output($0.number) } == 1)
+        try await runner.set(refresh: "s", access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)))
+        world.clock.advance(by: .seconds(300))
+        #expect(try await runner.run { .output($0.number) } == 2)
     }
 
     @Test func `CO-19 a preset value that seems expired is used if its renewal fails`() async throws {

@@ -34,6 +34,31 @@ struct SignOutTests {
         #expect(try await later.request() == "new")
     }
 
+    /// Remembers the announced ends of sessions, as an outbox does in its log.
+    private final class Log: SessionParticipant {
+        let epoch = Locked<UInt64>(0)
+
+        func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void { {} }
+        func lastSession() async -> UInt64 { self.epoch.withLock { $0 } }
+        func sessionWillEnd(before epoch: UInt64) async throws { self.epoch.withLock { $0 = max($0, epoch) } }
+    }
+
+    @Test func `RP-04 a sign-out that is completed later has the number that it announced`() async throws {
+        let store = UnreliableStore()
+        let repository = MuxRepository(store: store)
+        let log = Log()
+        repository.attach(log)
+        store.beforeRaise.withLock { $0 = { throw UnreliableStore.Failure() } }
+        for _ in 0..<3 { #expect(await !repository.clearAll().isComplete) }
+        let announced = log.epoch.withLock { $0 }
+        #expect(announced == 3)
+
+        store.beforeRaise.withLock { $0 = {} }
+        #expect(await repository.saveAll().isComplete)
+
+        #expect(try await store.sessionEpoch() == announced)
+    }
+
     @Test func `RP-04 waiting callers get sessionEnded and their fetches are cancelled`() async throws {
         let world = World()
         let gate = Gate<Int>()

@@ -18,6 +18,7 @@ struct UnreliableStore: MuxStore {
     let beforeRemoval = Locked<@Sendable () async -> Void>({})
     let beforeLoad = Locked<@Sendable () -> Void>({})
     let afterLoad = Locked<@Sendable () async -> Void>({})
+    let beforeRaise = Locked<@Sendable () throws -> Void>({})
     let afterRaise = Locked<@Sendable () -> Void>({})
     private let memory: any MuxStore = MemoryStore()
 
@@ -33,6 +34,7 @@ struct UnreliableStore: MuxStore {
 
     func raiseSessionEpoch(to epoch: UInt64) async throws {
         try self.pass(self.failsEpochs)
+        try self.beforeRaise.withLock { $0 }()
         try await self.memory.raiseSessionEpoch(to: epoch)
         self.afterRaise.withLock { $0 }()
     }

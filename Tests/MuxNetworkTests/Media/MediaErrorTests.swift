@@ -188,6 +188,31 @@ struct MediaErrorTests {
         }
     }
 
+    @Test func `AM-10 a sign-out ends the progress of a download that waits for another download`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return .text("", status: 404)
+        })
+        try await world.run { (world) async throws in
+            let media = world.media(limits: .init(parallelDownloads: 1))
+            let first = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            let other = world.url.appending(component: "other")
+            var watcher = media.progress(of: other).makeAsyncIterator()
+            #expect(try await watcher.next() == AsyncMedia.Progress())
+            let second = Task { try await media.request(url: other) }
+            #expect(await settled({ media.downloadSlots.waiting }, when: { $0 == 1 }) == 1)
+
+            await world.repository.clearAll()
+
+            await #expect(throws: MuxError.sessionEnded) { try await second.value }
+            await #expect(throws: MuxError.sessionEnded) { while try await watcher.next() != nil {} }
+            gate.openForGood(returning: ())
+            _ = await first.result
+        }
+    }
+
     private func media(_ transport: any HTTPTransport, _ folder: URL, attempts: Int) -> AsyncMedia {
         AsyncMedia(
             directory: folder,

@@ -81,6 +81,7 @@ struct VocabularyTests {
             [HTTPHost.Scheme.http, .https, HTTPHost.Scheme(rawValue: "ws")].map { $0?.defaultPort } == [80, 443, nil]
         )
         #expect(HTTPHost.Scheme(rawValue: "HTTPS") == .https)
+        #expect(HTTPHost.Scheme(rawValue: "\u{212a}ey") == nil, "the Kelvin sign, whose lower case is k")
         #expect(HTTPHost.Scheme(rawValue: "coap+tcp")?.rawValue == "coap+tcp")
         for text in ["", "1a", "a b", "http:", "ä"] { #expect(HTTPHost.Scheme(rawValue: text) == nil, "\(text)") }
     }
