@@ -329,13 +329,14 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
 
     /// Asks the user to sign in, unless the account has tokens.
     ///
-    /// - Throws: `RunnerError`, such as `RunnerError/signInFailed(underlying:)` with the error of the
-    ///   service, or `CancellationError`.
+    /// - Throws: The error of the service's `refresh`, `RunnerError`
+    ///   (`RunnerError/signInFailed(underlying:)` with the error of the sign-in), or `CancellationError`.
     public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
 
     /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
     ///
-    /// - Throws: The error of the service, or `RunnerError/tokensNotStored(underlying:)`.
+    /// - Throws: The error of the service, or `RunnerError`, such as
+    ///   `RunnerError/tokensNotStored(underlying:)`.
     public func editProfile() async throws {
         let tokens = try await self.service.editProfile()
         try await self.runner.set(refresh: tokens.refresh, access: tokens.access)

@@ -112,7 +112,8 @@ extension OutboxLog {
 
     /// Applies a record.
     ///
-    /// - Returns: The identity of a change that the record adds or keeps.
+    /// - Returns: The identity of the change of the record, also of an ended change; `nil` for a record
+    ///   without a change, or of an earlier session.
     private func apply(_ record: [UInt8]) -> ID? {
         let entry = self.codec.entry(in: record)
         guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }

@@ -136,7 +136,14 @@ extension MuxPages.Window: Codable where Item: Codable, Cursor: Codable {
         guard rest == 0, !self.parts.isEmpty, Set(self.items.map(\.id)).count == self.items.count,
             self.earlier.count <= Self.maximumEarlier
         else {
-            throw DecodingError.dataCorruptedError(forKey: .parts, in: values, debugDescription: "Not a list in pages.")
+            throw DecodingError.dataCorruptedError(
+                forKey: .parts,
+                in: values,
+                debugDescription: """
+                    The pages do not match the items, the IDs of the items are not unique, or the list has too many earlier \
+                    pages.
+                    """
+            )
         }
     }
 }

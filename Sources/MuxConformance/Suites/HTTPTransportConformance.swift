@@ -205,7 +205,7 @@ extension HTTPTransportConformance {
 
         /// Truncated gzip content, with a correct `Content-Length`, with a last chunk, and without a length;
         /// checked only if the transport sends `Accept-Encoding: gzip`.
-        case cutContent = "Incomplete gzip content is truncated, even if all announced bytes arrived"
+        case cutContent = "Incomplete gzip content fails as truncated, even if all announced bytes arrived"
 
         /// Gzip content with a wrong checksum.
         case damagedContent = "Content with a wrong gzip checksum is an error"
@@ -231,7 +231,7 @@ extension HTTPTransportConformance {
         case redirectedPosts = "A redirected POST becomes a GET without the body and the fields of the body"
 
         /// 301 and 302 keep all methods except `POST`; 303 changes all methods except `HEAD` to `GET`.
-        case redirectedMethods = "Other methods are unchanged by a redirection, except for GET after 303"
+        case redirectedMethods = "A redirection keeps other methods, but 303 changes all methods except HEAD to GET"
 
         /// 307 and 308, with a body in memory.
         case resentBodies = "A redirection with 307 or 308 sends the method and the body again"
@@ -267,13 +267,13 @@ extension HTTPTransportConformance {
         // MARK: Failures
 
         /// The failure is `notConnected`.
-        case refusedConnections = "A port without a listener is not connected"
+        case refusedConnections = "A call to a port without a listener fails as not connected"
 
         /// The failure is `notResolved`.
-        case unknownNames = "A host name without an address is not resolved"
+        case unknownNames = "A call to a host name without an address fails as not resolved"
 
         /// The failure is `notHTTP`.
-        case otherProtocols = "A response of another protocol is not HTTP"
+        case otherProtocols = "A response of another protocol fails as not HTTP"
 
         /// Malformed field lines and status lines, several times, each after a well-formed response.
         case malformedHeads = "Malformed lines of a head are ignored, or the response is not HTTP"
@@ -285,13 +285,13 @@ extension HTTPTransportConformance {
         case halfHeads = "A connection that ends in a head was closed without a response"
 
         /// The failure is `truncated`, with the announced and the received number of bytes.
-        case halfBodies = "A body that is shorter than the announced length is truncated"
+        case halfBodies = "A body that is shorter than the announced length fails as truncated"
 
         /// The failure is `truncated`; for malformed chunks, any transport failure.
-        case halfChunks = "A chunked body that ends before the last chunk is truncated"
+        case halfChunks = "A chunked body that ends before the last chunk fails as truncated"
 
         /// The failure is `truncated`.
-        case resetBodies = "A body whose connection is reset is truncated"
+        case resetBodies = "A body whose connection is reset fails as truncated"
 
         /// The failure is `timedOut`, if the server is silent before, within or after the head, or within the
         /// body.

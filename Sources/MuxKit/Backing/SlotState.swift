@@ -321,7 +321,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             ?? (self.slots as? any SelfChecking)?.violation()
     }
 
-    /// Counts a flight that found a stored entry; `isOver` is whether the flight has ended.
+    /// Counts a disk hit, or, if the flight has ended (`isOver`), a hit in the shared store.
     @inlinable
     mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
         switch source {

@@ -5,7 +5,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// An ``OAuthDependentRunner`` appends `access token` or `refresh token`; the default name is `OAuth`.
     public var name: String?
 
-    /// The maximum number of updates of a call after consecutive refusals of its task; at least 0.
+    /// The maximum number of updates that one call may request after consecutive refusals by its task; a
+    /// negative number counts as 0.
     ///
     /// An acceptance by any task clears the count: the dependency was valid, and a later refusal is due to
     /// its age. The following cases do not count: an update of a missing dependency, an early renewal, and a
@@ -36,8 +37,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// At the time-out, the update is cancelled, and its callers get ``RunnerError/updateTimedOut(after:)``
     /// without a wait for the end of the update; the next call starts another update. A late dependency is
     /// kept, unless the dependency or the session changed in the meantime. Until the end of a timed-out
-    /// refresh, no other refresh uses the same refresh token. A caller whose closure is the update waits for
-    /// the end of the closure. A sign-in has no time-out.
+    /// refresh, no other refresh uses the same refresh token. A caller that passed the running update as the
+    /// closure of `run(_:update:)` waits for the end of this closure. A sign-in has no time-out.
     public var updateTimeout: Duration?
 
     /// The time after a failed or timed-out update in which calls that need an update throw the same error at

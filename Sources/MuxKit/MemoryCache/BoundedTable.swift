@@ -2,7 +2,8 @@
 ///
 /// A lookup computes one hash and compares about one key; there is no object for each key. ``EvictionOrder``
 /// chooses the element to evict; the owner may protect elements from eviction. A protected element stays even
-/// beyond the bound, see ``excess``. The table is fast for up to 2^28 elements; the limit is 2^32 elements.
+/// beyond the bound, see ``excess``. The table is fast for up to 2^28 elements; the capacity must stay below
+/// 2^31 elements.
 @usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
     /// The position of a key; valid until the next change.
@@ -206,8 +207,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     ///
     /// Examines from the end, because the element that moves into a vacated place was examined already.
     ///
-    /// - Returns: The `place` for the next call; `nil` at the end. Elements that are added between calls are
-    ///   skipped.
+    /// - Returns: The `place` for the next call; `nil` at the end. Elements that are added between calls may
+    ///   be skipped.
     @inlinable
     package mutating func removeAll(
         before place: Int?,
@@ -246,7 +247,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Whether the bound of cost holds if an element of `cost` replaces the element `number`.
     ///
-    /// If the count exceeds its bound, `number` is the only element that may be evicted.
+    /// The count is not examined: a replacement keeps the count, and if the count exceeds its bound, no other
+    /// element may be evicted.
     @inlinable
     func fits(_ cost: Int, insteadOf number: Int) -> Bool {
         guard let maximumCost else { return true }
@@ -355,7 +357,7 @@ extension ContiguousArray {
 }
 
 extension BoundedTable {
-    /// The total capacity of all arrays, in elements.
+    /// A measure of the storage of all arrays, in elements.
     package var footprint: Int {
         self.entries.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
             + self.order.ghostFootprint

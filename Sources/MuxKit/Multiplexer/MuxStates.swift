@@ -285,7 +285,7 @@ final class StateFollower<Value: Sendable>: Sendable {
         var now: Moment
     }
 
-    /// The last entry, with the facts at the time of its age.
+    /// The last entry, with the facts and the time of the reading at which its age was computed.
     private struct Held: Sendable {
         var entry: MuxEntry<Value>
         var facts: FollowedKey
@@ -317,7 +317,7 @@ final class StateFollower<Value: Sendable>: Sendable {
         self.spawn = spawn
     }
 
-    /// Sets the call of the `deinit`, which ends the registration.
+    /// Sets the closure that `deinit` calls to end the registration.
     func ends(with end: @escaping @Sendable () -> Void) { self.end.withLock { $0 = end } }
 
     deinit {

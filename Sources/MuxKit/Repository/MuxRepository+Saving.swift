@@ -6,7 +6,7 @@ extension MuxRepository {
     ///   continues, and the next save writes the other entries.
     /// - Returns: The number of saved entries, and the failures. The failures can be ignored: the next save
     ///   tries again.
-    /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
+    /// - Complexity: O(*n* log *n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
         let report = await self.save(self.concernedParticipants, within: budget)

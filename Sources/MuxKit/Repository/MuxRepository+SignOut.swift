@@ -319,7 +319,10 @@ extension MuxRepository {
     /// disk: the next request without a value in memory, or the next save. See <doc:SeveralProcesses>.
     ///
     /// - Returns: The failures. Apart from a refusal, the failures can be ignored: this process does not read
-    ///   the remaining entries, and the next save tries again.
+    ///   the remaining entries. The next save completes a failed rise of the epoch, and a failed removal of
+    ///   the entries; the client of the shared store repeats its invalidation. A save does not remove tokens
+    ///   and files: the remaining tokens stay at most until other tokens are stored, and the remaining files
+    ///   at most until their folder is opened in the next session.
     /// - Complexity: A few file-system calls, for any number of entries.
     @discardableResult
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {

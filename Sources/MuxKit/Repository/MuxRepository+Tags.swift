@@ -13,7 +13,8 @@ extension MuxRepository {
             return count == 1
         }
         guard isFirst else { return }
-        // A caller in the lane would pass its turn to the task.
+        // A task started inside an operation of `lane` would inherit the permission to run inside that
+        // operation.
         ReentrantAsyncMutex.outside {
             _ = self.spawn(name: "mux.sweep", priority: .low) { [weak self] in
                 while await self?.applyTagChanges() ?? false {}

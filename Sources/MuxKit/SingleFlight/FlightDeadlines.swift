@@ -48,7 +48,9 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.removeEnded(where: isRunning) }
     }
 
-    /// Returns the first deadline of a running flight, and removes the deadlines of ended flights.
+    /// Removes the deadlines of ended flights and the deadlines that ``takeDue(at:)`` has returned.
+    ///
+    /// - Returns: The first of the other deadlines, all of running flights; `nil` without a deadline.
     @inlinable
     package mutating func removeEnded(where isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
@@ -69,7 +71,8 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         return self.forgotten
     }
 
-    /// Removes and returns the flights with a passed deadline, including ended flights.
+    /// Returns the flights with a passed deadline, including ended flights, each once;
+    /// ``removeEnded(where:)`` removes the returned deadlines.
     package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
         var due: [(FlightID, Key)] = []
         while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {

@@ -10,7 +10,9 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     package var mustRevalidate = false
     /// The remaining lifetime at the arrival; `nil` without information from the server.
     package var timeToLive: Duration?
-    /// The time since the end of the lifetime, for a value that arrives stale; otherwise zero.
+    /// The excess of the age over the lifetime at the arrival; the whole age if the lifetime is unknown.
+    ///
+    /// Zero for a value with a longer lifetime, for `no-cache`, and for `Vary: *`.
     package var overdue = Duration.zero
     /// The time after ``timeToLive`` in which the value may be used during a revalidation; `nil` without
     /// information from the server.
@@ -26,8 +28,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
 
     /// Extends a stale limit by the time since the end of the lifetime at the arrival (``overdue``).
     ///
-    /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` for no
-    /// limit or for zero.
+    /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` if the
+    /// server stated no limit, or if the limit is zero.
     func limitSinceExpiry(_ limit: Duration?) -> Duration? {
         limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
     }
@@ -72,8 +74,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// The freshness of a response.
     ///
     /// - Parameters:
-    ///   - response: The response. A part has the status of the complete response, because a 206 is not
-    ///     kept. A 304 may lack unchanged fields.
+    ///   - response: The response. For a part (206), pass the status of the complete response: a response
+    ///     with the status 206 counts as not kept. A 304 may lack unchanged fields.
     ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified` if the
     ///     server sent no lifetime.
     /// - Returns: The freshness.

@@ -17,7 +17,8 @@ struct HTTPVariant: Sendable, Equatable {
     /// - Parameters:
     ///   - validator: The validator of the response.
     ///   - names: The fields in `Vary`.
-    ///   - fields: The fields of the request, without the fields of a token: the session separates accounts.
+    ///   - fields: The fields of the request, without the fields of a token. The fields of the token are not
+    ///     needed, because values of different accounts are in different sessions.
     init(_ validator: HTTPValidator?, varying names: [HTTPHeaders.Name], in fields: HTTPHeaders) {
         self.validator = validator
         // If a request has no `Accept-Encoding`, the transport sets the same value for all requests, and

@@ -23,7 +23,7 @@ public import MuxKit
 /// and transient statuses are retried according to the retry policy.
 ///
 /// **On disk.** A complete file is named after a hash of the URL, or of a key of the app, with the URL's
-/// extension. The system, or another ``AsyncMedia`` with the same folder, may remove files at any time.
+/// extension. The system, or another process with the same folder, may remove files at any time.
 /// ``withFile(url:_:)`` prevents this object from evicting a file in use. The next request recreates a
 /// removed folder.
 ///
@@ -46,8 +46,8 @@ public final actor AsyncMedia {
     ///   - sha256: The expected SHA-256 of the file, as 64 hexadecimal digits; `nil` without an expectation.
     ///     A file on disk with a different SHA-256 is removed and fetched once more.
     /// - Returns: The URL of a complete file.
-    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, `MuxError/repositoryMismatch`, the
-    ///   error of the dependency's runner, or `CancellationError`.
+    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError`, the error of the repository's store or of the
+    ///   dependency's runner, or `CancellationError`.
     public nonisolated(nonsending) func request(url: URL, sha256: String? = nil) async throws -> URL {
         try await self.core.request(url, sha256: sha256)
     }
@@ -109,8 +109,8 @@ public final actor AsyncMedia {
 
     /// The local copy of the file at `url`, if complete.
     ///
-    /// The result is `nil` until a request, or ``loadCachedValue(url:)``, has opened the folder: until then,
-    /// the files may belong to an ended session.
+    /// The result is `nil` until the folder is open: until then, the files may belong to an ended session. A
+    /// request, ``loadCachedValue(url:)``, an iteration over ``progress(of:)``, or a clear opens the folder.
     ///
     /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
@@ -122,6 +122,7 @@ public final actor AsyncMedia {
     /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
     public nonisolated func loadCachedValue(url: URL) async -> URL? {
+        if url.isFileURL { return url }
         guard (try? await self.core.open()) != nil else { return nil }
         return self.core.look(for: url)
     }
@@ -134,9 +135,10 @@ public final actor AsyncMedia {
 
     /// The states of the file at `url`: the current state, then every change, for a screen.
     ///
-    /// The entry is the URL of the complete file. The state has no entry until a request, or
-    /// ``loadCachedValue(url:)``, has opened the folder. If the file is evicted, or removed by another
-    /// program, the state changes only when the next request finds that the file is absent.
+    /// The entry is the URL of the complete file. The state has no entry until the folder is open: a request,
+    /// ``loadCachedValue(url:)``, an iteration over ``progress(of:)``, or a clear opens the folder. If the
+    /// file is evicted, or removed by another program, the state changes only when the next request finds
+    /// that the file is absent.
     ///
     /// - Parameter url: The URL of the file.
     /// - Returns: A sequence for any number of iterators; it does not retain this object, and starts no

@@ -39,8 +39,8 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
 
     /// The validated host and port, for the authority of a URL: RFC 3986, section 3.2.2.
     ///
-    /// The name consists of labels with the lengths of RFC 1123, section 2.1. Hyphens and underscores are
-    /// allowed at any position of a label.
+    /// The name has at most 253 bytes, in labels of 1 to 63 bytes (RFC 1035, section 2.3.4). Hyphens and
+    /// underscores are allowed at any position of a label.
     package func authority() throws(HTTPError.PreparationFailure) -> String {
         let bytes = Array(self.text.utf8)
         guard !bytes.contains(UInt8(ascii: "@")) else { throw .userInfo }

@@ -52,7 +52,8 @@ public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, Cust
         }
     }
 
-    /// The phrase in the IANA registry; `nil` for an unregistered number.
+    /// The phrase of the status in the IANA registry; `nil` for a number that is unregistered, unused,
+    /// temporary or obsolete.
     public var phrase: String? { Self.phrases[self.rawValue] }
 
     /// Whether the number of `a` is smaller.

@@ -93,7 +93,7 @@ public enum OAuthError: Error, Sendable {
     @nonexhaustive
     #endif
     public enum Fault: Sendable, Hashable {
-        /// The body is not a JSON object, or is too large.
+        /// The body is not a JSON object, or is too large or too deep.
         case notAnObject
         /// This field is missing or invalid.
         case field(String)
@@ -106,7 +106,7 @@ public enum OAuthError: Error, Sendable {
         /// The fault as the end of a sentence.
         var words: String {
             switch self {
-            case .notAnObject: "the body is not a JSON object, or is too large"
+            case .notAnObject: "the body is not a JSON object, or is too large or too deep"
             case .field(let name): "the field \(name) is missing or not valid"
             case .tokenType: "the token is bound to a key and is not a bearer token"
             case .status: "the status is neither a success nor a failure"
@@ -230,9 +230,12 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
                 + (time.map { " Try again after \(ErrorText.time($0))." } ?? "")
         case .malformed(let status, let fault):
             "The response of the sign-in server (status \(status.code)) is not valid: \(fault.words)."
-        case .transport(let error): ErrorText.joined("The sign-in server could not be reached.", error)
+        case .transport(let error): ErrorText.joined("The request to the sign-in server failed.", error)
         case .insecureEndpoint:
-            "The URL of the sign-in server is not safe. The URL must begin with https:// and have no fragment."
+            """
+            The URL of the sign-in server is not safe. The URL must begin with https:// (or http:// on this machine) and have no \
+            fragment.
+            """
         case .invalidParameter(let name): "The parameter \(name) of the sign-in is repeated or not valid."
         case .foreignRedirect(let fault): fault.words
         case .noRefreshToken: "The response of the sign-in server has no refresh token."

@@ -102,8 +102,8 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
-    ///   - scopes: The scopes of the access token, without additional scopes; an empty array for the same
-    ///     scopes.
+    ///   - scopes: The scopes of the new access token, each of them a granted scope; an empty array for the
+    ///     granted scopes.
     /// - Returns: The tokens. A new refresh token replaces the previous refresh token.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {

@@ -3,9 +3,9 @@ import MuxKit
 
 /// Receives a response piece by piece while the response arrives, so the entire body need not be in memory.
 ///
-/// The caller's task calls the sink on the concurrent pool, one call at a time and in order. During a call,
-/// the transport reads until a bounded buffer is full. Blocking work, such as writing to a file, belongs on
-/// another thread.
+/// The caller's task calls the sink, one call at a time and in order; the transports of this library call the
+/// sink on the concurrent pool. During a call, the transport reads until a bounded buffer is full. Blocking
+/// work, such as writing to a file, belongs on another thread.
 ///
 /// **After a failure.** An error of the sink ends the exchange; the transport throws that error to its
 /// caller.

@@ -143,7 +143,7 @@ extension SeededExecutor {
     ///
     /// The steps run on the main queue. Between two steps, the seed decides whether the ready jobs of the
     /// main actor run, in the order of their arrival. Virtual time advances only if no job is ready. Work
-    /// outside the schedule is not awaited.
+    /// outside the schedule is awaited only if its arrival is expected.
     ///
     /// - Throws: The operation's error; ``ScheduleError/stuck(seed:)`` if the operation never ends.
     package func runWithMainActor(_ operation: @escaping @Sendable @concurrent () async throws -> Void) async throws {
@@ -216,7 +216,8 @@ extension SeededExecutor {
         /// The operation threw an error in the order of this seed.
         case failed(seed: UInt64, underlying: any Error)
 
-        /// The operation waits for an event that never happens, or that the schedule cannot detect.
+        /// The operation does not end: the operation repeats without end, or waits for an event that never
+        /// happens, or that the schedule cannot detect.
         case stuck(seed: UInt64)
 
         /// The operation threw an error after virtual time passed during work outside the schedule.
@@ -232,8 +233,8 @@ extension SeededExecutor {
                 "MUX_SEED=\(seed): \(underlying)"
             case .stuck(let seed):
                 """
-                MUX_SEED=\(seed): no job is ready. The operation waits for an event that never happens, or that a schedule cannot detect: \
-                \(Self.unseen)
+                MUX_SEED=\(seed): the operation does not end. The operation repeats without end, or waits for an event that never \
+                happens, or that a schedule cannot detect: \(Self.unseen)
                 """
             case .outside(let seed, let underlying):
                 """

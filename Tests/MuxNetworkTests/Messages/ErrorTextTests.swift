@@ -379,8 +379,8 @@ struct ErrorTextTests {
             (
                 await self.failure { try await endpoint.refresh("hunter2") },
                 """
-                The sign-in server could not be reached. POST login.example.com failed. The server did not respond within 20 \
-                seconds.
+                The request to the sign-in server failed. POST login.example.com failed. The server did not respond within \
+                20 seconds.
                 """
             ),
         ]

@@ -1,5 +1,6 @@
 extension SlotMemory {
-    /// Replaces the marks of single refreshed entries, which are on disk only, with a mark for all entries.
+    /// Replaces the marks of single refreshed entries that are not in memory by one mark for all entries on
+    /// disk.
     ///
     /// Then all entries on disk count as stale, including entries that were not refreshed.
     @usableFromInline

@@ -3,8 +3,8 @@ import os
 
 /// The unified log.
 ///
-/// Written from https://developer.apple.com/documentation/os/logger. `.ci/apple-lines` compiles the type
-/// on Linux against stubs of Apple's modules; no Apple SDK has compiled the type.
+/// Implemented according to Apple's documentation (https://developer.apple.com/documentation/os/logger).
+/// `.ci/apple-lines` compiles the type on Linux against stubs; no Apple SDK has compiled the type.
 package struct SystemLog: Sendable {
     private let logger: Logger
 
