@@ -39,7 +39,7 @@ extension RuleSuite {
     ///
     /// - Returns: The violation of the rule; `nil` if the rule is obeyed.
     /// - Throws: `CancellationError` if the current task is cancelled.
-    static func flaw(
+    static func runCheck(
         within limit: Duration,
         _ check: @escaping @Sendable @concurrent () async throws -> Void
     ) async throws -> String? {

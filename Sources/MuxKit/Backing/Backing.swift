@@ -76,7 +76,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
     func clear(_ key: Key, after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
         switch self {
         case .none: break
-        case .disk(let disk): return await disk.memory.repository.clearing(forget) { await disk.remove([key]) }
+        case .disk(let disk): return await disk.memory.repository.performClear(forget) { await disk.remove([key]) }
         case .sharedStore(let shared):
             let scope = MuxShared.Scope.entry(shared.persistence.name(of: key))
             return .init(failures: await shared.client.invalidate([scope], after: forget))
@@ -91,7 +91,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
     func clearAll(after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
         switch self {
         case .none: break
-        case .disk(let disk): return await disk.memory.repository.clearing(forget) { await disk.removeDomain() }
+        case .disk(let disk): return await disk.memory.repository.performClear(forget) { await disk.removeDomain() }
         case .sharedStore(let shared):
             let scope = MuxShared.Scope.domain(shared.persistence.domain)
             return .init(failures: await shared.client.invalidate([scope], after: forget))

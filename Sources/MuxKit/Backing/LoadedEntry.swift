@@ -29,7 +29,7 @@ extension SlotMemory {
     ///   - stored: The stored entry.
     ///   - key: The key.
     ///   - persistence: Decodes the value.
-    ///   - isSaved: Whether saves include the entry.
+    ///   - isPersistent: Whether saves include the entry.
     ///   - start: The time at the start of the read.
     ///   - known: The age of the entry at `start`; if `nil`, the wall-clock time determines the age.
     /// - Returns: The entry; `nil` if the entry cannot be used.
@@ -38,13 +38,13 @@ extension SlotMemory {
         _ stored: MuxStoredEntry,
         _ key: Key,
         _ persistence: Persistence<Key, Value>,
-        isSaved: Bool,
+        isPersistent: Bool,
         since start: Moment,
         age known: Duration? = nil
     ) async -> LoadedEntry<Value>? {
         func failed(because reason: MuxEvent.Reason) -> LoadedEntry<Value>? {
             guard self.isObserved else { return nil }
-            self.told(.loadFailed, key, self.repository.time.now.duration(since: start), because: reason)
+            self.sendEvent(.loadFailed, key, self.repository.time.now.duration(since: start), because: reason)
             return nil
         }
         guard self.policy.canRead(stored.schemaVersion) else {
@@ -93,13 +93,13 @@ extension SlotMemory {
             // A migrated value differs from the server's value, so a validator must not revalidate it.
             validator: isMigrated ? nil : stored.validator,
             revision: 0,
-            isDirty: isMigrated && isSaved,
-            isPersistent: isSaved
+            isDirty: isMigrated && isPersistent,
+            isPersistent: isPersistent
         )
         if let changed = persistence.changedAt?(key), entry.fetchedAt <= changed {
             entry.timeToLive = .zero
             entry.stale.whileRevalidate = .zero
-            entry.isDirty = isSaved
+            entry.isDirty = isPersistent
         }
         entry.condition = condition
         entry.needsSelection = self.needsSelection(stored.validator)

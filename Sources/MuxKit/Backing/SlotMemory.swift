@@ -185,11 +185,16 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// Reports an event to the repository's observer; does nothing without an observer.
     @inlinable
     func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
-        if self.isObserved { self.told(kind, key, duration) }
+        if self.isObserved { self.sendEvent(kind, key, duration) }
     }
 
     @usableFromInline
-    func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration? = nil, because reason: MuxEvent.Reason? = nil) {
+    func sendEvent(
+        _ kind: MuxEvent.Kind,
+        _ key: Key?,
+        _ duration: Duration? = nil,
+        because reason: MuxEvent.Reason? = nil
+    ) {
         guard kind != .hit || self.tellsHits, let observer = self.repository.observer else { return }
         let event = MuxEvent(
             kind,
@@ -205,6 +210,6 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// Reports a failure.
     @usableFromInline
     func tell(_ kind: MuxEvent.Kind, _ key: Key, _ duration: Duration?, because error: any Error) {
-        if self.isObserved { self.told(kind, key, duration, because: MuxEvent.Reason(of: error)) }
+        if self.isObserved { self.sendEvent(kind, key, duration, because: MuxEvent.Reason(of: error)) }
     }
 }

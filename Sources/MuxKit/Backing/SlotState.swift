@@ -210,11 +210,12 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         entry.isPersistent = false
     }
 
-    /// The first ticket of the callers that must not get a fetched entry, because its condition fails.
+    /// If the condition of a fetched entry fails, records that the entry has become stale.
     ///
-    /// `nil` if the condition holds; `Ticket.max` if all callers arrived before the change.
+    /// - Returns: The first ticket of the callers that must not get the entry; `Ticket.max` if all callers
+    ///   arrived before the change; `nil` if the condition holds.
     @usableFromInline
-    mutating func firstLate(_ condition: EntryCondition?, of key: Key) -> Ticket? {
+    mutating func noteFailedCondition(_ condition: EntryCondition?, of key: Key) -> Ticket? {
         guard let condition, !condition.holds else { return nil }
         self.becameStale(key)  // consumers of the key need another fetch
         return self.arrivals.first(after: condition.number) ?? .max
@@ -226,7 +227,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         if !self.layers.isEmpty {
             for (key, slot) in self.evicted where slot.entry != nil { self.evictedLayers(of: key) }
         }
-        if self.shared.hasFacts {
+        if self.shared.hasHadFacts {
             for (key, slot) in self.evicted where slot.entry != nil { self.evictedShared(key) }
         }
         let evicted = self.evicted
@@ -275,7 +276,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Counts a response that must not be kept, as a clear, and removes the changes of its key, except
     /// overlays.
     @usableFromInline
-    mutating func passed(_ key: Key) {
+    mutating func receivedUncacheable(_ key: Key) {
         self.clears &+= 1
         self.uncached &+= 1
         self.loseBase(of: key, keepsChanges: false)

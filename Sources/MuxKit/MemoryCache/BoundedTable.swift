@@ -158,7 +158,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
             self.settle(number, mayGo: mayGo, evicted: evicted)
             return
         }
-        while !self.fits(1, cost), let number = self.victim(for: cost, mayGo) {
+        while !self.fits(1, cost), let number = self.chooseVictim(for: cost, mayGo) {
             evicted(self.entries[number].key, self.entries[number].element)
             guard !self.fits(cost, insteadOf: number) else {
                 return self.replace(number, by: element, key, place.hash, cost)
@@ -256,15 +256,15 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     @inlinable
-    mutating func victim(for cost: Int = 1, _ mayGo: (Element) -> Bool) -> Int? {
-        self.order.victim(cost: cost, mayGo: { mayGo(self.entries[$0].element) })
+    mutating func chooseVictim(for cost: Int = 1, _ mayGo: (Element) -> Bool) -> Int? {
+        self.order.chooseVictim(cost: cost, mayGo: { mayGo(self.entries[$0].element) })
     }
 
     /// Evicts elements after a change of an element, if a bound requires an eviction.
     @inlinable
     mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.entries[number].element) { self.order.released(number) }
-        while self.isOverBound, let number = self.victim(mayGo) {
+        while self.isOverBound, let number = self.chooseVictim(mayGo) {
             evicted(self.entries[number].key, self.entries[number].element)
             self.remove(number)
         }

@@ -192,12 +192,12 @@ package struct EvictionOrder: Sendable {
 
     /// Whether the oldest elements of the main queue, at most eight, all have uses; `false` without elements.
     private var refusesReturns: Bool {
-        var name = self.main.oldest
+        var link = self.main.oldest
         var count = 0
-        while name != Self.none, count < 8 {
-            let node = self.nodes[Int(name)]
+        while link != Self.none, count < 8 {
+            let node = self.nodes[Int(link)]
             if node.uses == 0 { return false }
-            name = node.newer
+            link = node.newer
             count += 1
         }
         return count > 0
@@ -301,9 +301,9 @@ package struct EvictionOrder: Sendable {
         let last = self.nodes.removeLast()
         guard number < self.nodes.count else { return }
         self.nodes[number] = last
-        let name = UInt32(truncatingIfNeeded: number)
-        if last.newer == Self.none { self[last.queue].newest = name } else { self.nodes[Int(last.newer)].older = name }
-        if last.older == Self.none { self[last.queue].oldest = name } else { self.nodes[Int(last.older)].newer = name }
+        let link = UInt32(truncatingIfNeeded: number)
+        if last.newer == Self.none { self[last.queue].newest = link } else { self.nodes[Int(last.newer)].older = link }
+        if last.older == Self.none { self[last.queue].oldest = link } else { self.nodes[Int(last.older)].newer = link }
     }
 
     package mutating func reserve(_ room: Int) {
@@ -327,7 +327,7 @@ package struct EvictionOrder: Sendable {
     /// - Returns: The number of the element; `nil` if no element may be evicted.
     /// - Complexity: Amortised O(1).
     @usableFromInline
-    package mutating func victim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
+    package mutating func chooseVictim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
         if self.isByRecency {
             while self.main.count > 0 { if let oldest = self.oldest(of: .main, mayGo) { return oldest } }
             return nil
@@ -443,12 +443,12 @@ package struct EvictionOrder: Sendable {
 
     private mutating func push(_ number: Int, onto queue: Queue) {
         var list = self[queue]
-        let name = UInt32(truncatingIfNeeded: number)
+        let link = UInt32(truncatingIfNeeded: number)
         self.nodes[number].queue = queue
         self.nodes[number].newer = Self.none
         self.nodes[number].older = list.newest
-        if list.newest == Self.none { list.oldest = name } else { self.nodes[Int(list.newest)].newer = name }
-        list.newest = name
+        if list.newest == Self.none { list.oldest = link } else { self.nodes[Int(list.newest)].newer = link }
+        list.newest = link
         list.count += 1
         if self.maximumCost != nil { list.weight += UInt128(max(1, self.costs[number])) }
         self[queue] = list
@@ -469,10 +469,10 @@ package struct EvictionOrder: Sendable {
     /// The numbers in a queue with their uses, oldest first.
     package func content(of queue: Queue) -> [(number: Int, uses: Int)] {
         var content: [(number: Int, uses: Int)] = []
-        var name = self[queue].oldest
-        while name != Self.none, content.count <= self.nodes.count {
-            content.append((Int(name), Int(self.nodes[Int(name)].uses)))
-            name = self.nodes[Int(name)].newer
+        var link = self[queue].oldest
+        while link != Self.none, content.count <= self.nodes.count {
+            content.append((Int(link), Int(self.nodes[Int(link)].uses)))
+            link = self.nodes[Int(link)].newer
         }
         return content
     }

@@ -170,7 +170,7 @@ extension MultiplexerCore {
         var work: State.PendingWork?
         // Only an outdated entry starts another flight, whose time limit needs the exact time.
         self.engine.land(flight, of: key, failed: false, at: entry.condition == nil ? entry.fetchedAt : nil) {
-            $0.firstLate(entry.condition, of: key)
+            $0.noteFailedCondition(entry.condition, of: key)
         } settle: { state, hasNoFence in
             let isSending = !state.layers.isEmpty && state.isSending(key)
             var mayKeep = hasNoFence && !isSending && (changes.map { state.has($0, key) } ?? true)
@@ -180,7 +180,7 @@ extension MultiplexerCore {
                 var newer = newer
                 state.adopt(&newer, of: key)
                 replaced = state.commit(newer, of: key)
-                state.shared.keeps(key, digest: digest, revision: newer.revision)
+                state.shared.recordDigest(digest, of: key, revision: newer.revision)
             }
             isKept = mayKeep
             if hasNoFence { state.ended(key, with: nil, isReplaced: !isSending) }
@@ -189,11 +189,11 @@ extension MultiplexerCore {
                 replaced = state.commit(entry, of: key)
                 if let changes { state.put(changes, on: entry, of: key) }
                 if case .stored(let digest) = outcome {
-                    state.shared.keeps(key, digest: digest, revision: entry.revision)
+                    state.shared.recordDigest(digest, of: key, revision: entry.revision)
                 }
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && beginning.former?.mayBeOnDisk ?? false
-                state.passed(key)
+                state.receivedUncacheable(key)
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             }
             if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }

@@ -153,7 +153,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             engineState.state.statistics.hits += 1
             return value
         }
-        if self.tellsHits, value != nil { self.memory.told(.hit, key) }
+        if self.tellsHits, value != nil { self.memory.sendEvent(.hit, key) }
         return value
     }
 
@@ -173,8 +173,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             return entry
         }
         if self.memory.isObserved, let entry {
-            self.memory.told(.hit, key)
-            if entry.staleReason != nil { self.memory.told(.servedStale, key) }
+            self.memory.sendEvent(.hit, key)
+            if entry.staleReason != nil { self.memory.sendEvent(.servedStale, key) }
         }
         return entry
     }
@@ -341,7 +341,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)
             if let name {
                 shared?.changed(name)
-                state.shared.begins(key, name)
+                state.shared.recordFlight(of: key, name)
             }
             replaced = state.commit(entry, of: key)
             if let remaining { state.put(remaining, on: entry, of: key) }

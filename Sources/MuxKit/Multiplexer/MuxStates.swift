@@ -259,8 +259,8 @@ extension MuxStates {
         self.init(
             follow: {
                 let follower = StateFollower<Value>(time, spawn, read: read)
-                follower.ends(
-                    with: follow({ [weak follower] in follower?.changed() }) { [weak follower] in follower?.finish() }
+                follower.setEnd(
+                    follow({ [weak follower] in follower?.changed() }) { [weak follower] in follower?.finish() }
                 )
                 return follower
             },
@@ -318,7 +318,7 @@ final class StateFollower<Value: Sendable>: Sendable {
     }
 
     /// Sets the closure that `deinit` calls to end the registration.
-    func ends(with end: @escaping @Sendable () -> Void) { self.end.withLock { $0 = end } }
+    func setEnd(_ end: @escaping @Sendable () -> Void) { self.end.withLock { $0 = end } }
 
     deinit {
         self.state.withLock { $0.timer }?.cancel()
@@ -417,7 +417,7 @@ extension MultiplexerCore {
         let finish: @Sendable () -> Void = { [weak follower] in follower?.finish() }
         let remove = self.watchers.add(to: key, finish: finish) { [weak follower] _ in follower?.changed() }
         self.memory.followed(key)
-        follower.ends { [weak memory] in
+        follower.setEnd { [weak memory] in
             remove()
             memory?.unfollowed(key)
         }

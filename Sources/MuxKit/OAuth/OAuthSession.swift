@@ -27,7 +27,9 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             wallTime: repository.wallTime,
             spawn: repository.spawn,
             mayWait: { tokenManager.storage.mayWait },
-            update: { refused, session in try await tokenManager.grant(insteadOf: refused?.value, session: session) }
+            update: { refused, session in
+                try await tokenManager.obtainGrant(insteadOf: refused?.value, session: session)
+            }
         )
         self.tokenManager = tokenManager
         self.upper = upper
@@ -43,7 +45,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             mayWait: { tokenManager.storage.mayWait },
             update: { refused, _ in
                 try await upper.run { held, _ in
-                    try await tokenManager.access(with: held, of: upper, insteadOf: refused)
+                    try await tokenManager.obtainAccess(with: held, of: upper, insteadOf: refused)
                 }
             }
         )

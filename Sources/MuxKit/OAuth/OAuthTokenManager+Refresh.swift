@@ -11,17 +11,17 @@ extension OAuthTokenManager {
     ///     current grant.
     /// - Returns: The token; ``RunResult/badDependency`` for a refused grant.
     /// - Throws: ``RunnerError``, or the error of the refresh.
-    func access(
+    func obtainAccess(
         with held: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
     ) async throws -> RunResult<Lower.Updated> {
         guard let limit = self.refreshLimit else {
-            return try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
+            return try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         }
         // At the limit callers stop waiting, even if the refresh ignores its cancellation and continues.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
-            try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
+            try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
             guard case .success(.output) = result else { return }
             let revision = upper.held?.revision
@@ -31,7 +31,7 @@ extension OAuthTokenManager {
         return result
     }
 
-    private func accessInTurn(
+    private func obtainAccessInTurn(
         with held: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
@@ -46,7 +46,7 @@ extension OAuthTokenManager {
                 // If other tokens were set, their grant has another mutex: the loop continues with the other
                 // mutex.
                 guard present.value.mutex === mutex else { return nil }
-                return try await self.access(of: present, of: upper, insteadOf: refused)
+                return try await self.obtainAccess(of: present, of: upper, insteadOf: refused)
             }
             if let result { return result }
         }
@@ -56,7 +56,7 @@ extension OAuthTokenManager {
     ///
     /// - Returns: The token; ``RunResult/badDependency`` for a refused grant; `nil` if the grant may have
     ///   been replaced.
-    private func access(
+    private func obtainAccess(
         of present: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
@@ -134,7 +134,7 @@ extension OAuthTokenManager {
             {
                 return .output(self.updated(access, of: present, continuing: given, isFound: true))
             }
-            guard let journaled = try await self.journaled(present, of: upper),
+            guard let journaled = try await self.recordAttempt(present, of: upper),
                 try await self.coordination.maySend(journaled, of: upper, since: &tenure)
             else { return nil }
             sent = journaled
@@ -145,7 +145,7 @@ extension OAuthTokenManager {
         }
         let renewal: OAuthRenewal<AccessToken, RefreshToken>
         do {
-            renewal = try await self.exchanged(sent.value.refresh)
+            renewal = try await self.exchange(sent.value.refresh)
         } catch  where error.saysBadDependency {
             // After a refusal, the upper layer reads a newer grant from the store, or signs in.
             self.sessionState.withLock { $0.refusedEpoch = sent.epoch }
@@ -178,7 +178,7 @@ extension OAuthTokenManager {
     }
 
     /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh.
-    private func exchanged(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
+    private func exchange(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
             group.addTask { try await self.refreshAccess(token) }

@@ -66,7 +66,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   - session: The number of the upper layer's session, to detect a sign-out.
     /// - Returns: The grant.
     /// - Throws: ``RunnerError``, a ``CriticalError`` of the sign-in, or `CancellationError`.
-    func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
+    func obtainGrant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
         if let grant = try await self.coordination.restored(insteadOf: refused) {
             return Upper.Updated(.updatedDependency(grant))
@@ -176,7 +176,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   (``OAuthGrant/isAtStake``); `nil` if other tokens were set.
     /// - Throws: ``RunnerError``. A failed save throws only if the grant is at stake
     ///   (``OAuthGrant/isAtStake``).
-    func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
+    func recordAttempt(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
         let attempt = Tokens.Attempt(owner: self.storage.owner, time: self.repository.wallTime())
         do {
             return try await self.write(held, of: upper, attempt: attempt)

@@ -101,7 +101,7 @@ extension MuxRepository {
         var settled = MuxRepository.SaveReport()
         let epoch: UInt64
         do {
-            epoch = try await self.settledEpoch(reportingRemovalTo: &settled)
+            epoch = try await self.settleEpoch(reportingRemovalTo: &settled)
         } catch {
             run.noteRepair(failures: [error])
             let unsaved = run.collect()
@@ -193,7 +193,7 @@ extension MuxRepository {
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
         } catch {
             report.fail(current.map(\.entry), error)
-            _ = try? await self.settledEpoch(reportingRemovalTo: &report)
+            _ = try? await self.settleEpoch(reportingRemovalTo: &report)
             return report
         }
         for encoded in current {
@@ -271,7 +271,7 @@ extension MuxRepository {
     ///   - forget: Clears memory, and marks the removal as pending.
     ///   - remove: Removes on disk.
     /// - Returns: The failures of the removal.
-    nonisolated func clearing(
+    nonisolated func performClear(
         _ forget: @escaping @Sendable () -> Void,
         onDisk remove: @escaping @Sendable @concurrent () async -> MuxRepository.ClearReport
     ) async -> MuxRepository.ClearReport {
@@ -291,7 +291,7 @@ extension MuxRepository {
     /// - Returns: The entries that could not be removed, with the errors.
     /// - Throws: The store's error if the session epoch cannot be read or raised; then no entry was removed.
     nonisolated func remove(_ names: [MuxStoreKey]) async throws -> [RemovalFailure] {
-        _ = try await self.settledEpoch()
+        _ = try await self.settleEpoch()
         let failures = await isolatingFailures(of: names, concernsAll: Self.concernsAll) { names in
             try await self.store.remove(names, durability: self.durability)
         }
@@ -303,7 +303,7 @@ extension MuxRepository {
     /// - Returns: `nil` after the removal; an error if the store cannot contain an entry of the domain.
     /// - Throws: The store's error; the removal has to be repeated.
     nonisolated func removeAll(domain: String) async throws -> MuxStoreError? {
-        _ = try await self.settledEpoch()
+        _ = try await self.settleEpoch()
         do {
             try await self.store.removeAll(domain: domain, durability: self.durability)
             return nil

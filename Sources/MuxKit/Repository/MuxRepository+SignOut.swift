@@ -62,7 +62,7 @@ extension MuxRepository {
     /// Raises the session epoch to `epoch`, an epoch of another process, without ending the session.
     nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
-            guard try await self.settledEpoch() < epoch else { return }
+            guard try await self.settleEpoch() < epoch else { return }
             try await self.store.raiseSessionEpoch(to: epoch)
             self.registry.withLock { $0.sessionEpoch = epoch }
         }
@@ -76,7 +76,7 @@ extension MuxRepository {
     /// The epoch of the current session, for callers outside the lane.
     package nonisolated func currentEpoch() async throws -> UInt64 {
         if let known = self.knownEpoch { return known }
-        return try await self.lane.run { try await self.settledEpoch() }
+        return try await self.lane.run { try await self.settleEpoch() }
     }
 
     /// Runs `operation` after all earlier operations, to its end even if the caller's task is cancelled.
@@ -172,16 +172,16 @@ extension MuxRepository {
         }
     }
 
-    /// The epoch of the current session; in the lane.
+    /// Settles the session, and returns the epoch of the current session; in the lane.
     ///
-    /// If another process has signed out, first ends the session in this process. Otherwise completes the
-    /// removal of an earlier sign-out.
+    /// If another process has signed out, ends the session in this process. Otherwise completes the removal
+    /// of an earlier sign-out.
     ///
     /// - Parameter report: Receives the failure of the removal.
     /// - Returns: The epoch.
     /// - Throws: The store's error if the epoch cannot be read or raised.
-    nonisolated func settledEpoch(reportingRemovalTo report: inout MuxRepository.SaveReport) async throws -> UInt64 {
-        let settled = try await self.settledEpoch()
+    nonisolated func settleEpoch(reportingRemovalTo report: inout MuxRepository.SaveReport) async throws -> UInt64 {
+        let settled = try await self.settleEpoch()
         let epoch = try await self.store.sessionEpoch()
         // The epoch must never decrease: an emptied folder gets the epoch again.
         if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
@@ -269,8 +269,8 @@ extension MuxRepository {
         }
     }
 
-    /// The epoch of the current session, after completing a sign-out that failed earlier; in the lane.
-    nonisolated func settledEpoch() async throws -> UInt64 {
+    /// Completes a sign-out that failed earlier, and returns the epoch of the current session; in the lane.
+    nonisolated func settleEpoch() async throws -> UInt64 {
         let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
         if let known, !owes { return known }
         var epoch = try await self.store.sessionEpoch()
@@ -463,7 +463,7 @@ extension MuxRepository {
             }
             return MuxRepository.ClearReport(failures: failures)
         }
-        return await self.clearing {
+        return await self.performClear {
             self.changed(tags, isClear: true)
         } onDisk: {
             do {

@@ -65,7 +65,7 @@ extension MuxRepository {
         guard !(self.store is NoStore) else { return }
         for attempt in 1... {
             try await self.readTags()
-            let epoch = try await self.settledEpoch()
+            let epoch = try await self.settleEpoch()
             guard let unwritten = self.tagLog.unwritten()?.forDisk else { return }
             do {
                 let entry = try self.tagLog.entry(unwritten, epoch)

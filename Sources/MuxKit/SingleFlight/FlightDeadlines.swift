@@ -42,17 +42,17 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         of key: Key,
         at moment: Moment,
         runningCount: Int,
-        where isRunning: (FlightID) -> Bool
+        keeping isRunning: (FlightID) -> Bool
     ) {
         self.deadlines.append(Deadline(moment: moment, flight: flight, key: key))
-        if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.removeEnded(where: isRunning) }
+        if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.removeEnded(keeping: isRunning) }
     }
 
     /// Removes the deadlines of ended flights and the deadlines that ``takeDue(at:)`` has returned.
     ///
     /// - Returns: The first of the other deadlines, all of running flights; `nil` without a deadline.
     @inlinable
-    package mutating func removeEnded(where isRunning: (FlightID) -> Bool) -> Moment? {
+    package mutating func removeEnded(keeping isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
         self.deadlines = []
         for index in self.first..<former.count where isRunning(former[index].flight) {
@@ -72,7 +72,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     }
 
     /// Returns the flights with a passed deadline, including ended flights, each once;
-    /// ``removeEnded(where:)`` removes the returned deadlines.
+    /// ``removeEnded(keeping:)`` removes the returned deadlines.
     package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
         var due: [(FlightID, Key)] = []
         while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {

@@ -101,7 +101,7 @@ extension FlightEngine {
             }
             guard begins else {
                 let ended = engineState.running.removeValue(forKey: flight)
-                return (false, ended, self.waitersMoved(from: flight, of: key, in: &engineState))
+                return (false, ended, self.moveWaits(from: flight, of: key, in: &engineState))
             }
             // The flight may have been cancelled before its task was stored.
             let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
@@ -118,7 +118,7 @@ extension FlightEngine {
     ///
     /// - Returns: The callers in a deadlock, removed from the flight.
     @usableFromInline
-    func waitersMoved(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> Few<Waiter> {
+    func moveWaits(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> Few<Waiter> {
         guard !WaitForGraph.isEmpty, let machine = engineState.machines[key], let next = machine.currentFlight else {
             return []
         }
@@ -238,7 +238,7 @@ extension FlightEngine {
             let next = self.nextID()
             let first = late(&engineState.state)
             switch engineState.withMachine(of: key, { $0.ended(flight, failed: failed, next: next, late: first) }) {
-            case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
+            case .ignore: stuck = self.moveWaits(from: flight, of: key, in: &engineState)
             case .commit(let callers):
                 waiters = callers
                 keep(settle(&engineState.state, true))
@@ -246,13 +246,13 @@ extension FlightEngine {
                 waiters = callers
                 keep(settle(&engineState.state, false))
             case .answerAndRestart(let callers, let next):
-                stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
+                stuck = self.moveWaits(from: flight, of: key, in: &engineState)
                 let priority = ended?.priority ?? FlightPriority(.medium)
                 if let next { launch = engineState.begins(next, of: key, priority, until: deadline) }
                 waiters = callers
                 keep(settle(&engineState.state, false))
             case .restart(let next):
-                stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
+                stuck = self.moveWaits(from: flight, of: key, in: &engineState)
                 if let ended { launch = engineState.begins(next, of: key, ended.priority, until: deadline) }
             }
             always(&engineState.state)

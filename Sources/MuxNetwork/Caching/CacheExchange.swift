@@ -184,7 +184,10 @@ struct CacheExchange: Sendable {
         let number: UInt64
     }
 
-    var sending: Sending { Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID()) }
+    /// Returns the time and the next number, for a request that is sent now.
+    func beginSending() -> Sending {
+        Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID())
+    }
 
     /// The next sequence number of the cache.
     func nextSequenceNumber() -> UInt64 { self.cache.engine.nextID() }

@@ -78,11 +78,11 @@ final class CachingSink: AttemptSink {
     init(_ exchange: CacheExchange, _ sink: any HTTPSink) {
         self.exchange = exchange
         self.sink = sink
-        self.state = Locked(State(sent: exchange.sending))
+        self.state = Locked(State(sent: exchange.beginSending()))
     }
 
     func attemptBegins() {
-        let sent = self.exchange.sending
+        let sent = self.exchange.beginSending()
         self.state.withLock { state in
             state.sent = sent
             state.hasSent = true

@@ -29,7 +29,7 @@ public final class MemorySharedStore: Sendable {
 
     fileprivate struct State: Sendable {
         var ledger = SharedLedger<MuxShared.Entry>()
-        var connections: [UInt64: Listeners] = [:]
+        var connections: [UInt64: ConnectionState] = [:]
         var lastConnection: UInt64 = 0
         var calls = 0
         var isDown = false
@@ -37,7 +37,7 @@ public final class MemorySharedStore: Sendable {
     }
 
     /// The state of a connection, with its streams of changes.
-    fileprivate struct Listeners: Sendable {
+    fileprivate struct ConnectionState: Sendable {
         var isCut = false
         var losesReplies = false
         /// Whether the connection may have missed changes.
@@ -90,7 +90,7 @@ public final class MemorySharedStore: Sendable {
     /// All connections receive `MuxShared.Change.emptied`; unreachable connections receive the change later.
     public func loseEverything() {
         self.change { state in
-            state.ledger.lost()
+            state.ledger.loseAll()
             for id in state.connections.keys {
                 state.connections[id]?.hasMissed = true
                 state.connections[id]?.hasLost = true
@@ -102,7 +102,7 @@ public final class MemorySharedStore: Sendable {
     public func connection() -> Connection {
         let id = self.state.withLock { state in
             state.lastConnection += 1
-            state.connections[state.lastConnection] = Listeners()
+            state.connections[state.lastConnection] = ConnectionState()
             return state.lastConnection
         }
         return Connection(self, id)
@@ -112,12 +112,12 @@ public final class MemorySharedStore: Sendable {
     private func change(_ body: (inout State) -> Void) {
         self.state.withLock { state in
             body(&state)
-            for (id, listeners) in state.connections where listeners.hasMissed && !listeners.isCut && !state.isDown {
+            for (id, connection) in state.connections where connection.hasMissed && !connection.isCut && !state.isDown {
                 state.connections[id]?.hasMissed = false
                 state.connections[id]?.hasLost = false
                 // Under the lock, so that all streams get changes in the same order; a buffered stream runs
                 // no client code.
-                for stream in listeners.streams.values { stream.yield(listeners.hasLost ? .emptied : .unknown) }
+                for stream in connection.streams.values { stream.yield(connection.hasLost ? .emptied : .unknown) }
             }
         }
     }
@@ -135,14 +135,14 @@ public final class MemorySharedStore: Sendable {
             guard !state.isDown, let connection = state.connections[id], !connection.isCut else { throw Away() }
             state.calls += 1
             let (result, changes) = try body(&state.ledger, self.time.now)
-            for (other, listeners) in state.connections {
-                if listeners.isCut {
-                    if !changes.isEmpty { state.connections[other]?.hasMissed = true }
+            for (receiverID, receiver) in state.connections {
+                if receiver.isCut {
+                    if !changes.isEmpty { state.connections[receiverID]?.hasMissed = true }
                     continue
                 }
                 for change in changes {
-                    if case .invalidated = change, other == id { continue }
-                    for stream in listeners.streams.values { stream.yield(change) }
+                    if case .invalidated = change, receiverID == id { continue }
+                    for stream in receiver.streams.values { stream.yield(change) }
                 }
             }
             if connection.losesReplies { throw Away() }
@@ -231,19 +231,19 @@ public final class MemorySharedStore: Sendable {
             for duration: Duration
         ) async throws -> MuxShared.Claim {
             try await self.store.trip(self.id) { ledger, now in
-                let action = ledger.claimed(name, for: duration, at: now) {
+                let action = ledger.claim(name, for: duration, at: now) {
                     Self.entry($0, at: now).isFresh(maximumAge)
                 }
-                func told(_ held: SharedLedger<MuxShared.Entry>.Held) -> MuxShared.Entry {
+                func replyEntry(_ held: SharedLedger<MuxShared.Entry>.Held) -> MuxShared.Entry {
                     var entry = Self.entry(held, at: now)
                     if entry.digest == digest { entry.payload = nil }
                     return entry
                 }
                 switch action {
-                case .entry(let held): return (.entry(told(held)), [])
+                case .entry(let held): return (.entry(replyEntry(held)), [])
                 case .granted(let nonce, let held):
-                    return (.granted(MuxShared.Ticket(name, nonce: "\(nonce)"), held.map(told)), [])
-                case .taken(let end, let held): return (.taken(for: end.duration(since: now), held.map(told)), [])
+                    return (.granted(MuxShared.Ticket(name, nonce: "\(nonce)"), held.map(replyEntry)), [])
+                case .taken(let end, let held): return (.taken(for: end.duration(since: now), held.map(replyEntry)), [])
                 }
             }
         }
@@ -259,7 +259,7 @@ public final class MemorySharedStore: Sendable {
                 }
                 let key = ticket.name.key
                 guard entry.payload != nil else {
-                    return (false, ledger.givenUp(nonce, ticket.name, at: now) ? [.released(key)] : [])
+                    return (false, ledger.giveUp(nonce, ticket.name, at: now) ? [.released(key)] : [])
                 }
                 let fetchedAt = now.advanced(by: .zero - max(entry.age, .zero))
                 let isStored = ledger.put(entry, fetchedAt: fetchedAt, nonce, ticket.name, at: now)
@@ -270,7 +270,7 @@ public final class MemorySharedStore: Sendable {
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
         public func giveUp(_ ticket: MuxShared.Ticket) async throws {
             try await self.store.trip(self.id) { ledger, now in
-                let stood = ledger.givenUp(UInt64(ticket.nonce) ?? 0, ticket.name, at: now)
+                let stood = ledger.giveUp(UInt64(ticket.nonce) ?? 0, ticket.name, at: now)
                 return ((), stood ? [.released(ticket.name.key)] : [])
             }
         }
@@ -278,7 +278,7 @@ public final class MemorySharedStore: Sendable {
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
         public func invalidate(_ scopes: [MuxShared.Scope]) async throws {
             try await self.store.trip(self.id) { ledger, _ in
-                for scope in scopes { ledger.invalidated(scope) }
+                for scope in scopes { ledger.invalidate(scope) }
                 return ((), scopes.map { .invalidated($0) })
             }
         }

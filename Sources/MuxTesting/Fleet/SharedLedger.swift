@@ -65,7 +65,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     ///   - now: The current time.
     ///   - isGoodEnough: Whether an entry is acceptable.
     /// - Returns: The acceptable entry, the granted claim, or the end of the other claim.
-    package mutating func claimed(
+    package mutating func claim(
         _ name: MuxShared.Name,
         for duration: Duration,
         at now: Moment,
@@ -102,14 +102,14 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     /// Ends the claim of a fetch without a value.
     ///
     /// - Returns: Whether the claim was still valid.
-    package mutating func givenUp(_ nonce: UInt64, _ name: MuxShared.Name, at now: Moment) -> Bool {
+    package mutating func giveUp(_ nonce: UInt64, _ name: MuxShared.Name, at now: Moment) -> Bool {
         guard self.stands(nonce, name, at: now) else { return false }
         self.claims[name.key] = nil
         return true
     }
 
     /// Invalidates the entries and claims of a scope.
-    package mutating func invalidated(_ scope: MuxShared.Scope) {
+    package mutating func invalidate(_ scope: MuxShared.Scope) {
         if case .entry(let key) = scope {
             self.entries[key] = nil
             self.claims[key] = nil
@@ -121,7 +121,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     /// Removes all entries, claims and epochs, like a restart of a database without persistence.
     ///
     /// Nonces are never reused: no put with an earlier claim is accepted.
-    package mutating func lost() {
+    package mutating func loseAll() {
         self.entries = [:]
         self.claims = [:]
         self.epochs = [:]

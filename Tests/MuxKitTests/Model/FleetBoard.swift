@@ -163,7 +163,7 @@ struct FleetBoard: Hashable, Sendable {
 
     private mutating func ask(_ machine: Int, _ key: Int) {
         let reply: Reply =
-            switch self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment, { _ in true }) {
+            switch self.ledger.claim(self.name(key), for: Self.duration, at: self.moment, { _ in true }) {
             case .entry(let held): .entry(held.content)
             case .granted(let nonce, _): .granted(nonce)
             case .taken: self.taken(key)
@@ -179,8 +179,8 @@ struct FleetBoard: Hashable, Sendable {
         switch self.bug {
         case .grantsTwice: return self.standing(key).map { .granted($0) } ?? .taken
         case .grantsAlways:
-            self.ledger.invalidated(.entry(self.key(key)))
-            let action = self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment) { _ in false }
+            self.ledger.invalidate(.entry(self.key(key)))
+            let action = self.ledger.claim(self.name(key), for: Self.duration, at: self.moment) { _ in false }
             if case .granted(let nonce, _) = action { return .granted(nonce) }
             return .taken
         default: return .taken
@@ -223,9 +223,9 @@ struct FleetBoard: Hashable, Sendable {
         self.machines[machine].flights[key] = .idle
         guard self.machines[machine].isConnected else { return }
         if self.bug == .putsWithoutCompare, !self.ledger.stands(nonce, self.name(key), at: self.moment) {
-            self.ledger.invalidated(.entry(self.key(key)))
+            self.ledger.invalidate(.entry(self.key(key)))
             guard
-                case .granted(let other, _) = self.ledger.claimed(
+                case .granted(let other, _) = self.ledger.claim(
                     self.name(key),
                     for: Self.duration,
                     at: self.moment,
@@ -245,7 +245,7 @@ struct FleetBoard: Hashable, Sendable {
         guard case .fetching(let nonce, _) = self.machines[machine].flights[key] else { return }
         self.machines[machine].flights[key] = .idle
         guard self.machines[machine].isConnected,
-            self.ledger.givenUp(nonce, self.name(key), at: self.moment)
+            self.ledger.giveUp(nonce, self.name(key), at: self.moment)
         else { return }
         self.granted[key] = nil
         self.tell(.released(self.key(key)))
@@ -255,7 +255,7 @@ struct FleetBoard: Hashable, Sendable {
         self.invalidations += 1
         let claims = keys.map { ($0, self.standing($0)) }
         for key in keys { self.origin[key] += 1 }
-        self.ledger.invalidated(scope)
+        self.ledger.invalidate(scope)
         for key in keys {
             self.acknowledged[key] = self.origin[key]
             self.granted[key] = nil
@@ -263,7 +263,7 @@ struct FleetBoard: Hashable, Sendable {
         if self.bug != .tellsNobody { self.tell(.invalidated(scope)) }
         guard self.bug == .claimOutlivesInvalidation else { return }
         for case (let key, let nonce?) in claims {
-            let action = self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment) { _ in false }
+            let action = self.ledger.claim(self.name(key), for: Self.duration, at: self.moment) { _ in false }
             guard case .granted(let other, _) = action else { continue }
             for machine in self.machines.indices {
                 guard case .fetching(nonce, let version) = self.machines[machine].flights[key] else { continue }

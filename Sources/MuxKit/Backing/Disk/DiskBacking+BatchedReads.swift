@@ -53,7 +53,7 @@ extension DiskBacking {
     @inlinable
     func lookUp(_ key: Key, _ flight: FlightID, after read: BatchedRead) async -> LookUp<Value> {
         guard let entry = read.entry,
-            let found = await self.memory.loaded(entry, key, self.persistence, isSaved: true, since: read.start)
+            let found = await self.memory.loaded(entry, key, self.persistence, isPersistent: true, since: read.start)
         else { return LookUp() }
         return self.answer(key, flight, found, read.look)
     }

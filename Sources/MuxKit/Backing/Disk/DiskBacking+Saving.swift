@@ -199,7 +199,7 @@ extension DiskBacking {
             state.disk.refresh.read(found, at: state.lastRevision)
             return state.disk.refresh
         }
-        let epoch = try await repository.settledEpoch()
+        let epoch = try await repository.settleEpoch()
         guard let refresh, let mark = refresh.mark(self.persistence.refreshName, epoch) else { return 0 }
         try await repository.write([mark])
         engine.withState { if $0.session == session { $0.disk.refresh.saved(mark) } }

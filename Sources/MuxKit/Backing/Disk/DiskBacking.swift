@@ -90,7 +90,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             guard let found = try await repository.load(self.persistence.name(of: key)) else { return nil }
             try await self.readRefresh(for: [found])
             if self.hasTags(found) { try await repository.readTags(isExpected: found.tagNumber != nil) }
-            return await self.memory.loaded(found, key, self.persistence, isSaved: true, since: start)
+            return await self.memory.loaded(found, key, self.persistence, isPersistent: true, since: start)
         } catch {
             self.memory.tell(.loadFailed, key, repository.time.now.duration(since: start), because: error)
             throw error

@@ -70,14 +70,14 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     private var lastEmptied: UInt64 = 0
 
     /// Whether a fact was ever added.
-    @usableFromInline private(set) var hasFacts = false
+    @usableFromInline private(set) var hasHadFacts = false
 
     var count: Int { self.facts.count }
 
     // MARK: - Flights
 
     /// Records that a flight has begun.
-    mutating func begins(_ key: Key, _ name: MuxShared.Name) {
+    mutating func recordFlight(of key: Key, _ name: MuxShared.Name) {
         if let place = self.facts.index(forKey: key) {
             self.facts.values[place].flightCount += 1
         } else {
@@ -86,7 +86,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     }
 
     private mutating func add(_ key: Key, _ fact: Fact) {
-        self.hasFacts = true
+        self.hasHadFacts = true
         self.facts[key] = fact
         self.keys[fact.name.key] = key
         for tag in fact.name.tags { self.tagged[.tag(tag), default: []].insert(key) }
@@ -156,7 +156,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 
     /// Records the digest of the payload of the entry with this revision.
     @usableFromInline
-    mutating func keeps(_ key: Key, digest: String, revision: UInt64) {
+    mutating func recordDigest(_ digest: String, of key: Key, revision: UInt64) {
         guard let place = self.facts.index(forKey: key) else { return }
         self.facts.values[place].digest = (digest, revision)
     }

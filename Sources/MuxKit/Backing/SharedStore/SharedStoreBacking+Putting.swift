@@ -79,7 +79,7 @@ extension SharedStoreBacking {
 
     /// Reports to the observer that the store refused an entry.
     func tellNotShared(_ key: Key, _ reason: MuxEvent.Reason) {
-        if self.memory.isObserved { self.memory.told(.notShared, key, because: reason) }
+        if self.memory.isObserved { self.memory.sendEvent(.notShared, key, because: reason) }
     }
 
     /// Encodes an entry in memory for the shared store; `nil` if the value cannot be encoded.
@@ -139,7 +139,7 @@ extension SharedStoreBacking {
                 }
                 let outcome = await self.put(entry, key, ticket, since: entry.fetchedAt, within: budget)
                 guard case .stored(let digest) = outcome else { return }
-                self.memory.engine.withState { $0.shared.keeps(key, digest: digest, revision: entry.revision) }
+                self.memory.engine.withState { $0.shared.recordDigest(digest, of: key, revision: entry.revision) }
             }
         }
     }

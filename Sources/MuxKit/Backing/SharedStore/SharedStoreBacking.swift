@@ -38,7 +38,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     @usableFromInline
     func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
         let name = self.name(of: key)
-        self.memory.engine.withState { $0.shared.begins(key, name) }
+        self.memory.engine.withState { $0.shared.recordFlight(of: key, name) }
         return await self.look(key, flight, name)
     }
 
@@ -262,7 +262,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             stored,
             key,
             self.persistence,
-            isSaved: false,
+            isPersistent: false,
             since: asked.moment,
             age: max(entry.age, .zero)
         )
@@ -294,7 +294,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             var entry = entry
             state.adopt(&entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
             replaced = state.commit(entry, of: key)
-            if let digest { state.shared.keeps(key, digest: digest, revision: entry.revision) }
+            if let digest { state.shared.recordDigest(digest, of: key, revision: entry.revision) }
             // The table may have no room.
             return state.slots.slot(of: key)
                 ?? Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
