@@ -66,12 +66,6 @@ actor FaultyStore: MuxStore {
     }
 
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        if self.fault == .mixesCalls {
-            // Reads all entries, waits, and writes all entries, as a record of uses may.
-            let before = self.entries
-            await Task.yield()
-            self.entries = before
-        }
         let slot = self.slot(name)
         // Saved entries are written with the next call.
         defer {
@@ -121,6 +115,13 @@ actor FaultyStore: MuxStore {
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         if self.fault == .ignoresRelaxedSave, durability == .relaxed { return }
         if self.fault == .savingNothingRemovesAll, entries.isEmpty { self.entries = [:] }
+        if self.fault == .mixesCalls {
+            // Rewrites all entries: a load in the meantime finds an empty store.
+            let before = self.entries
+            self.entries = [:]
+            for _ in 0..<20 { await Task.yield() }
+            self.entries = before
+        }
         for entry in self.fault == .savesFirstOnly ? Array(entries.prefix(1)) : entries { self.keep(entry) }
     }
 

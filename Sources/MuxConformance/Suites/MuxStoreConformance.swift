@@ -382,21 +382,17 @@ extension MuxStoreConformance {
 
     private static func manyCalls(_ store: any MuxStore) async throws {
         // The library saves serially, and loads at any time.
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask {
-                for number in 0..<50 {
-                    try await store.save([self.entry("d", "\(number)", number)], durability: .relaxed)
-                    try await self.expect(store, holds: self.entry("d", "\(number)", number))
-                }
+        for number in 0..<50 {
+            let (entry, former) = (self.entry("d", "\(number)", number), self.entry("d", "\(number - 1)", number - 1))
+            async let present = store.load([entry.name, former.name])
+            async let alone = store.load(entry.name)
+            try await store.save([entry], durability: .relaxed)
+            let found = try await present + [alone]
+            for one in [found[0], found[2]] {
+                try self.expect(one == nil || one == entry, "\(entry.name) was loaded incompletely")
             }
-            for number in 0..<50 {
-                group.addTask {
-                    let entry = self.entry("d", "\(number)", number)
-                    let found = try await store.load(entry.name)
-                    try self.expect(found == nil || found == entry, "\(entry.name) was loaded incompletely")
-                }
-            }
-            try await group.waitForAll()
+            if number > 0 { try self.expect(found[1] == former, "\(former.name) is lost during a save") }
+            try await self.expect(store, holds: entry)
         }
         for number in 0..<50 {
             try await self.expect(store, holds: self.entry("d", "\(number)", number))

@@ -160,8 +160,8 @@ struct ErrorTextTests {
             (
                 HTTPError.authentication(RunnerError.updateFailed(underlying: OAuthError.transport(offline))),
                 """
-                No credentials are available. The dependency could not be renewed: the update was refused. The sign-in server \
-                could not be reached. The host name could not be resolved. The device is offline.
+                No credentials are available. The dependency could not be renewed: the update was refused. The request to the \
+                sign-in server failed. The host name could not be resolved. The device is offline.
                 """
             ),
             (HTTPError.transport(.timedOut(after: .seconds(20))), "The server did not respond within 20 seconds."),
