@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 
 /// Flights with the parts that the runtime provides: a task of a separate executor and with a task-local, which
-/// begins in the caller's thread; a continuation; handlers of a cancellation and of an escalation.
+/// begins in the caller's thread if the system can do so; a continuation; handlers of a cancellation and of an escalation.
 ///
 /// Lacks everything else: a bound, lifetimes, fences, joining callers, time limits, statistics, events.
 private final class SmallestFlights: Sendable {
@@ -88,7 +88,7 @@ enum ColdRequestGroup {
                 instead: actor,
                 goals: [.timesBetter(1 / 1.7)]
             ),
-            Row(group, "the parts of a flight that the runtime provides", outcome, figure: 3, limit: actor),
+            Row(group, "the parts of a flight that the runtime provides", outcome, figure: 3, instead: actor),
             try await self.making(group),
             .count(group, "places left of 20,000 dropped multiplexers", try await self.placesLeft(), expected: 0),
             try await self.allocations(group, "allocations of a request", maximumCount: nil, atMost: 6),

@@ -32,8 +32,8 @@ struct FollowedKey: Sendable {
     /// The number of replacements, removals and failures, and of responses that were not kept because of
     /// changes of the app.
     @usableFromInline var outcomes: UInt64 = 0
-    /// The condition of the entry at its eviction; `nil` without an eviction or a condition.
-    @usableFromInline var evictedCondition: EntryCondition?
+    /// The last kept condition of the entry, for changes of tags while the entry is not in memory.
+    @usableFromInline var lastCondition: EntryCondition?
     /// The value of ``refreshes`` at the last change of ``outcomes``.
     @usableFromInline var answeredRefreshes: UInt64 = 0
 }
@@ -138,24 +138,25 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             if $1.entry?.isDirty ?? false { lost += 1 }
         }
         swap(&evicted, &self.evicted)
-        if !self.followed.isEmpty { self.noteEvictions() }
+        self.noteRemovals(self.evicted)
         self.statistics.evictions += evictions
         self.disk.lost(lost)
         return result
     }
 
-    /// Keeps the conditions of evicted entries of followed keys.
+    /// Keeps the conditions of entries of followed keys that were removed from memory.
     @usableFromInline
-    mutating func noteEvictions() {
-        for (key, slot) in self.evicted where slot.hasEntry {
-            if let condition = slot.entry?.condition { self.followed[key]?.evictedCondition = condition }
+    mutating func noteRemovals(_ slots: [(Key, Slot<Value>)]) {
+        guard !self.followed.isEmpty else { return }
+        for (key, slot) in slots where slot.hasEntry {
+            if let condition = slot.entry?.condition { self.followed[key]?.lastCondition = condition }
         }
     }
 
-    /// Keeps the conditions of the entries of followed keys, before the entries are removed from memory.
+    /// Keeps the conditions of the entries of followed keys, before a removal of most entries from memory.
     mutating func keepConditions() {
         for key in self.followed.keys {
-            if let condition = self.slots.condition(of: key) { self.followed[key]?.evictedCondition = condition }
+            if let condition = self.slots.condition(of: key) { self.followed[key]?.lastCondition = condition }
         }
     }
 
@@ -163,13 +164,13 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline
     mutating func noteCondition(of key: Key) {
         guard let place = self.followed.index(forKey: key) else { return }
-        let evicted = self.followed.values[place].evictedCondition
+        let evicted = self.followed.values[place].lastCondition
         guard let condition = self.slots.condition(of: key) ?? evicted, !condition.wasChecked else { return }
         let (effect, number) = condition.effect()
         guard effect != .none else { return }
         if effect == .refreshed { self.becameStale(key) }
         if effect == .cleared { self.ended(key, with: nil) }
-        self.followed[key]?.evictedCondition = effect == .refreshed ? evicted?.marked(at: number) : nil
+        self.followed[key]?.lastCondition = effect == .refreshed ? evicted?.marked(at: number) : nil
     }
 
     /// Examines two entries, and removes entries beyond use; a call of ``takePendingWork()`` must follow.
@@ -184,7 +185,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         guard !useless.isEmpty else { return }
         self.statistics.evictions += useless.count
         self.evicted += useless
-        if !self.followed.isEmpty { self.noteEvictions() }
+        self.noteRemovals(useless)
     }
 
     /// Schedules the release of `key`, which the tables no longer contain, outside the lock.
@@ -303,7 +304,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         if let former = self.followed.values[place].failure { self.dropped.append(former) }
         if error == nil, isReplaced {
             self.followed.values[place].replacements += 1
-            self.followed.values[place].evictedCondition = nil
+            self.followed.values[place].lastCondition = nil
         }
         self.followed.values[place].outcomes += 1
         self.followed.values[place].answeredRefreshes = self.followed.values[place].refreshes

@@ -179,6 +179,7 @@ extension MultiplexerCore: SessionParticipant {
                 var gone: [(Key, Slot<Value>)] = []
                 let removed = { gone.append(($0, $1)) }
                 let next = state.slots.removeClean(before: place, atMost: size, where: { _ in true }, removed: removed)
+                state.noteRemovals(gone)
                 for (key, _) in gone {
                     state.lostShared(key)
                     state.evictedLayers(of: key)

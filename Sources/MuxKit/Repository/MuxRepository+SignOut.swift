@@ -275,7 +275,7 @@ extension MuxRepository {
         if let known, !owes { return known }
         var epoch = try await self.store.sessionEpoch()
         if owes {
-            // The failed sign-out has announced an epoch, which may be later.
+            // An outbox may have noted a later epoch, which the failed sign-out announced.
             var announced: UInt64 = 0
             await self.forEachParticipant { announced = max(announced, await $0.lastSession()) }
             epoch = max(try Self.next(after: max(epoch, known ?? 0)), announced)

@@ -307,6 +307,24 @@ struct TagTests {
         withExtendedLifetime(iterator) {}
     }
 
+    @Test func `SC-07 a change of a tag reaches a followed key after its entry was too old to be kept`() async throws {
+        let map = Map(policy: .init(timeToLive: .seconds(10), staleIfError: .zero), repository: self.world.repository) {
+            key,
+            _ in
+            Fetched(key, tags: Self.tags(key))
+        }
+        _ = try await map.request(key: 1)
+        let states = map.states(key: 1)
+        let iterator = states.makeAsyncIterator()
+        self.world.clock.advance(by: .seconds(1_000))
+        for key in 2..<6 { _ = try await map.request(key: key) }
+        #expect(map.cachedEntry(key: 1) == nil, "removed")
+
+        self.world.repository.refresh(tags: ["key:1"])
+        #expect(states.current.counts.refreshes == 1)
+        withExtendedLifetime(iterator) {}
+    }
+
     // MARK: - Disk
 
     @Test func `SC-07 the tags of a value do not multiply`() async throws {
