@@ -308,16 +308,22 @@ struct TagTests {
     }
 
     @Test func `SC-07 a change of a tag reaches a followed key after its entry was too old to be kept`() async throws {
-        let map = Map(policy: .init(timeToLive: .seconds(10), staleIfError: .zero), repository: self.world.repository) {
-            key,
-            _ in
-            Fetched(key, tags: Self.tags(key))
+        let gate = Gate<Void>()
+        let policy = MuxPolicy(timeToLive: .seconds(10), staleIfError: .zero)
+        let map = Map(policy: policy, repository: self.world.repository) { key, _ in
+            if key == 2 { try await gate.pass() }
+            return Fetched(key, tags: Self.tags(key))
         }
         _ = try await map.request(key: 1)
         let states = map.states(key: 1)
         let iterator = states.makeAsyncIterator()
         self.world.clock.advance(by: .seconds(1_000))
-        for key in 2..<6 { _ = try await map.request(key: key) }
+        // The end of each fetch removes old entries. A fenced fetch stores no entry.
+        let request = Task { try await map.request(key: 2) }
+        await gate.waitForCall(1)
+        map.refresh(key: 2)
+        gate.openForGood(returning: ())
+        #expect(try await request.value == 2)
         #expect(map.cachedEntry(key: 1) == nil, "removed")
 
         self.world.repository.refresh(tags: ["key:1"])
