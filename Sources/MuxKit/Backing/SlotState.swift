@@ -138,7 +138,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             if $1.entry?.isDirty ?? false { lost += 1 }
         }
         swap(&evicted, &self.evicted)
-        self.noteRemovals(self.evicted)
+        // Checked here, because this function is specialised.
+        if !self.followed.isEmpty { self.noteRemovals(self.evicted) }
         self.statistics.evictions += evictions
         self.disk.lost(lost)
         return result

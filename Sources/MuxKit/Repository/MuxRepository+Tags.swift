@@ -1,4 +1,73 @@
 extension MuxRepository {
+    /// Makes all values with one of the tags stale: the next request of each value fetches.
+    ///
+    /// ```swift
+    /// repository.refresh(tags: ["user:7"])
+    /// ```
+    ///
+    /// ``Fetched/tags`` and ``MultiplexerMap/CacheKey/init(_:tags:)`` define the tags of a value.
+    ///
+    /// **Running fetches.** A fetch that began before the call, and returns a value with one of the tags, is
+    /// outdated: its value is not kept. The callers from before the call get the value, and later callers
+    /// wait for another fetch.
+    ///
+    /// **On disk.** The change is saved with the next save of any value, and also applies to values that are
+    /// only on disk. Other processes that share the folder adopt the change at their next save, and at their
+    /// next read of a value with tags from disk.
+    ///
+    /// **Several machines.** With a ``MuxSharedStore``, all other machines remove the values.
+    ///
+    /// **Many tags.** If each call has few tags, memory keeps the changes of at least the last 32,768 tags,
+    /// and the disk keeps the changes of at least the last 2,048 tags. The tags on disk have at most 1 MiB in
+    /// total; longer tags reduce their number. A dropped change counts as a change of all tags: all values
+    /// with tags that were fetched before the dropped change are fetched again.
+    ///
+    /// - Parameter tags: The tags: any texts, compared byte for byte.
+    /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags, and of the
+    ///   keys that a view or a sequence of these multiplexers follows.
+    public nonisolated func refresh(tags: [String]) {
+        guard !tags.isEmpty else { return }
+        self.sharedStore?.owe(tags.map { .tag($0) })
+        self.changed(tags, isClear: false)
+        self.sharedStore?.settleLater()
+    }
+
+    /// Removes all values with one of the tags, on this machine and on all machines that share the store.
+    ///
+    /// As ``refresh(tags:)``, but no request gets the values any more, not even in place of a failed fetch.
+    /// The change is saved at once.
+    ///
+    /// Memory releases the values soon after the call. On disk, the bytes of the values stay, unreadable for
+    /// this library, until the next value of the key, a clear of the key or map, or a sign-out.
+    ///
+    /// - Parameter tags: The tags: any texts, compared byte for byte.
+    /// - Returns: The failure. This process always removes the values. The next save writes the change again;
+    ///   with a ``MuxSharedStore``, the repository repeats the call to the store until the call succeeds.
+    /// - Complexity: As ``refresh(tags:)``, and one write.
+    @discardableResult
+    public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
+        guard !tags.isEmpty else { return MuxRepository.ClearReport() }
+        if let sharedStore {
+            let failures = await sharedStore.invalidate(tags.map { .tag($0) }) {
+                self.changed(tags, isClear: true)
+                for participant in self.concernedParticipants {
+                    for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
+                }
+            }
+            return MuxRepository.ClearReport(failures: failures)
+        }
+        return await self.performClear {
+            self.changed(tags, isClear: true)
+        } onDisk: {
+            do {
+                try await self.exchangeTags()
+                return MuxRepository.ClearReport()
+            } catch {
+                return MuxRepository.ClearReport(failures: [error])
+            }
+        }
+    }
+
     /// Records a change of tags, and tells the multiplexers with tags.
     nonisolated func changed(_ tags: [String], isClear: Bool) {
         self.tagLog.record(tags, isClear: isClear)

@@ -227,7 +227,8 @@ extension FlightEngine {
         // Kept also without callers: a value is released outside the lock.
         var (output, failure): (Answer?, (any Error)?)
         var launch: Launch?
-        func keep(_ result: Result<Output, any Error>) {
+        func keep(_ callers: Few<Waiter>, _ result: Result<Output, any Error>) {
+            waiters = callers
             switch result {
             case .success(let value): output = Answer(.success(.output(value)))
             case .failure(let error): failure = error
@@ -239,18 +240,13 @@ extension FlightEngine {
             let first = late(&engineState.state)
             switch engineState.withMachine(of: key, { $0.ended(flight, failed: failed, next: next, late: first) }) {
             case .ignore: stuck = self.moveWaits(from: flight, of: key, in: &engineState)
-            case .commit(let callers):
-                waiters = callers
-                keep(settle(&engineState.state, true))
-            case .answer(let callers):
-                waiters = callers
-                keep(settle(&engineState.state, false))
+            case .commit(let callers): keep(callers, settle(&engineState.state, true))
+            case .answer(let callers): keep(callers, settle(&engineState.state, false))
             case .answerAndRestart(let callers, let next):
                 stuck = self.moveWaits(from: flight, of: key, in: &engineState)
                 let priority = ended?.priority ?? FlightPriority(.medium)
                 if let next { launch = engineState.begins(next, of: key, priority, until: deadline) }
-                waiters = callers
-                keep(settle(&engineState.state, false))
+                keep(callers, settle(&engineState.state, false))
             case .restart(let next):
                 stuck = self.moveWaits(from: flight, of: key, in: &engineState)
                 if let ended { launch = engineState.begins(next, of: key, ended.priority, until: deadline) }
@@ -259,8 +255,8 @@ extension FlightEngine {
         }
         ended?.linger?.cancel()
         self.failStuck(stuck)
-        // No remaining caller is cancelled, because cancelled callers have left. Outside the lock, because an
-        // error of the app may define its wrapped error.
+        // A cancellation error becomes another error, because no remaining caller is cancelled: cancelled
+        // callers have left. Outside the lock, because the wrapped error of an error may be code of the app.
         let answer = output ?? failure.map { Answer(.failure($0.ofUncancelledWork)) }
         if let answer, !waiters.isEmpty { Waiter.resume(waiters, with: answer) }
         if let launch { self.launch(launch, of: key) }
@@ -291,4 +287,22 @@ struct RunningFlight: Sendable {
 
     @usableFromInline
     init(priority: FlightPriority) { self.priority = priority }
+}
+
+/// A task priority with a fixed layout.
+///
+/// Only the runtime knows the layout of `TaskPriority` (Swift 6.3.1): a struct with a `TaskPriority` is
+/// copied and released by slow calls of the runtime.
+@usableFromInline
+package struct FlightPriority: Comparable, Sendable {
+    @usableFromInline let rawValue: UInt8
+
+    @inlinable
+    init(_ priority: TaskPriority) { self.rawValue = priority.rawValue }
+
+    @inlinable
+    package var ofTask: TaskPriority { TaskPriority(rawValue: self.rawValue) }
+
+    @inlinable
+    package static func < (a: FlightPriority, b: FlightPriority) -> Bool { a.rawValue < b.rawValue }
 }

@@ -489,24 +489,6 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 }
 
-/// A task priority with a fixed layout.
-///
-/// Only the runtime knows the layout of `TaskPriority` (Swift 6.3.1): a struct with a `TaskPriority` is
-/// copied and released by slow calls of the runtime.
-@usableFromInline
-package struct FlightPriority: Comparable, Sendable {
-    @usableFromInline let rawValue: UInt8
-
-    @inlinable
-    init(_ priority: TaskPriority) { self.rawValue = priority.rawValue }
-
-    @inlinable
-    package var ofTask: TaskPriority { TaskPriority(rawValue: self.rawValue) }
-
-    @inlinable
-    package static func < (a: FlightPriority, b: FlightPriority) -> Bool { a.rawValue < b.rawValue }
-}
-
 /// The key of an engine with a single flight at a time.
 @usableFromInline
 package enum SoleKey: Hashable, Sendable {

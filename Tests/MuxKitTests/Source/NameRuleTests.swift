@@ -57,7 +57,7 @@ struct NameRuleTests {
 
     @Test func `CS-05 a public name has one spelling, and one verb for each meaning`() throws {
         let owners: [String: Set<String>] = [
-            "clear": ["Multiplexer", "MultiplexerMap", "MuxRepository+SignOut", "CachingTransport", "AsyncMedia"],
+            "clear": ["Multiplexer", "MultiplexerMap", "MuxRepository+Tags", "CachingTransport", "AsyncMedia"],
             "clearAll": ["MuxRepository+SignOut"],
             "clearMemory": ["Multiplexer", "MultiplexerMap", "MuxRepository", "DecodedMedia"],
             // Collections, and records of stores.
@@ -70,7 +70,7 @@ struct NameRuleTests {
             "removeEverything": ["MemoryStore", "SealedStore", "JournalStore"],
             // The last two: the grant of RFC 6749, section 6.
             "refresh": [
-                "Multiplexer", "MultiplexerMap", "MuxRepository+SignOut", "OAuthTokenEndpoint", "FakeOAuthServer",
+                "Multiplexer", "MultiplexerMap", "MuxRepository+Tags", "OAuthTokenEndpoint", "FakeOAuthServer",
             ],
             "renew": ["DependentRunner", "OAuthDependentRunner"],
             "reload": ["Multiplexer", "MultiplexerMap", "ObservedPages", "ObservedValue"],
