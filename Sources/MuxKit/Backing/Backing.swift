@@ -20,6 +20,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
         return disk
     }
 
+    @inlinable
     var sharedStore: SharedStoreBacking<Slots>? {
         guard case .sharedStore(let shared) = self else { return nil }
         return shared

@@ -88,8 +88,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @inlinable
     package func slot(of key: Key) -> Slot<Value>? { self.slot(of: key, at: self.table.place(of: key)) }
 
-    @usableFromInline
-    package func condition(of key: Key) -> EntryCondition? { self.table.peek(key)?.condition }
+    @inlinable
+    package func condition(of key: Key) -> EntryCondition? {
+        self.table.place(of: key).hit.flatMap { self.table.entries[$0.number].element.condition }
+    }
 
     @inlinable
     package mutating func requestedSlot(of key: Key) -> Slot<Value>? {

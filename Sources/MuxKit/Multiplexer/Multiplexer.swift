@@ -94,9 +94,11 @@ public final actor Multiplexer<Value: Sendable> {
     }
 
     /// The value in memory, fresh or stale; `nil` without a value.
+    @inlinable
     public nonisolated var cachedValue: Value? { self.cachedEntry?.value }
 
     /// The entry in memory, fresh or stale; `nil` without an entry.
+    @inlinable
     public nonisolated var cachedEntry: MuxEntry<Value>? { self.core.cachedEntry(.sole) }
 
     /// A sequence of the current entry in memory and of its changes; an element is `nil` without an entry.

@@ -264,6 +264,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// The entry of `key` in memory, fresh or stale.
+    @inlinable
     func cachedEntry(_ key: Key) -> MuxEntry<Value>? {
         let now = self.repository.time.now
         return self.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
@@ -318,35 +319,32 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     ///   - revision: The revision of the entry to replace; `nil` to replace any entry.
     /// - Returns: Whether the entry was stored; `false`, with no change, if the cached entry does not have
     ///   `revision`, or if `key` is not equal to itself.
+    @inlinable
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
         let tagNumber = self.repository.tagLog.lastNumber
         let entry = self.entry(of: fetched, key, since: tagNumber)
-        var replaced: Slot<Value>.Entry?
+        let changes = self.memory.changes(of: key, on: entry)
         let shared = self.backing.sharedStore
         let name = shared?.name(of: key)
         var isOutdated = false
-        let layers = self.engine.withState { $0.layers[key] }
-        let remaining = layers?.replaced(by: entry)
+        var replaced: Slot<Value>.Entry?
         let isStored = self.engine.fenceIf(key) { state in
-            isOutdated = state.layers[key]?.version != layers?.version
+            isOutdated = !(changes.map { state.has($0, key) } ?? (state.layers[key] == nil))
             guard !isOutdated else { return false }
-            let former = state.slots.slot(of: key)
-            if let revision, state.serverEntry(key)?.revision != revision { return false }
+            let former = state.slots.slot(of: key)?.entry
+            let current = changes == nil ? former : state.serverEntry(key)
+            if let revision, current?.revision != revision { return false }
             // The disk may have an entry of a later version of the program, which no save may overwrite.
-            if entry.isPersistent, former?.entry == nil { state.disk.unseen.insert(key) }
+            if entry.isPersistent, former == nil { state.disk.unseen.insert(key) }
             var entry = entry
             state.adopt(&entry, of: key)
             entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)
-            if let name {
-                shared?.changed(name)
-                state.shared.recordFlight(of: key, name)
-            }
             replaced = state.commit(entry, of: key)
-            if let remaining { state.put(remaining, on: entry, of: key) }
+            if let changes { state.put(changes, on: entry, of: key) }
             state.ended(key, with: nil)
-            if name != nil { state.sharedFlightEnded(key) }
+            if let name { shared?.stored(key, name, &state) }
             return true
         }
         withExtendedLifetime(replaced) {}

@@ -117,12 +117,14 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///
     /// - Parameter key: Any key.
     /// - Returns: The value.
+    @inlinable
     public nonisolated func cachedValue(key: Key) -> Value? { self.cachedEntry(key: key)?.value }
 
     /// The entry of `key` in memory, fresh or stale; `nil` without an entry.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The entry.
+    @inlinable
     public nonisolated func cachedEntry(key: Key) -> MuxEntry<Value>? { self.core.cachedEntry(ExactKey(key)) }
 
     /// A sequence of the current entry of `key` in memory and of its changes; an element is `nil` without an
@@ -204,6 +206,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Parameters:
     ///   - value: The new value.
     ///   - key: Any key that is equal to itself; the value of any other key is not stored.
+    @inlinable
     public nonisolated func store(_ value: Value, key: Key) {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: nil)
     }
@@ -217,6 +220,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///   - key: The key of `entry`.
     ///   - entry: An entry from ``requestEntry(key:_:)`` or ``cachedEntry(key:)``.
     /// - Returns: Whether `value` was stored. If not, the cache is unchanged.
+    @inlinable
     @discardableResult
     public nonisolated func store(_ value: Value, key: Key, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: entry.revision)

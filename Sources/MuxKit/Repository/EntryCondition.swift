@@ -55,6 +55,7 @@ package final class EntryCondition: Sendable {
     func marked(at number: UInt64) -> EntryCondition { EntryCondition(self.tags, since: number, in: self.log) }
 
     /// The condition of a replaced entry's successor, with the tags of both entries.
+    @usableFromInline
     static func union(_ condition: EntryCondition?, _ former: EntryCondition?, since number: UInt64) -> EntryCondition?
     {
         guard let former else { return condition }

@@ -24,6 +24,7 @@ extension FlightEngine {
     /// The callers wait for the outcome; a flight without callers is cancelled.
     ///
     /// - Returns: The result of `change`.
+    @usableFromInline
     package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
         let action = self.withEngineState { engineState -> FlightStateMachine.FenceAction? in
             guard change(&engineState.state) else { return nil }

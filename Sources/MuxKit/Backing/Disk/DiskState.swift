@@ -6,7 +6,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     /// Keys whose entry on disk was written by a later version of the program.
     @usableFromInline var newer: Set<Key> = []
     /// Keys of stored values whose entry on disk has not been read yet, and may be newer.
-    var unseen: Set<Key> = []
+    @usableFromInline var unseen: Set<Key> = []
     /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
     @usableFromInline var isDomainRemovalPending = false
     /// Keys of entries that were saved while the removal of the domain is pending: the removal includes these

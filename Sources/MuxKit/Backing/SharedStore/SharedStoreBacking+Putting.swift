@@ -112,7 +112,17 @@ extension SharedStoreBacking {
         }
     }
 
+    /// Records a call of `store`, and the pending invalidation of the former entry; under the lock of the
+    /// commit.
+    @usableFromInline
+    func stored(_ key: Key, _ name: MuxShared.Name, _ state: inout SlotState<Slots>) {
+        self.changed(name)
+        state.shared.recordFlight(of: key, name)
+        state.sharedFlightEnded(key)
+    }
+
     /// Puts the value of a call of `store` in the shared store, after the invalidation of the former entry.
+    @usableFromInline
     func share(_ key: Key, _ name: MuxShared.Name) {
         let (client, memory) = (self.client, self.memory)
         client.settleLater()

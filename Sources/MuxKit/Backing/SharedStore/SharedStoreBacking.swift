@@ -17,6 +17,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         self.client = client
     }
 
+    @usableFromInline
     func name(of key: Key) -> MuxShared.Name {
         MuxShared.Name(self.persistence.name(of: key), tags: self.persistence.tags?(key) ?? [])
     }
