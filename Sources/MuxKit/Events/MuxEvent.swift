@@ -46,8 +46,8 @@ public struct MuxEvent: Sendable, Equatable {
         /// Two living multiplexers have the same `cacheKey`: the multiplexers share entries on disk, and the
         /// later save wins.
         case cacheKeyShared
-        /// The repository of a multiplexer differs from the repository of its dependency: requests fail with
-        /// ``MuxError/repositoryMismatch``.
+        /// The repository of an object, such as a multiplexer, differs from the repository of its dependency
+        /// or cache: requests fail with ``MuxError/repositoryMismatch``.
         case repositoryMismatch
         /// A call of a runner waits for the update of a dependency.
         case dependencyAwaited
@@ -70,8 +70,8 @@ public struct MuxEvent: Sendable, Equatable {
         case sharedStoreUnavailable
         /// The shared store is available again.
         case sharedStoreAvailable
-        /// The shared store refused an entry, or the invalidation of an entry: only this machine has the
-        /// entry.
+        /// The shared store refused an entry, which only this machine has, or refused an invalidation, so
+        /// other machines may still have the old entries.
         case notShared
         /// A change was added to an outbox of `MuxOutbox`.
         case changeAdded

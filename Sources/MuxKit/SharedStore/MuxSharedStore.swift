@@ -72,8 +72,8 @@ public protocol MuxSharedStore: Sendable {
     ///     payload confirms the stored entry with the same digest, as the status 304 of a server does.
     ///   - ticket: The claim.
     /// - Returns: Whether the entry is stored. `false` if the claim had ended, so that the value may be older
-    ///   than an invalidation, or if the store has no entry with the digest; the store then ends the claim
-    ///   and changes nothing else.
+    ///   than an invalidation, or for an entry without a payload if the stored entry has another digest. The
+    ///   store then ends the claim and changes nothing else.
     /// - Throws: The failure; the entry may be stored.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool
 

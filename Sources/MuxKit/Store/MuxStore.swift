@@ -145,7 +145,9 @@ public protocol MuxStore: Sendable {
 
     /// Suspends until the session number is greater than `epoch`, and returns the number.
     ///
-    /// `nil` if the store cannot report sign-outs by other processes.
+    /// `nil` if the store cannot report sign-outs by other processes. The call must throw after a
+    /// cancellation of the task. After an error, the library calls again only after the next read from the
+    /// store.
     var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { get }
 
     /// Raises the session number to `epoch`, always durably, which invalidates entries of earlier sessions.

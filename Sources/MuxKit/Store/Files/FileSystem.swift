@@ -21,7 +21,7 @@ package protocol FileSystem: Sendable {
     /// `nil` if the bytes are not in memory, if the system cannot determine the state, or after an error.
     func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]?
 
-    /// Appends `bytes` or a prefix, or overwrites with ``FileAccess/overwrite(from:)``.
+    /// Appends `bytes` or a prefix; with ``FileAccess/overwrite(from:)``, writes at the current offset.
     ///
     /// - Returns: The number of bytes written.
     func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int

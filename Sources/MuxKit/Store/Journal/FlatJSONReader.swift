@@ -217,6 +217,6 @@ enum TagText {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The tags of a text; `nil` for another text.
+    /// The tags in `text`; `nil` if `text` is not a JSON array of strings.
     static func tags(_ text: String) -> [String]? { try? JSONDecoder().decode([String].self, from: Data(text.utf8)) }
 }

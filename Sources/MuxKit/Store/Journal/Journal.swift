@@ -184,7 +184,7 @@ final class Journal {
 
     /// Saves `entries`, and evicts entries if the folder exceeds its limit.
     ///
-    /// - Returns: The names and errors of refused and evicted entries, possibly of all `entries`.
+    /// - Returns: The names and errors of refused or evicted entries among `entries`, possibly all.
     /// - Throws: An error that concerns all entries; then no entry counts as saved.
     func save(
         _ entries: [MuxStoredEntry],

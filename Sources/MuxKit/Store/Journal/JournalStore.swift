@@ -21,14 +21,16 @@ public import Foundation
 ///
 /// **Full disk.** A save without free disk space first removes dispensable files, then rewrites the journal
 /// without dead records, then evicts the least recently used entries. If the disk has no room for a second
-/// copy of the live records, the copy is held in memory while the file is empty: if the process is killed at
-/// that moment, the entries are lost. Removals and sign-outs need no space.
+/// copy of the live records, up to 64 MB are held in memory while the file is empty, and other entries are
+/// evicted: if the process is killed at that moment, the entries are lost. Removals and sign-outs need no
+/// space.
 ///
 /// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` erase values, including
 /// replaced values: no byte of an erased value stays in the folder. The bytes are overwritten with a zero and
 /// spaces, or the journal is rewritten. The first removal after an opening scans a journal with dead records.
-/// Without a removal, a replaced value stays on disk until the next compaction. Compaction, a rewrite without
-/// dead records, is due when the dead records take more space than the live records, and more than 64 KB.
+/// Without a removal, a replaced value stays on disk until the next compaction; names, tags and validators of
+/// removed entries may stay as well. Compaction, a rewrite without dead records, is due when the dead records
+/// take more space than the live records, and more than 64 KB.
 ///
 /// **Deleted files.** If the files of an open store are deleted, the next call detects the loss, and creates
 /// the missing files. An idle store has a single open file descriptor, not counting a folder watch.
@@ -73,7 +75,7 @@ public actor JournalStore: MuxStore {
     /// thread switch.
     package static let concurrentSize: Int64 = 1 << 14
 
-    /// Makes a store in `directory`, which must have no other use; does no I/O.
+    /// Makes a store in `directory`, which must have no other use; opens no file.
     ///
     /// An app and its extensions share entries in a folder of their app group.
     ///
@@ -342,7 +344,9 @@ extension JournalStore: FolderStore {
 extension JournalStore {
     /// Counters of a store since its creation.
     public struct Statistics: Sendable, Equatable {
-        /// Damaged records, and records of another store; each such record is a miss.
+        /// Damaged records and session files, records of another store, and colliding digests of names.
+        ///
+        /// Each such record is a miss; each damaged session file ends the session.
         public var damagedRecords = 0
 
         /// Bytes of incomplete records, which were truncated from the end of the journal.
