@@ -31,6 +31,8 @@ public struct MuxStoredEntry: Sendable, Equatable {
     public var name: MuxStoreKey
 
     /// The version of the value's format, from the code that encoded the value.
+    ///
+    /// Negative for entries with the library's own data, such as the last refresh.
     public var schemaVersion: Int
 
     /// The session of the value; a store returns only entries of the current session or a later session.
@@ -54,7 +56,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// the fetch gave no duration.
     public var staleIfError: Duration?
 
-    /// The number of the domain's last refresh before the fetch; `nil` without a previous refresh.
+    /// The number of the domain's last refresh, or 0 for an earlier fetch; `nil` without a refresh.
     ///
     /// A refresh of a domain makes all entries of the domain stale. A store must return the number unchanged.
     /// If the number is lost, wall-clock times, which may be wrong, decide whether the fetch preceded the

@@ -47,7 +47,7 @@ extension MuxSessions {
     }
 }
 
-/// Ends the running calls; the maps of tokens and values are separate participants.
+/// Notifies the running calls of an end; the maps of tokens and values are separate participants.
 extension MuxSessions: SessionParticipant {
     package var handsOutTokens: Bool { true }
 

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The running calls of each user of a ``MuxSessions``, which end with the user's session.
+/// The running calls of each user of a ``MuxSessions``; the calls detect the end of the user's session.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 final class UserCalls<UserID: MuxKey>: Sendable {

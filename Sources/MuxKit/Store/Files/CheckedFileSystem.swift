@@ -211,7 +211,7 @@ package final class StorageProblems: Sendable {
     }
 }
 
-/// A store that collects the problems of its folder, including problems without a thrown error.
+/// A store or lease that collects the problems of its folder, including problems without a thrown error.
 package protocol ReportsProblems: Sendable {
     /// The problems of the folder; `nil` without a folder.
     var problems: StorageProblems? { get }
