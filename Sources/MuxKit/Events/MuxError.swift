@@ -42,7 +42,8 @@ public enum MuxError: Error, Sendable, Equatable {
     /// The session number has reached its maximum, so that no other session can start.
     case tooManySessions
 
-    /// A multiplexer, outbox, media or client has a different repository than its dependency or cache.
+    /// A multiplexer, outbox, client, media or response cache has another repository than its dependency or
+    /// cache.
     ///
     /// A sign-out of either repository would not clear the other, so values would outlive the session of
     /// their token. Pass both the same ``MuxRepository``, or pass no repository to the multiplexer. Accounts
