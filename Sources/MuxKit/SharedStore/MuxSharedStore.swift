@@ -235,7 +235,8 @@ public enum MuxShared: Sendable {
         /// enough, but may be used during the fetch.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
         /// Another claim is valid, for at most this duration. The caller repeats the claim after a reported
-        /// ``MuxShared/Change`` of the entry, or after the duration. The entry here is not fresh enough.
+        /// ``MuxShared/Change`` of the entry, or after the duration, at most the ``MuxShared/Policy/budget``.
+        /// The entry here is not fresh enough.
         case taken(for: Duration, MuxShared.Entry?)
     }
 

@@ -125,10 +125,11 @@ public enum MuxDurability: Sendable, Hashable {
 /// concurrently with mutating members. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory;
 /// other stores need only the members of this protocol.
 ///
-/// **Calling back.** A member may call the repository of the store, or multiplexers of the repository, in the
-/// task of the member's call. A sign-out runs at once, but is refused in a call that belongs to another
-/// sign-out. A save is refused. A removal takes effect in memory only; the next save removes the entries from
-/// the store. The report of a refused call or of such a removal contains ``MuxError/calledFromStore``.
+/// **Calling back.** An `async` member may call the repository of the store, or multiplexers of the
+/// repository, in the task of the member's call. A sign-out runs at once, but is refused in a call that
+/// belongs to another sign-out. A save is refused. A removal takes effect in memory only; the next save
+/// removes the entries from the store. The report of a refused call or of such a removal contains
+/// ``MuxError/calledFromStore``.
 ///
 /// **On disk.** After a failed or interrupted ``save(_:durability:)`` a reader gets the old entry, the new
 /// entry, or `nil`. After an error of any member, no reader gets the value of another entry.
@@ -141,8 +142,8 @@ public protocol MuxStore: Sendable {
     /// The number of the current session; `nil` if the number cannot be read synchronously.
     ///
     /// The library calls this member before a process stores the first value, so the process detects
-    /// sign-outs by other processes even without a previous read. Blocks the caller: must take no longer than
-    /// the read of a small file.
+    /// sign-outs by other processes even without a previous read. Blocks the caller, under a lock: must take
+    /// no longer than the read of a small file, and must not call the repository.
     func peekSessionEpoch() -> UInt64?
 
     /// Suspends until the session number is greater than `epoch`, and returns the number.
@@ -175,7 +176,7 @@ public protocol MuxStore: Sendable {
     ///   separately.
     func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]
 
-    /// Checks that the store can keep `entry`, so an unsuitable entry fails alone.
+    /// Checks that the store can keep `entry`, so an unsuitable entry fails alone; called concurrently.
     ///
     /// - Throws: The reason why the store cannot keep `entry`.
     func check(_ entry: MuxStoredEntry) throws
