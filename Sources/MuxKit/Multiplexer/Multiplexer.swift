@@ -12,10 +12,11 @@
 ///
 /// **Concurrent calls.** At most one fetch runs between two fences, apart from a cancelled fetch that has
 /// passed ``MuxPolicy/fetchTimeout``. A *fence* is a call of ``refresh()``, ``reload()``, ``store(_:)`` or
-/// ``clear(endingRequests:)``, the start or the end of a change (``change(_:)``), or a sign-out. The value of
-/// a fetch that began before the fence is not cached, and a later request does not join this fetch. The
-/// callers of this fetch still get the value, with two exceptions: a sign-out ends waiting requests, as
-/// ``clear(endingRequests:)`` can, and callers of a changed value get the changed value from the cache.
+/// ``clear(endingRequests:)``, the start or the end of a change (``change(_:)``), a sign-out, or an
+/// invalidation by another machine. The value of a fetch that began before the fence is not cached, and a
+/// later request does not join this fetch. The callers of this fetch still get the value, with two
+/// exceptions: a sign-out ends waiting requests, as ``clear(endingRequests:)`` can, and callers of a changed
+/// value get the changed value from the cache.
 ///
 /// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
 /// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch

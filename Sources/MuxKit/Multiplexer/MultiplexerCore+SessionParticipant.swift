@@ -230,7 +230,7 @@ extension MultiplexerCore: SessionParticipant {
         // A sign-out of a user may be the cause, or may have been missed: the user's values must neither be
         // served after a failed fetch nor be put in the store again.
         if self.users != nil, [.unknown, .emptied, .invalidated(.everything)].contains(change) {
-            // ``MuxSessions`` removes its tokens after the same change.
+            // ``MuxSessions`` handles the same change, and removes the tokens.
             return self.handsOutTokens ? () : self.forgetAll()
         }
         guard let shared = self.backing.sharedStore else {
@@ -239,9 +239,9 @@ extension MultiplexerCore: SessionParticipant {
         }
         switch change {
         case .invalidated(let scope):
-            // An invalidated tag, or everything, may come from a clear or a sign-out, which also remove
-            // changes, except changes of an outbox; so a refresh by tags on another machine removes changes,
-            // too. After a refresh of an entry or of all entries, all uncommitted changes stay.
+            // The cause of an invalidation of a tag or of everything may be a clear or a sign-out, so changes
+            // are removed, except changes of an outbox, even if the cause is a refresh by tags. After any
+            // other invalidation, such as a refresh or a clear of one entry, all uncommitted changes stay.
             let keepsChanges = if case .tag = scope { false } else { scope != .everything }
             guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }

@@ -80,8 +80,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         } else if let persistence, !(repository.store is NoStore), users == nil {
             self.backing = .disk(DiskBacking(self.memory, persistence))
         } else {
-            // Values of users stay in memory, too: the sign-out of one user could not find the user's entries
-            // on disk.
+            // Values of users are not saved on disk: the sign-out of one user could not find the user's
+            // entries on disk.
             self.backing = .none
         }
         self.engine = self.memory.engine

@@ -175,8 +175,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The next save records the refresh, so the values are stale after a relaunch, too.
     ///
     /// - Returns: The map, for a chained call of ``request(key:_:)``.
-    /// - Complexity: O(*n*) in the number of running fetches, and of consumers of ``values(key:)`` and
-    ///   ``states(key:)``.
+    /// - Complexity: O(*n* log *n*) in the number of running fetches, and of consumers of ``values(key:)``
+    ///   and ``states(key:)``.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refreshAll()
@@ -283,7 +283,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// The fresh value of `key` in memory; counts as a request for the eviction order.
     ///
-    /// `nil` without a fresh value.
+    /// `nil` without a fresh value, or if the value may be due for a renewal.
     package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
 
     /// The value of `key` in memory, fresh or stale; counts as a request for the eviction order.

@@ -17,8 +17,8 @@ extension MuxRepository {
     ///
     /// **Fetches during a change.** A response to a fetch during a change may or may not include the change,
     /// so the response is not kept; callers get the changed value in the cache, if any. A committed change is
-    /// shown until a fetch succeeds that began after the end of all changes: no change is shown twice, and
-    /// none is hidden.
+    /// shown until a fetch succeeds that began after the end of all changes: no change is shown twice, and no
+    /// change is hidden.
     ///
     /// **End.** The first call of ``commit()`` or ``undo()`` has an effect. Without a call, the deallocation
     /// of the object undoes the change. A clear or a sign-out removes the value with its changes. Changes are
@@ -230,9 +230,10 @@ extension Multiplexer {
 
     /// Shows a change of the cached value at once, such as while a request sends the change to the server.
     ///
-    /// If neither memory nor disk has a value, no value is shown until a fetch after the end of the change.
-    /// The closure can run several times, also for a newer value of the server; if the closure then throws,
-    /// the change does not apply.
+    /// If only the disk has a value, the next request shows the value with the change. If neither memory nor
+    /// disk has a value, no value is shown until a fetch after the end of the change. The closure can run
+    /// several times, also for a newer value of the server; if the closure then throws, the change does not
+    /// apply.
     ///
     /// - Parameter transform: Changes the value; must not have other effects.
     /// - Returns: The change, to be ended by ``MuxRepository/Change/commit()`` or

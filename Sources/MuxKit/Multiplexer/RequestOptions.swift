@@ -79,8 +79,8 @@ public struct RequestOptions: Sendable, Hashable {
 
     /// Options for a request that ignores the policy's ``MuxPolicy/staleWhileRevalidate``.
     ///
-    /// The request throws ``AlreadyAnswered`` instead of a fetch if the followed key has had a new outcome
-    /// since `counts`.
+    /// The request throws ``AlreadyAnswered`` instead of a fetch if the key has had a new outcome since
+    /// `counts`, or has no consumer of states any more.
     ///
     /// - Parameters:
     ///   - counts: The counts at the decision to request.
@@ -140,7 +140,7 @@ public struct RequestOptions: Sendable, Hashable {
     }
 }
 
-/// The key has had an outcome since the decision to request.
+/// The key has had an outcome since the decision to request, or has no consumer of states any more.
 ///
 /// See ``RequestOptions/renewal(since:always:)``.
 @usableFromInline

@@ -129,7 +129,7 @@ extension MuxRepository {
     /// The counters of a multiplexer since its initialisation.
     public struct Statistics: Sendable, Equatable {
         /// Requests that got a value, or a remembered failure, from memory at once; with
-        /// ``RequestOptions/cacheOnly`` also requests that got a value from disk.
+        /// ``RequestOptions/cacheOnly`` also requests that got a value from disk or a shared store.
         public var hits = 0
 
         /// Requests that joined a running flight.
@@ -160,8 +160,10 @@ extension MuxRepository {
         /// Requests that returned a stale value, from any source.
         public var staleServed = 0
 
-        /// Fetched values that were not kept: a refresh, a store, a clear or a sign-out (a fence) occurred
-        /// during the fetch, or another machine stored a newer value.
+        /// Fetched values that were not kept.
+        ///
+        /// A fence (see ``Multiplexer``) or a change of the value's tags occurred during the fetch, the fetch
+        /// took longer than ``MuxPolicy/fetchTimeout``, or another machine stored a newer value.
         public var fenceDrops = 0
 
         /// Evicted entries.
@@ -179,7 +181,8 @@ extension MuxRepository {
 
         /// All requests: the sum of hits, joins and misses.
         ///
-        /// A request with ``MuxError/wouldDeadlock`` or ``MuxError/unusableKey`` is not counted.
+        /// A request that fails at its arrival with ``MuxError/wouldDeadlock`` or ``MuxError/unusableKey`` is
+        /// not counted.
         public var requests: Int { self.hits + self.joins + self.misses }
 
         /// Counts a hit.
@@ -251,8 +254,8 @@ extension MuxRepository {
 
         package init(_ engine: FlightEngine<some Hashable & Sendable, some Sendable, some Sendable>) {
             let occupancy = engine.occupancy
-            // A flight on its caller's task is not in `tasks`, and a flight from before a fence is not in
-            // `keys`.
+            // A flight on its caller's task is not in `tasks`. `keys` counts a key with several flights once,
+            // and omits a cancelled flight from before a fence.
             (self.waiters, self.flights) = (occupancy.waiters, max(occupancy.tasks, occupancy.keys))
         }
 

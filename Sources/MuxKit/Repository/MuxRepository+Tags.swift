@@ -38,7 +38,8 @@ extension MuxRepository {
     /// The change is saved at once.
     ///
     /// Memory releases the values soon after the call. On disk, the bytes of the values stay, unreadable for
-    /// this library, until the next value of the key, a clear of the key or map, or a sign-out.
+    /// this library, at least until the next save of the key, a clear of the key or map, a sign-out, or an
+    /// eviction.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Returns: The failure. This process always removes the values. The next save writes the change again;

@@ -111,7 +111,7 @@ public actor MuxRepository {
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
         /// Participants with unsaved values, which the app may have released: retained until the scheduled
-        /// save, and after a failed save until their values are saved.
+        /// save, and after a failed save until ``releaseWritten()`` finds no unsaved value.
         var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
         /// The number of failures of the last ``MuxRepository/saveAll(within:)`` or save by the save policy.
         var lastSaveFailures = 0
@@ -385,7 +385,10 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// Whether a sign-out has begun, and has not raised the epoch.
+    /// Whether the session is ending.
+    ///
+    /// A sign-out has not raised the epoch yet, or another process has ended the session and memory is not
+    /// cleared yet.
     package nonisolated var isSigningOut: Bool { self.registry.withLock { $0.owesSignOut || $0.isEnding } }
 
     /// Adopts the session `epoch` of another store of the same user, which is later than the session of this
@@ -394,7 +397,7 @@ extension MuxRepository {
     /// - Parameters:
     ///   - epoch: The later epoch.
     ///   - spared: A participant without values of an ended session, which is not cleared.
-    /// - Throws: The error of the store.
+    /// - Throws: The error of the store; ``MuxError/calledFromStore`` if the lane refuses the call.
     package nonisolated func adoptSession(_ epoch: UInt64, sparing spared: ObjectIdentifier) async throws {
         // The system may have removed the folder of caches, and with the folder the number.
         if try await self.store.sessionEpoch() == 0 {

@@ -14,7 +14,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Whether the participant has no entries on disk or in a shared store, no tokens and no users.
     ///
-    /// Only sign-outs, clears of memory and changes of tags concern such a participant.
+    /// Only sign-outs of all users, clears of memory, changes of tags, and gaps in the reports of a shared
+    /// store concern such a participant; statistics and gauges include the participant.
     var isMemoryOnly: Bool { get }
 
     /// Whether the participant's `deinit` removes the participant from the repository.
@@ -85,7 +86,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Marks the entries in memory as dirty, because the disk has lost all entries.
     func markUnsaved()
 
-    /// Handles a change that the shared store reported.
+    /// Handles a change that the shared store reported, or ``MuxRepository/clear(tags:)`` made.
     func sharedStoreChanged(_ change: MuxShared.Change)
 
     /// Removes all values from memory, except unsaved values.
@@ -184,7 +185,7 @@ package struct UnsavedEntry: Sendable {
     let fetchedAt: Moment
     /// Encodes the entry for a session; may run on any thread.
     let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry
-    /// Whether the entry may still be written: memory still has this revision of the entry.
+    /// Whether memory still has the entry, apart from changes of the app, which a save does not include.
     let isCurrent: @Sendable () -> Bool
     /// Marks the entry as saved.
     let markSaved: @Sendable () -> Void

@@ -6,7 +6,7 @@ public import Synchronization
 package final class TagLog: Sendable {
     /// A multiplexer with tags.
     private struct Member: Sendable {
-        /// Is reused after a deallocation.
+        /// Another multiplexer may get the same identifier after the deallocation of this multiplexer.
         let id: ObjectIdentifier
         weak var participant: (any SessionParticipant)?
     }
@@ -171,7 +171,9 @@ package final class TagLog: Sendable {
         }
     }
 
-    /// The changes to write after a read; `nil` if the disk has all changes.
+    /// The changes to write after a read; `nil` if this process has written all changes to the disk's entry.
+    ///
+    /// Changes that this process has only read from disk count as unwritten.
     func unwritten() -> TagChanges? {
         // The number on disk is at least the number of each entry on disk: the next change of any process has
         // a greater number.
@@ -181,7 +183,7 @@ package final class TagLog: Sendable {
         }
     }
 
-    /// Whether all recorded changes have been written to disk.
+    /// Whether this process has written all changes, recorded or read.
     var isWritten: Bool { self.state.withLock { $0.changes.number <= $0.exchange.written } }
 
     /// A write of `payload` begins: a read of this payload is no news.
