@@ -52,8 +52,8 @@ struct mux_curl {
     size_t (*gnutls_pending)(void *);
 };
 
-// OpenSSL frees its tables when the process exits. An exit handler takes the lock for writing and keeps it, so no
-// thread enters these functions of libcurl afterwards.
+// OpenSSL frees its tables when the process exits. An exit handler takes the lock for writing and never
+// unlocks, so no thread afterwards enters the functions of libcurl that are called under the lock.
 #ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 #else
@@ -307,7 +307,7 @@ int mux_easy_is_proxy_refusal(const mux_curl *curl, void *easy) {
     long code = 0;
     curl->easy_getinfo(easy, 0x200000 + 59 /* CURLINFO_PROXY_ERROR, 7.73 */, &code);
     switch (code) {
-    case 7: case 8:            // CURLPX_IDENTD, CURLPX_IDENTD_DIFFER
+    case 7: case 8:            // CURLPX_IDENTD_DIFFER, CURLPX_IDENTD
     case 10: case 11: case 12: // CURLPX_LONG_PASSWD, CURLPX_LONG_USER, CURLPX_NO_AUTH
     case 33: return 1;         // CURLPX_USER_REJECTED
     default: return mux_easy_connect_status(curl, easy) == 407;

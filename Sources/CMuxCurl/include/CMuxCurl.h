@@ -1,6 +1,6 @@
-// Wrappers of libcurl's functions for Swift. The library is opened at run time, and its variadic functions, which
-// Swift cannot call, get functions with fixed types. Without libcurl, `mux_curl_open` returns NULL. This header is
-// empty on systems other than Linux, which use URLSession.
+// Wrappers of libcurl's functions for Swift. The library is opened at run time; without libcurl,
+// `mux_curl_open` returns NULL. Functions with fixed types replace libcurl's variadic functions, which Swift
+// cannot call. This header is empty on systems other than Linux, which use URLSession.
 #ifndef CMUXCURL_H
 #define CMUXCURL_H
 
@@ -67,7 +67,7 @@ int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *
 // The stream of the request, and whether a GOAWAY reports that the server has not processed the stream (RFC 9113,
 // section 6.8).
 typedef struct { unsigned own; int is_refused; } mux_streams;
-// Updates `streams` during the transfer, as far as libcurl reports streams (libcurl 7.88).
+// Updates `streams` during the transfer, from debug messages with the wording of libcurl 7.88.
 int mux_easy_note_streams(const mux_curl *curl, void *easy, mux_streams *streams);
 // Sets an option to bytes, which are copied.
 int mux_easy_set_blob(const mux_curl *curl, void *easy, int option, const void *bytes, size_t count);

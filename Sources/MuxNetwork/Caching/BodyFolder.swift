@@ -164,7 +164,7 @@ final class BodyFolder: Sendable {
 
     private static let maximumAttempts = 3
 
-    /// Creates the folder of the session again, without files.
+    /// Creates the removed folder of the session again; the removed files are lost.
     ///
     /// - Throws: ``Gone`` if the session has ended.
     private func recreate(_ folder: String) throws {

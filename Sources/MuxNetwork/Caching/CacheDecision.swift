@@ -20,7 +20,7 @@ struct CacheForward: Sendable {
     var validated: StoredResponse?
     /// The stored response to use if the server cannot be reached: RFC 9111, section 4.2.4.
     var fallback: CacheHit?
-    /// Whether the stored response requires validation before reuse: RFC 9111, section 5.2.2.2.
+    /// Whether the stored response has `must-revalidate` or `no-cache`: RFC 9111, section 5.2.2.2.
     var demandsServer = false
     /// Whether ``fallback`` may also replace an error response of the server: RFC 5861, section 4.
     var toleratesFailure = false

@@ -4,8 +4,9 @@ import MuxKit
 /// One exchange with the server: sends the request, then passes the response to the caller and into the
 /// cache.
 ///
-/// Runs on the caller's task. The exchange always ends its flight: with the stored response, with a failure,
-/// or without a result. Without a result, each waiter tries again, or sends a separate request.
+/// Runs on the task of the first caller, or of a background revalidation. The exchange always ends its
+/// flight: with the stored response, with a failure, or without a result. Without a result, each waiter tries
+/// again, or sends a separate request.
 struct CacheExchange: Sendable {
     private let cache: ResponseCache
     private let request: CacheableRequest
@@ -171,8 +172,8 @@ struct CacheExchange: Sendable {
         case rest(of: StoredResponse, StoredResponse)
         /// The server reports an error, and a stale response is permitted.
         case failure(CacheHit)
-        /// The response is not for the version in the condition or range of the request: the request is sent
-        /// again without the added condition or range.
+        /// The response does not fit the condition or range that the cache added: the request is sent again
+        /// without the added condition or range.
         case askAgain
     }
 
@@ -289,7 +290,7 @@ struct CacheExchange: Sendable {
         return await self.cache.store(response, for: self.request, self.flight, of: self.name, self.limits)
     }
 
-    /// Removes the stored responses that this response, which is not stored, replaces.
+    /// Removes the stored responses that `reply` replaces, although `reply` is not stored.
     nonisolated(nonsending) func supersede(by reply: HTTPReply, _ sent: Sending) async {
         let now = self.cache.now.date
         let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }

@@ -79,7 +79,7 @@ extension CacheableRequest {
     /// The handling of the request, with the stored responses of its URL.
     ///
     /// - Parameters:
-    ///   - stored: The stored responses of the URL, newest first.
+    ///   - stored: The stored responses of the URL, most recently stored first.
     ///   - now: The current time.
     ///   - staleLimit: The time after the lifetime in which a response may be used without a connection.
     /// - Returns: The decision.

@@ -1,7 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// Stores the responses of another transport and reuses them as HTTP permits: a private cache (RFC 9111).
+/// Stores and reuses the responses of another transport as HTTP permits: a private cache (RFC 9111).
 ///
 /// ```swift
 /// let client = HTTPClient(transport: .caching())
@@ -46,26 +46,27 @@ public import MuxKit
 /// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, clients with separate
 /// authenticators share no responses, and a renewed token of the same client selects the same response. If
 /// the cache was made without a repository, and the account of a request with credentials is unknown, the
-/// response is not stored. The account is unknown if an outer transport makes a new call in a detached task.
+/// response is not stored. The account is unknown if the app sends a call without a client, or if an outer
+/// transport makes a new call in a detached task.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
 /// removes the stored responses of the origin of the response.
 ///
 /// **A failing server.** Background revalidations pause after a failure (``Configuration/errorBackoff``).
 /// After a 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the
-/// pause. A fresh response, or a permitted stale response, is used. If the stored response requires
-/// validation before reuse, the response has status 504. Otherwise the request fails with
-/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+/// pause. A fresh response, or a permitted stale response, is used. If the stored response has
+/// `must-revalidate` or `no-cache`, the result is a response with status 504. Otherwise the request fails
+/// with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 ///
 /// **On disk.** With a ``Configuration/cacheKey``, each save of the repository writes the responses, except
-/// responses that depend on credentials (`Vary`). Long bodies are written to files while they arrive. Without
-/// a key, all responses stay in memory, and long bodies are not stored. The header field `Set-Cookie` is
-/// never written to disk.
+/// responses that depend on credentials (`Vary`). Long bodies are written to files on arrival. Without a key,
+/// all responses stay in memory, and long bodies are not stored. The header field `Set-Cookie` is never
+/// written to disk.
 ///
 /// **After a failure.** A failure to store a response never fails the request. If the server cannot be
-/// reached, a stale response is used (``Configuration/staleLimit``). If the stored response requires
-/// validation before reuse, the response has status 504 (RFC 9111, section 5.2.2.2). Without a usable stored
-/// response, the error of the transport is thrown.
+/// reached, a stale response is used (``Configuration/staleLimit``). If the stored response has
+/// `must-revalidate` or `no-cache`, the result is a response with status 504 (RFC 9111, section 5.2.2.2).
+/// Otherwise, without a usable stored response, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
     /// One cache per repository: the end of an account's session removes its stored responses.
     private let caches = Locked<[ResponseCache]>([])
@@ -247,7 +248,8 @@ extension CachingTransport {
 
         /// The maximum length of a body in memory, in bytes.
         ///
-        /// Longer bodies are stored in files if there is a ``cacheKey``; otherwise they are not stored.
+        /// A longer body is stored in a file if there is a ``cacheKey`` and the response does not depend on
+        /// credentials; otherwise the response is not stored.
         public var memoryBodyLimit: Int
 
         /// The maximum size of all files of long bodies, in bytes, for each repository.
@@ -256,7 +258,7 @@ extension CachingTransport {
         /// The maximum length of a stored body, in bytes.
         public var bodyLimit: Int
 
-        /// The folder of long bodies, which no other cache may use.
+        /// The folder of long bodies, which no other cache may use; ignored without a ``cacheKey``.
         ///
         /// `nil` for a folder in the app's caches folder, separate for each ``cacheKey`` and each folder of a
         /// repository. A directory given here belongs to one repository, the repository of the first request:

@@ -9,7 +9,7 @@ final class ClearedOrigins: Sendable {
     private struct State: Sendable {
         /// The times by origin.
         var times: [String: Date] = [:]
-        /// Origins without a removal on disk.
+        /// Origins without a time on disk.
         var unaffected: Set<String> = []
     }
 

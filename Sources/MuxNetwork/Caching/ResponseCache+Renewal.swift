@@ -2,7 +2,7 @@ import MuxKit
 
 /// Revalidation in the background: RFC 5861, section 3.
 extension ResponseCache {
-    /// Starts a revalidation without a waiting caller, unless a revalidation is running or paused.
+    /// Starts a revalidation without a waiting caller, unless a shared exchange runs or a pause continues.
     nonisolated(nonsending) func startRenewal(
         of hit: CacheHit,
         for request: CacheableRequest,

@@ -86,7 +86,7 @@ extension ResponseCache {
             if former == nil { await self.removeFiles(of: [response]) }
             return false
         }
-        // A validated response that was not replaced is still stored, and so is its file.
+        // If the update of a validated response is not stored, `former` still uses the common file.
         if change.isStored || former == nil {
             await self.removeFiles(of: change.gone, except: change.isStored ? response : nil)
         }

@@ -12,7 +12,7 @@ final class ResponseCache: SessionCounter {
     struct FlightName: Hashable, Sendable {
         /// The URL, as ``HTTPResourceName/text``.
         let resource: String
-        /// The values of the request fields that the stored responses depend on.
+        /// The values of the request fields that the first stored response depends on; empty if not shared.
         let variant: String
         /// A unique number for an exchange that is not shared; otherwise 0.
         let own: UInt64
@@ -51,7 +51,7 @@ final class ResponseCache: SessionCounter {
 
     /// The configuration of the wrapped transport.
     let options: HTTPTransportConfiguration
-    /// The names of credential fields that only ``options`` contain.
+    /// The names of credential fields in ``options`` that are not default names.
     private let ownCredentialHeaders: Set<String>
     let time: TimeSource
     let heuristicLimit: Duration
@@ -75,8 +75,8 @@ final class ResponseCache: SessionCounter {
     let cleared: ClearedOrigins
     /// The running exchanges.
     ///
-    /// The lock is held while a response is stored, and while exchanges are fenced. Therefore no exchange
-    /// stores a response after a fence.
+    /// The lock is held while a response is stored, and while exchanges are fenced. Therefore a fenced
+    /// exchange stores no response.
     let runningExchanges = Locked(RunningExchanges())
 
     init(
@@ -152,7 +152,8 @@ final class ResponseCache: SessionCounter {
 
     /// The response to a call from memory, if usable without a request to the server; otherwise `nil`.
     ///
-    /// `nil` for a stored redirection (300 to 399).
+    /// `nil` also for a stored redirection (300 to 399), for a body in a file, and for a response whose use
+    /// starts a background revalidation.
     func stored(for call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
         guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
@@ -375,7 +376,7 @@ final class ResponseCache: SessionCounter {
     /// Responds to a request whose exchange failed: RFC 9111, sections 4.2.4 and 5.2.2.2.
     ///
     /// If the server could not be reached, a permitted stale response is delivered, or status 504 if the
-    /// stored response requires validation before reuse.
+    /// stored response has `must-revalidate` or `no-cache`.
     ///
     /// - Throws: `error` if no response is delivered; the error of the sink.
     nonisolated(nonsending) func deliverUnreached(

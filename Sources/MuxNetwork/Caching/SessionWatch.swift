@@ -23,8 +23,8 @@ final class SessionWatch: SessionCounter {
 
     /// The session of a call that begins now.
     ///
-    /// To be read before the call gets its token. Otherwise the session could end in between, and the
-    /// response to a token of the ended session would count as a response of the next session.
+    /// Callers read the session before the call gets its token. Otherwise the session could end in between,
+    /// and the response to a token of the ended session would count as a response of the next session.
     var current: CallSession { CallSession(self.repository, isOfAccount: self.isOfAccount, self) }
 }
 

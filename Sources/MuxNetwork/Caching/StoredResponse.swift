@@ -21,7 +21,7 @@ struct StoredResponse: Sendable, Equatable {
     }
 
     var status: Int
-    /// The header fields, without fields for one connection (RFC 9111, section 3.1).
+    /// The header fields, without fields that may not be stored (RFC 9111, section 3.1).
     var headers: HTTPHeaders
     /// The URL of the response.
     var url: URL?
@@ -93,7 +93,7 @@ struct StoredResponse: Sendable, Equatable {
         return elements.filter { !$0.isEmpty }.map { HTTPHeaders.Name(stringLiteral: $0) }
     }
 
-    /// The names of the request fields that a stored body depends on.
+    /// The names of the request fields that a stored body depends on; `nil` as in ``selectingNames(_:)``.
     ///
     /// For an encoded body, `Accept-Encoding` is always a dependency, even without `Vary`: the transport
     /// decodes a body only if the request asked for the coding.

@@ -4,7 +4,9 @@ package import MuxKit
 /// The response state of one exchange, as a pure state machine that all transports share.
 package struct HTTPExchangeStateMachine: Sendable {
     private let method: HTTPMethod
-    /// The maximum size of the body in bytes; `nil` for no limit.
+    /// The maximum announced length of the body in bytes; `nil` for no limit.
+    ///
+    /// A body without an announced length is limited only by the sink.
     private let sizeLimit: Int?
     private var reply: HTTPReply?
     /// The announced length of the body; `nil` without a `Content-Length`, with a content coding or a
@@ -114,7 +116,7 @@ package final class HTTPExchange: Sendable {
         /// The time that does not count towards the deadline, in all exchanges of a call; `nil` without a
         /// deadline.
         private let excluded: Locked<Duration>?
-        /// The maximum size of the body in bytes; `nil` for no limit.
+        /// The maximum announced length of the body in bytes; `nil` for no limit.
         let body: Int?
         /// The number of the session at the start of the call; see ``ValidatedTransport/session``.
         var session: UInt64

@@ -13,8 +13,11 @@ package import MuxKit
 /// - `true`, if the server was not reached: the request is retried (``HTTPClient/Configuration/retry``), a
 ///   stale value is served (`MuxPolicy.staleIfError`), and a download resumes.
 /// - `false`, such as for an untrusted certificate: the error is thrown at once.
-/// - An error without the conformance counts as a connectivity failure, except a cancellation, an encoding
-///   error and a decoding error. The advice of a `RetryableError` decides about retries.
+/// - An error without the conformance counts as a connectivity failure, unless the error is permanent: a
+///   cancellation, an encoding or decoding error, a `RetryableError` that is not transient, or a `URLError`
+///   without a connectivity code.
+///
+/// The advice of a `RetryableError` decides about retries.
 public protocol HTTPTransport: Sendable {
     /// Sends a request and returns the complete response.
     ///

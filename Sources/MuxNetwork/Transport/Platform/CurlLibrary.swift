@@ -23,8 +23,8 @@ package struct CurlLibrary: @unchecked Sendable {
 
 /// A multi handle.
 ///
-/// `@unchecked`: only the transport's thread uses the handle, except for `curl_multi_wakeup`, which any
-/// thread may call.
+/// `@unchecked`: after the start of the transport's thread, only this thread uses the handle, except for
+/// `curl_multi_wakeup`, which any thread may call.
 struct CurlMulti: @unchecked Sendable {
     private let library: CurlLibrary
     private let pointer: UnsafeMutableRawPointer

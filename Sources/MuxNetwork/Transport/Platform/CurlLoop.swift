@@ -3,7 +3,7 @@ import CMuxCurl
 import Foundation
 import MuxKit
 
-/// The loop of the transport's thread; only this thread uses libcurl's handles.
+/// The loop of the transport's thread; only this thread uses libcurl's handles, except for the wake-up.
 ///
 /// The thread sleeps in `curl_multi_poll` until a connection is ready, a timer of libcurl fires, or a message
 /// arrives.

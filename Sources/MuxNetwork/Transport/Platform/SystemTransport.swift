@@ -7,10 +7,10 @@ package import MuxKit
 /// other response. Redirections follow the rules of ``HTTPRedirects``.
 ///
 /// **On Linux** the calls of a transport share a thread, which sleeps while no call is active. The first
-/// transport opens libcurl (`libcurl.so.4`, 7.68 or later). Without libcurl, as in a static executable, the
-/// transport uses a ``URLSessionTransport``, and the process logs one message. Before libcurl 7.87, a call
-/// that is cancelled during the name resolution of its host delays other calls until the name resolution
-/// ends.
+/// transport opens libcurl (`libcurl.so.4` or `libcurl-gnutls.so.4`, 7.68 or later). Without libcurl, as in a
+/// static executable, the transport uses a ``URLSessionTransport``, and the process logs one message. Before
+/// libcurl 7.87, a call that is cancelled during the name resolution of its host delays other calls until the
+/// name resolution ends.
 ///
 /// **Kept connections of libcurl.** Before sending a request on a connection that was kept open after an
 /// earlier request, the transport checks for bytes that have arrived since the last response. If the server

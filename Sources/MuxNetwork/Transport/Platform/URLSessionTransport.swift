@@ -11,13 +11,14 @@ import FoundationNetworking
 /// The transport stores no cookies, credentials or responses between requests. A challenge for a password is
 /// rejected: a 401 is returned like any other response, but on Linux without the body. Redirections follow
 /// the rules of ``HTTPRedirects``. A streamed request body is first collected in a temporary file, on Linux
-/// in memory. Trailers are not returned.
+/// in memory; no time limit ends the collection. Trailers are not returned.
 ///
 /// **On Linux** prefer ``SystemTransport``, which uses libcurl there. On Linux this class has these limits:
 ///
 /// - Repeated fields, header bytes outside ASCII, unknown content codings and redirections without `Location`
 ///   cannot be read.
 /// - IPv6 literals cannot be reached.
+/// - A slow sink stops the responses to all calls of the transport.
 /// - A server can crash the process with trailers or with a truncated head (Swift 6.3.1,
 ///   swift-corelibs-foundation#5285).
 ///
