@@ -43,11 +43,12 @@ public import MuxKit
 ///
 /// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
 /// is inside another transport; accounts with separate repositories share no responses.
-/// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, clients with separate
-/// authenticators share no responses, and a renewed token of the same client selects the same response. If
-/// the cache was made without a repository, and the account of a request with credentials is unknown, the
-/// response is not stored. The account is unknown if the app sends a call without a client, or if an outer
-/// transport makes a new call in a detached task.
+/// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, an authenticator that
+/// has a session or is a `DependencyRunner` identifies the variant: separate authenticators share no
+/// responses, and a renewed token selects the same response. With any other authenticator, the text of the
+/// token identifies the variant. If the cache was made without a repository, and the account of a request
+/// with credentials is unknown, the response is not stored. The account is unknown if the app sends a call
+/// without a client, or if an outer transport makes a new call in a detached task.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
 /// removes the stored responses of the origin of the response.
@@ -179,7 +180,7 @@ public final class CachingTransport: HTTPTransport {
         try await self.transport(for: call).stream(call, into: sink)
     }
 
-    /// The numbers of waiting callers, URLs with a running exchange or renewal, and flights: zero at rest.
+    /// The numbers of waiting callers, running exchanges, and names with a flight: zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.all.reduce((0, 0, 0)) { sum, cache in
             let occupancy = cache.engine.occupancy
