@@ -57,7 +57,7 @@ struct ClientChain: Sendable {
 
     /// Retries a failure to get a token according to the policy, with any method.
     ///
-    /// The server has not processed the request: no request was sent, or the server refused the token (401).
+    /// No request was sent, or the last response of the server was a refusal of the token (401).
     private func repeatedForToken(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard let policy = self.configuration.retry else { return try await send() }
         let loop = RetryLoop(policy, time: self.time)
@@ -105,7 +105,8 @@ struct ClientChain: Sendable {
 
     /// Responds to a call without a request to the host: returns a stored response, fresh or stale.
     ///
-    /// If the stored response requires validation before reuse, the response may have status 504.
+    /// If the stored response requires validation before reuse, the response may have status 504. A stored
+    /// redirection is followed only to a response that is fresh and in memory.
     ///
     /// - Throws: `error` without a response of the cache.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {
@@ -177,8 +178,9 @@ final class TokenStep: CallSteps {
     }
 }
 
-/// The identity of an authenticator, with the names of its credential fields; all clients of a runner share
-/// the identity.
+/// The identity of an authenticator, with the names of the authenticator's credential fields.
+///
+/// All clients of a runner share the identity.
 private final class AuthenticatorIdentity: Sendable {
     private let name: String
     private let names: Locked<Set<HTTPHeaders.Name>>
@@ -214,8 +216,9 @@ private final class AuthenticatorRegistry: Sendable {
     static let shared = AuthenticatorRegistry()
     private let state = Locked(State())
 
-    /// The identity of a runner, which is an actor; any other authenticator gets a new identity from each
-    /// call of this function.
+    /// The identity of an authenticator.
+    ///
+    /// Constant for an actor, such as a runner; any other authenticator gets a new identity from each call.
     func identity(of authenticator: any HTTPAuthenticator) -> AuthenticatorIdentity {
         let runner = authenticator as? any Actor
         return self.state.withLock { state in

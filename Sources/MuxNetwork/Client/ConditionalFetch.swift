@@ -1,15 +1,16 @@
 import Foundation
 import MuxKit
 
-/// Fetches a resource for a multiplexer, with a condition if the previous value has a validator: RFC 9111,
-/// section 4.3.
+/// Fetches a resource for a multiplexer: RFC 9111, section 4.3.
+///
+/// A GET or HEAD request has a condition if the previous value has a validator and matches the request.
 struct ConditionalFetch: Sendable {
     let client: HTTPClient
 
     /// Fetches the value, or validates the previous value `before`.
     ///
     /// - Returns: The new or validated value, with its freshness.
-    /// - Throws: ``HTTPError``, or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch`, or `CancellationError`.
     func callAsFunction<Request: HTTPRequest>(
         _ request: Request,
         _ before: FetchedBefore<Request.Output>?
@@ -55,7 +56,7 @@ struct ConditionalFetch: Sendable {
     ///   - request: The request.
     ///   - isReload: Whether a cached value is still fresh: then the request must reach the server.
     /// - Returns: The values, each with the freshness of the response.
-    /// - Throws: ``HTTPError``, or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch`, or `CancellationError`.
     func values<Key, Value, Request: HTTPRequest>(
         of request: Request,
         isReload: Bool
@@ -119,7 +120,8 @@ struct ConditionalFetch: Sendable {
 
     /// Renews the previous value: RFC 9111, section 4.3.4.
     ///
-    /// Header fields of the 304 replace previous fields; other fields remain.
+    /// `Cache-Control` and `Vary` of the 304 replace the previous fields. `Expires` without `Cache-Control`
+    /// can only shorten the previous lifetime. Without both fields, the previous lifetime remains.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
         _ variant: HTTPVariant,
@@ -131,7 +133,8 @@ struct ConditionalFetch: Sendable {
         let saysAnything = response.headers[.cacheControl] != nil || response.headers[.expires] != nil
         var freshness = saysAnything ? self.freshness(request, response, delay) : HTTPFreshness()
         if response.headers[.cacheControl] == nil {
-            // The previous directives, such as `no-cache`, still apply, regardless of `Expires`.
+            // The previous directives, such as `no-cache`, still apply. Only their lifetime is stored, so the
+            // lifetime is the minimum of the previous and the new lifetime.
             freshness.timeToLive = min(freshness.timeToLive ?? before.timeToLive, before.timeToLive)
             freshness.staleWhileRevalidate = before.stale.whileRevalidate
             freshness.staleIfError = before.stale.ifError

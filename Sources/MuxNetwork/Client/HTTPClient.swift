@@ -22,6 +22,9 @@ public import MuxKit
 /// `OAuthDependentRunner` renews a token before the token expires. If the server refuses a token (401), the
 /// token is renewed, and the request is sent once more. Concurrent requests share the renewal.
 ///
+/// **Isolation.** The body is encoded and the output is decoded on the caller's executor. The fetches of
+/// ``multiplexer(cacheKey:policy:repository:_:)`` and similar methods do both on the concurrent pool.
+///
 /// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
 /// ends.
 ///
@@ -414,7 +417,9 @@ extension HTTPClient {
         /// Bounds the retries of all requests to a host.
         public var retryBudget: RetryBudget
 
-        /// Measures the waits between attempts, the pauses of `Retry-After`, and the delay of responses.
+        /// Measures the waits between attempts, the delay of responses, and the pauses of `Retry-After`.
+        ///
+        /// With a ``CachingTransport``, the clock of the cache's repository measures the pauses.
         public var clock: any Clock<Duration>
 
         /// The maximum heuristic lifetime of a cached value; by default one day.
@@ -429,7 +434,7 @@ extension HTTPClient {
         /// The default is `true`. With `false`, the policy of the multiplexer determines the lifetime.
         public var validatesWithoutLifetime: Bool
 
-        /// The wall clock, for the arrival times of responses.
+        /// The wall clock, for the arrival times of responses, and for dates in `Retry-After`.
         public var wallTime: @Sendable () -> Date
 
         /// Makes a configuration; each parameter sets the property with its name.
@@ -462,7 +467,7 @@ extension HTTPClient {
     }
 }
 
-/// A request without a request type of the app, with an output.
+/// The request of a method that takes a URL or a path, with an output.
 struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
     let method: HTTPMethod
     let endpoint: HTTPEndpoint
@@ -470,7 +475,7 @@ struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
     var body: HTTPBody?
 }
 
-/// A request of a call without a request type, without an output.
+/// The request of a method that takes a path, without an output.
 private struct PlainCommand: HTTPCommand {
     let method: HTTPMethod
     let endpoint: HTTPEndpoint

@@ -19,8 +19,8 @@ package final class InvalidationInterceptor: Sendable {
         }
 
         var changes: [HTTPResourceName: Moment] = [:]
-        /// The last time at which ``changes`` overflowed and was cleared: every older value counts as
-        /// changed.
+        /// The last time at which ``changes`` was cleared because of ``maximumChanges``: every older value
+        /// counts as changed.
         var everythingChanged: Moment?
         var listeners: [WeakListener] = []
         /// The number of listeners at which deallocated listeners are removed.

@@ -95,7 +95,8 @@ extension AsyncMedia {
             /// Returns the current progress at the first call; later calls wait for an increase.
             ///
             /// - Parameter actor: The consumer's isolation.
-            /// - Returns: The progress; `nil` after the file is complete, or if the task is cancelled.
+            /// - Returns: The progress; `nil` after the file is complete, or if the task of a later call is
+            ///   cancelled.
             /// - Throws: The error of the failed download.
             public mutating func next(isolation actor: isolated (any Actor)?) async throws -> AsyncMedia.Progress? {
                 guard let former = self.last else {
@@ -113,7 +114,8 @@ extension AsyncMedia {
 
             /// Returns the current progress at the first call; later calls wait for an increase.
             ///
-            /// - Returns: The progress; `nil` after the file is complete, or if the task is cancelled.
+            /// - Returns: The progress; `nil` after the file is complete, or if the task of a later call is
+            ///   cancelled.
             /// - Throws: The error of the failed download.
             public mutating func next() async throws -> AsyncMedia.Progress? {
                 try await self.next(isolation: #isolation)
@@ -168,6 +170,8 @@ struct FollowedFile: Sendable {
     /// The number of consumers.
     var count = 0
     /// The complete file; `nil` if absent, or if the folder has not been opened.
+    ///
+    /// After an eviction, the file stays until ``MediaCore/noteAbsence(of:)``.
     private(set) var file: URL?
     /// The error of the last download; `nil` after a success or a removal.
     private(set) var failure: (any Error)?
@@ -203,9 +207,10 @@ extension MediaCore {
         )
     }
 
-    /// Returns the complete file, and records the file for the consumers of states.
+    /// Returns the complete file, if present, and records the file for the consumers of states.
     ///
-    /// Nothing is recorded if a download has failed, or the file was removed, in the meantime.
+    /// Nothing is recorded if the file is absent, or if a download has failed or the file was removed in the
+    /// meantime.
     func look(for url: URL) -> URL? {
         let name = self.name(of: url)
         let before = self.engine.withState { $0.followed[name]?.changes }

@@ -17,7 +17,7 @@ public import MuxKit
 /// app, and at most ``AsyncMedia/Limits/parallelDownloads`` downloads run at the same time.
 ///
 /// **Cancellation.** A cancelled caller throws `CancellationError` at once. A download without callers stops;
-/// the received part is kept.
+/// the received part is kept as after a failure.
 ///
 /// **After a failure.** The received part is kept for the next request if it can be resumed. Lost connections
 /// and transient statuses are retried according to the retry policy.
@@ -42,7 +42,7 @@ public final actor AsyncMedia {
     /// Returns a local copy of the file at `url`, fetched if absent.
     ///
     /// - Parameters:
-    ///   - url: The URL of the file. A URL with the scheme `file` is returned unchanged.
+    ///   - url: The URL of the file. A URL with the scheme `file` is returned unchanged and unchecked.
     ///   - sha256: The expected SHA-256 of the file, as 64 hexadecimal digits; `nil` without an expectation.
     ///     A file on disk with a different SHA-256 is removed and fetched once more.
     /// - Returns: The URL of a complete file.
@@ -114,10 +114,13 @@ public final actor AsyncMedia {
     ///
     /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
-    /// - Complexity: O(1), two calls to the file system.
+    /// - Complexity: O(1), two calls to the file system on the caller's thread, after a wait for a running
+    ///   operation on the folder, such as an eviction.
     public nonisolated func cachedValue(url: URL) -> URL? { self.core.cached(url) }
 
     /// The local copy of the file at `url`, if complete; opens the folder if necessary, and never fetches.
+    ///
+    /// Finds the file as ``cachedValue(url:)``, with calls to the file system on the caller's executor.
     ///
     /// - Parameter url: The URL of the file. A URL with the scheme `file` is returned unchanged.
     /// - Returns: The URL of a complete file, or `nil`.
@@ -141,8 +144,8 @@ public final actor AsyncMedia {
     /// that the file is absent.
     ///
     /// - Parameter url: The URL of the file.
-    /// - Returns: A sequence for any number of iterators; it does not retain this object, and starts no
-    ///   download.
+    /// - Returns: A sequence for any number of iterators. The sequence does not retain this object, and
+    ///   starts no download.
     public nonisolated func states(of url: URL) -> MuxStates<URL> { self.core.states(of: url) }
 
     /// The counts since the initialisation.
@@ -155,19 +158,19 @@ public final actor AsyncMedia {
 
     /// Removes the file at `url`, complete or not.
     ///
-    /// A waiting request gets a file that is fetched again after the removal.
+    /// A waiting request gets a file that is fetched again after the removal; a request whose download has
+    /// just ended may throw ``MediaError/removed``.
     ///
     /// - Parameter url: The URL of the file.
-    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
-    ///   removal.
+    /// - Throws: ``MediaError``; the error of the repository's store; `MuxError/sessionEnded` if a sign-out
+    ///   ends the session during the removal.
     public func clear(url: URL) async throws { try await self.core.remove(self.core.name(of: url)) }
 
     /// Removes all files, complete or not.
     ///
-    /// Waiting requests get files that are fetched again after the removal.
+    /// Waiting requests behave as after ``clear(url:)``.
     ///
-    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out ends the session during the
-    ///   removal.
+    /// - Throws: The errors of ``clear(url:)``.
     public func clear() async throws { try await self.core.removeAll() }
 
     /// The numbers of waiting callers, running flights and files with a flight: all zero without activity.

@@ -174,7 +174,7 @@ public final actor DecodedMedia<Value: Sendable> {
 
 /// The key of a file.
 ///
-/// Its description contains only the host and the path of the URL, because a query may contain credentials.
+/// The description contains only the host and the path of the URL, because a query may contain credentials.
 private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     let url: URL
     /// The key from the app's `cacheKey`; `nil` if the URL is the key.

@@ -143,7 +143,7 @@ final class MediaCore: Sendable {
     /// that another request has verified is kept.
     ///
     /// - Returns: `false` if the file does not exist any more.
-    /// - Throws: ``MediaError/wrongDigest``, or an error of the disk.
+    /// - Throws: ``MediaError/wrongDigest``, or an error of ``remove(_:)``.
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws -> Bool {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return true }
         let folder = self.folder
@@ -411,7 +411,7 @@ extension MediaCore: SessionParticipant {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
-        // A download that waits for others has no progress yet.
+        // A download that waits for a download slot has no progress yet.
         let inFlight = self.engine.keysInFlight
         let (running, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(Set(state.progress.keys).union(inFlight))

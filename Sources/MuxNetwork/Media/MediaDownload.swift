@@ -52,8 +52,10 @@ struct MediaDownload: Sendable {
         return call
     }
 
-    /// Performs attempts until the file is complete; after an interruption, the next attempt starts at once
-    /// if the last attempt gained enough bytes.
+    /// Performs attempts until the file is complete.
+    ///
+    /// After an interruption, the next attempt starts at once if the last attempt gained at least
+    /// ``worthwhile`` bytes.
     private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
         while true {
             do {

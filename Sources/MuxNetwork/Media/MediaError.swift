@@ -19,7 +19,7 @@ public struct MediaError: Error, Sendable, Equatable {
     @nonexhaustive
     #endif
     public enum Reason: Sendable, Equatable {
-        /// The URL's scheme is neither `http` nor `https` nor `file`.
+        /// The URL's scheme is neither `http` nor `https` nor `file`, or the URL has no host.
         case unsupportedURL
 
         /// The response ended early, without an error of the transport.
@@ -47,7 +47,7 @@ public struct MediaError: Error, Sendable, Equatable {
         /// ``AsyncMedia/Limits/freeSpaceReserve``.
         case diskFull
 
-        /// The file could not be read or written.
+        /// The file could not be read or written, or another user owns the file or may write to the file.
         case disk(MuxStoreError)
 
         /// Another process, or another ``AsyncMedia`` with the same folder, is downloading the file.

@@ -43,8 +43,8 @@ extension MediaFolder {
             var free = try self.fileSystem.freeSpace(at: self.path)
             guard overflow || free < needed else { return }
             let evictable = try self.evictable(disk)
-            // No file is evicted in vain. A removal may free more than the size: whole blocks, and further
-            // files.
+            // No file is evicted if the space cannot suffice. A removal may free more than the size: the rest
+            // of the last block, and the sidecar.
             let possible = evictable.reduce(UInt64(clamping: free)) { $0 &+ UInt64(clamping: $1.size) &+ 1 << 16 }
             guard !overflow, possible >= UInt64(clamping: needed) else { throw MediaError.diskFull }
             for entry in evictable where free < needed {

@@ -3,14 +3,16 @@ import MuxKit
 
 /// The folder of one ``AsyncMedia``: complete files, growing files (incomplete downloads) and their sidecars.
 ///
-/// The methods block, and are called on threads that may block. Most methods are atomic under one lock.
+/// The methods block. ``find(_:)``, ``beginUse(_:)`` and ``endUse(_:)`` may run on the caller's thread, even
+/// the main thread; the other methods run on threads that may block. Most methods are atomic under one lock.
 /// Methods of a download check under the lock whether a removal or a sign-out (a fence) has invalidated the
 /// download, so a removed file does not reappear.
 ///
 /// **On disk.** The folder `media` contains the files, and the file `session` contains the epoch of the
-/// session. Folders with the prefix `removed-` are being removed. A folder whose name is a digest also has a
-/// file `owner` with the full name of the folder. The system may remove any file or folder at any time: the
-/// methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the folder.
+/// session. Folders with the prefix `removed-` are being removed. A folder whose name contains a digest also
+/// has a file `owner` with the full name of the folder. The system may remove any file or folder at any time:
+/// the methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the
+/// folder.
 final class MediaFolder: Sendable {
     /// Returns whether the caller's work is still valid, without a fence since its start; called under the
     /// lock.
@@ -228,8 +230,8 @@ final class MediaFolder: Sendable {
 
     /// Opens the growing file and reads its state.
     ///
-    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked the file;
-    ///   ``Removed``; ``Fenced``.
+    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked the file; another
+    ///   ``MediaError``; ``Removed``; ``Fenced``.
     func openPartial(
         _ name: MediaName,
         _ check: Check
@@ -287,6 +289,9 @@ final class MediaFolder: Sendable {
     }
 
     /// Renames the growing file to its final name, and evicts files if the total size exceeds the limit.
+    ///
+    /// - Throws: ``MediaError``; ``Removed``; ``Fenced``; `MuxStoreError` if the synchronization of the file
+    ///   fails.
     func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
         return try self.withLockedDisk { disk in

@@ -15,7 +15,8 @@ protocol CallSteps: AnyObject, Sendable {
     ///   - exchange: Sends the call to the server. `nil` means that the server has refused the token: the
     ///     steps run again with a new token. If `mayRefuse` is `false`, `exchange` does not return `nil`.
     /// - Returns: The response.
-    /// - Throws: The error of `exchange`, or ``HTTPError/authentication(_:)``.
+    /// - Throws: The error of `exchange`; ``HTTPError/authentication(_:)``; another ``HTTPError`` for an
+    ///   invalid header field of the token; `CancellationError`.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
         isCurrent: () -> Bool,

@@ -14,8 +14,9 @@ public struct HTTPBody: Sendable {
 
     /// Makes a body that is encoded at the sending of the request.
     ///
-    /// - Parameter encode: Returns the bytes, which must be equal at every call, and the media type. An error
-    ///   of `encode` becomes ``HTTPError/PreparationFailure/encoding(_:)``.
+    /// - Parameter encode: Returns the bytes, which must be equal at every call, and the media type, or `nil`
+    ///   for ``HTTPClient/Configuration/contentType``. Any error other than an
+    ///   ``HTTPError/PreparationFailure`` becomes ``HTTPError/PreparationFailure/encoding(_:)``.
     public init(_ encode: @escaping @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)) {
         self.encode = {
             let encoded = try encode()

@@ -24,7 +24,9 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// time-out.
     public var timeout: Duration?
 
-    /// The maximum total duration of the call, including redirections; `nil` for the transport's deadline.
+    /// The maximum total duration of the call, including redirections.
+    ///
+    /// `nil` for the transport's deadline, or for no deadline of a ``HTTPTransport/stream(_:into:)``.
     public var deadline: Duration?
 
     /// The names of header fields with credentials, in addition to the transport's own list.
@@ -32,8 +34,10 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// A redirection to another scheme, host or port removes the fields of both lists.
     public var credentialHeaders: Set<String> = []
 
-    /// The path as written by the developer, with placeholders for values; `nil` for a call that was made
-    /// from a URL: see ``HTTPPath/template``.
+    /// The path for error texts, as written by the developer, with placeholders for values.
+    ///
+    /// `nil` for a call that was made from a URL: see ``HTTPPath/template``. An ``AsyncMedia`` sets the path
+    /// of the URL.
     package var pathTemplate: String? {
         get { self.template.value }
         set { self.template.value = newValue }
@@ -70,7 +74,7 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         HTTPMethod(rawValue: self.method)?.isIdempotent ?? false || !(self.headers[.idempotencyKey] ?? "").isEmpty
     }
 
-    /// The method, the host and the template of the path, without values, for error texts.
+    /// The method, the host and ``pathTemplate``, for error texts; "a request" without a ``name``.
     var summary: String { self.name ?? "a request" }
 
     /// The ``summary``; `nil` for a call with neither a valid host nor a template.
@@ -202,8 +206,9 @@ extension HTTPCall.BodyStream.Iterator: Sendable {}
 
 /// An ``HTTPCall`` with a valid URL, method and header fields, so no field can inject another field.
 ///
-/// The initialiser validates the call, and ``authorized(by:)`` validates the added fields. All steps from the
-/// client to the transport pass the same value, so a call is validated once, even if sent several times.
+/// The initialiser validates the call; ``authorized(by:)`` and ``replacing(_:)`` validate the new fields. All
+/// steps from the client to the transport pass the same value, so a call is validated once, even if sent
+/// several times.
 package struct ValidatedCall: Sendable {
     /// The call as sent.
     package private(set) var call: HTTPCall
@@ -276,7 +281,7 @@ package struct ValidatedCall: Sendable {
     func redirected(to next: HTTPCall) throws(HTTPError) -> ValidatedCall {
         var call = try ValidatedCall(next)
         if call.origin == self.origin { call.steps = self.steps }
-        // RFC 9110, section 15.4.8: the statuses 307 and 308 keep the method and the body.
+        // RFC 9110, sections 15.4.8 and 15.4.9: the statuses 307 and 308 keep the method and the body.
         call.isQuery = self.isQuery && call.method == self.method
         return call
     }
@@ -313,7 +318,7 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// The trailer fields (RFC 9110, section 6.5); empty if the transport does not read trailers.
     public var trailers: HTTPHeaders
 
-    /// The URL of the response, which differs from the requested URL after a redirection.
+    /// The URL of the response, which differs from the requested URL after a redirection; `nil` if unknown.
     public var url: URL?
 
     /// Whether the transport reports that the body is as sent by the server, without decoding.

@@ -4,7 +4,8 @@ import MuxKit
 extension HTTPError {
     /// The fault of an invalid request.
     ///
-    /// Descriptions contain names of placeholders and header fields, without values.
+    /// Descriptions contain names of placeholders and header fields, without values, and a sentence about an
+    /// encoder's error.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif

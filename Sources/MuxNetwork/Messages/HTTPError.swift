@@ -4,14 +4,15 @@ public import MuxKit
 /// The reason for a failed request.
 ///
 /// A description contains the method, the host and the path template of the request, if present, but no body,
-/// header value, query or value of a path. A description also contains the `errorDescription` of a server
-/// error, and the sentence of `ErrorText` about an underlying error; other parts of these errors may contain
-/// secrets. A cancelled request throws `CancellationError` instead of an ``HTTPError``.
+/// header value, query or value of a path. An error of an ``AsyncMedia`` contains the path of the URL. A
+/// description also contains the `errorDescription` of a server error, and a sentence about an underlying
+/// error: its localized description, or otherwise its type. Other parts of these errors may contain secrets.
+/// A cancelled request throws `CancellationError` instead of an ``HTTPError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
 public enum HTTPError: Error, Sendable {
-    /// The request is invalid; nothing was sent.
+    /// The request is invalid and was not sent, or a redirection leads to an invalid URL.
     ///
     /// `request` is the method, the host and the path template, such as `GET api.example.com/notes/{id}`, for
     /// error texts. An ``HTTPClient`` and the transports of this module set `request`; `nil` for a request
@@ -173,7 +174,7 @@ extension HTTPError: UnsentError {
         switch self {
         case .authentication: true
         case .transport(let error, _): error.isUnsentRequest
-        // A request that cannot be prepared would fail again.
+        // `false` for an invalid request, too: another attempt would fail again.
         case .preparation, .status, .decoding: false
         }
     }
@@ -316,7 +317,7 @@ extension HTTPError {
         /// No connection to the host or to the proxy was established, or the connection was lost during the
         /// TLS handshake.
         ///
-        /// Nothing was sent.
+        /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent.
         case notConnected(any Error)
 
         /// TLS failed: a certificate is untrusted, expired or for a different name, or the server does not
@@ -354,9 +355,10 @@ extension HTTPError {
         /// The body exceeds the transport's limit in bytes.
         case bodyTooLarge(limit: Int)
 
-        /// A pause that the server demanded with `Retry-After` has not ended; nothing was sent.
+        /// A pause that the server demanded with `Retry-After` has not ended.
         ///
-        /// `retryAfter` is the rest of the pause.
+        /// `retryAfter` is the rest of the pause. No request was sent to the server during the pause; after a
+        /// redirection, earlier requests of the call were sent.
         case serverBusy(retryAfter: Duration)
 
         /// The client does not follow the server's redirection.

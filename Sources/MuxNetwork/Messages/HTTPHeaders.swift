@@ -41,7 +41,7 @@ public struct HTTPHeaders: Sendable, Hashable {
 
     /// The value of a field; several lines with the name are joined (RFC 9110, section 5.3).
     ///
-    /// `nil` without the field.
+    /// `nil` without the field. Joined lines of `Set-Cookie` are ambiguous; use ``values(of:)``.
     ///
     /// The setter replaces all lines with the name by a single line; `nil` removes the lines.
     public subscript(name: HTTPHeaders.Name) -> String? {

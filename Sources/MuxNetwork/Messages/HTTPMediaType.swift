@@ -120,8 +120,10 @@ package struct HTTPParameters: Sendable, Hashable {
     /// The values of the parameters by their names in lower case.
     package let parameters: [String: String]
 
-    /// Parses `text`; `nil` if a parameter has no name, no value or an unclosed quoted value, or occurs
-    /// twice.
+    /// Parses `text`; `nil` if invalid.
+    ///
+    /// A parameter is invalid without a name or a value, with an unclosed quoted value, with other text
+    /// before the next semicolon, or if the parameter occurs twice.
     package init?(_ text: String) {
         var rest = text.utf8[...]
         self.head = HTTPGrammar.trimmed(Substring(Self.take(&rest) { $0 != UInt8(ascii: ";") }))

@@ -6,7 +6,8 @@
 /// ```
 ///
 /// All characters except the unreserved characters of RFC 3986, section 2.3, are percent-encoded, including
-/// `+`. The description contains names without values.
+/// `+`; unchanged parameters of an ``HTTPEndpoint`` from a URL are kept as written. The description contains
+/// names without values.
 public struct HTTPQuery: Sendable, Hashable {
     /// One parameter.
     public struct Item: Sendable, Hashable {

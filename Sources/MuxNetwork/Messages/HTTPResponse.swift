@@ -13,7 +13,7 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The header fields.
     public var headers: HTTPHeaders
 
-    /// The body, decoded from any content coding; empty without a body.
+    /// The body, decoded as described in ``HTTPReply/body``; empty without a body.
     public var body: Data
 
     /// The trailer fields (RFC 9110, section 6.5); empty if the transport does not read trailers.

@@ -19,7 +19,7 @@ struct URLReference: Sendable {
     ///   - base: The URL of the document that contains the reference; `nil` to accept only absolute
     ///     references.
     /// - Returns: An absolute URL; `nil` for an empty reference, a relative reference without an absolute
-    ///   base, and a host with illegal characters.
+    ///   base, a host with illegal characters, and a text that `URL` rejects or changes.
     static func url(_ text: String, relativeTo base: URL?) -> URL? {
         let text = HTTPGrammar.trimmed(text)
         guard !text.isEmpty, var target = URLReference(text) else { return nil }
