@@ -4,7 +4,7 @@ public import Foundation
 @usableFromInline
 struct LoadedEntry<Value: Sendable>: Sendable {
     @usableFromInline var entry: Slot<Value>.Entry
-    /// The wall-clock time of the fetch.
+    /// The wall-clock time of the fetch; for an entry of a shared store, a placeholder.
     @usableFromInline let fetchedAt: Date
     /// Whether a refresh made the entry stale before the save.
     @usableFromInline let isRefreshed: Bool
@@ -90,7 +90,7 @@ extension SlotMemory {
             timeToLive: stored.timeToLive,
             renewalAge: self.renewalAge(stored.timeToLive),
             stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
-            // A migrated value differs from the server's value, so a validator must not revalidate it.
+            // A migrated value differs from the server's value, and cannot be revalidated.
             validator: isMigrated ? nil : stored.validator,
             revision: 0,
             isDirty: isMigrated && isPersistent,

@@ -5,10 +5,10 @@ extension SlotMemory {
     /// Whether an entry has had tags.
     var usesTags: Bool { self.hasJoinedTagLog.load(ordering: .relaxed) }
 
-    /// Notifies the consumers of entries whose tags may have changed.
+    /// Applies a change of tags to followed keys and to changes of the app, and notifies all watchers.
     func tagsChanged(mayClear: Bool) {
         let released = self.withSlots { state in
-            // A view tells a removal from an eviction by the number of clears.
+            // A view distinguishes a removal from an eviction by the number of clears.
             if mayClear { state.clears &+= 1 }
             for key in state.layers.keys.filter({ state.layers[$0]?.base?.condition?.removesEntry ?? false }) {
                 state.loseBase(of: key, keepsChanges: false)

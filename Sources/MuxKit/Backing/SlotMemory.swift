@@ -71,7 +71,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         self.tagsOfKey = persistence?.tags
     }
 
-    /// The multiplexer, for saves; `nil` in its `deinit`.
+    /// The multiplexer, for saves and changes of tags; `nil` in the multiplexer's `deinit`.
     var participant: (any SessionParticipant)? {
         get { self.owner.withLock { $0.participant } }
         set { self.owner.withLock { $0.participant = newValue } }

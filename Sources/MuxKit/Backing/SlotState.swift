@@ -91,7 +91,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var waiterOptions: [Ticket: WaiterOptions<Value>] = [:]
     /// Counts clears, sign-outs, invalidations, and responses that must not be kept; see ``clearCount``.
     ///
-    /// A load from disk does not keep its result if the number has changed during the load.
+    /// A load without a flight does not keep its result if the number has changed during the load.
     @usableFromInline var clears: UInt64 = 0
     /// The number of responses that must not be kept, which ``clears`` includes.
     @usableFromInline var uncached: UInt64 = 0
@@ -324,7 +324,11 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             ?? (self.slots as? any SelfChecking)?.violation()
     }
 
-    /// Counts a disk hit, or, if the flight has ended (`isOver`), a hit in the shared store.
+    /// Counts a hit on disk, or, unless a fetch follows for an answered caller, a hit in the shared store.
+    ///
+    /// - Parameters:
+    ///   - source: The source of the entry.
+    ///   - isOver: Whether no answered caller needs a fetch.
     @inlinable
     mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
         switch source {

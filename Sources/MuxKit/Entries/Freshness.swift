@@ -1,16 +1,16 @@
 /// The usability of an entry for one request at one moment.
 ///
-/// Only ``of(_:_:)`` determines the usability.
+/// ``of(_:_:)`` determines the usability; ``PackedSlot`` has a fast test for fresh entries.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
     /// Fresh: the request gets the entry at once; with `renews`, a fetch starts in the background.
     case fresh(renews: Bool)
     /// Stale: the request gets the entry at once; with `renews`, a fetch starts in the background.
     case servable(renews: Bool)
-    /// Stale: the request fetches, and gets the entry only after a silenceable failure or the wait limit.
+    /// The request fetches, and gets the entry only after a silenceable failure or the wait limit.
     ///
-    /// With a remembered failure, the request throws the failure without a fetch, unless the request is a
-    /// reload.
+    /// The entry is stale, or the request is a reload. With a remembered failure, a request other than a
+    /// reload throws the failure without a fetch.
     case fallback
     /// Too old to replace a failed fetch, or excluded by the request (``Limits/takesStored``): the request
     /// fetches, or throws a remembered failure.

@@ -27,8 +27,8 @@ public struct MuxEntry<Value: Sendable>: Sendable {
         case outOfPatience
         /// The request was ``RequestOptions/cacheOnly``.
         case cacheOnly
-        /// The value was not kept: a refresh, a store, a clear or a sign-out occurred during the fetch, or
-        /// another machine stored a newer value.
+        /// The response was not kept: a refresh, a change, a store, a clear or a sign-out occurred during the
+        /// fetch, or another machine stored a newer value.
         case fenced
     }
 
@@ -44,8 +44,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// The source of the value.
     public let source: Source
 
-    /// Whether the value is older than its time to live, or than the last refresh, or than the request
-    /// permits.
+    /// Whether the value is older than its time to live or the last refresh, or has a ``staleReason``.
     public let isStale: Bool
 
     /// The reason for a stale value.

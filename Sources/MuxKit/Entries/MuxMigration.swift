@@ -14,7 +14,8 @@ import Foundation
 ///
 /// In this example, an entry of version 1 needs both steps. An entry is a miss if a step is missing or an old
 /// value cannot be decoded. An entry of a version later than ``MuxPolicy/schemaVersion`` is a miss, too.
-/// Saves do not overwrite such an entry: a fetched or stored value stays in memory only.
+/// After a read of such an entry, saves do not overwrite the entry: a fetched or stored value stays in memory
+/// only.
 public struct MuxMigration: Sendable {
     let version: Int
     let apply: @Sendable (Data) throws -> Data
@@ -48,8 +49,9 @@ public struct MuxMigration: Sendable {
 }
 
 extension MuxPolicy {
-    /// Whether entries of a schema version are read; entries of a later version are neither read nor
-    /// overwritten, because a later version of the program has written them.
+    /// Whether entries of a schema version are read.
+    ///
+    /// A later version of the program has written the other entries, which are not overwritten after a read.
     func canRead(_ version: Int) -> Bool { version <= self.schemaVersion }
 
     /// Whether entries of a schema version are migrated.

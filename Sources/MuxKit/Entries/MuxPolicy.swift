@@ -19,7 +19,8 @@ public struct MuxPolicy: Sendable {
     ///
     /// Default: 0.
     ///
-    /// With jitter, values that were fetched together do not expire together.
+    /// With jitter, values that were fetched together do not expire together. A lifetime that the fetch
+    /// returns has no jitter.
     public var timeToLiveJitter: Double
 
     /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
@@ -39,9 +40,9 @@ public struct MuxPolicy: Sendable {
     /// While a failure is remembered, only a request with ``RequestOptions/reload`` fetches.
     ///
     /// Other requests get a usable value in memory, or a stale value if the failure is silenceable; otherwise
-    /// the requests throw the failure. An example is 60 seconds for HTTP status 404. Cancellations, decoding
-    /// failures and the end of a session are never remembered. After a refresh, a clear or a new value, the
-    /// failure is no longer remembered.
+    /// the requests throw the failure. An example is 60 seconds for HTTP status 404. Cancellations, time-outs
+    /// of ``fetchTimeout``, decoding failures and the end of a session are never remembered. After a refresh,
+    /// a clear or a new value, the failure is no longer remembered.
     public var remembersFailure: @Sendable (any Error) -> Duration?
 
     /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch.
@@ -80,8 +81,8 @@ public struct MuxPolicy: Sendable {
     /// Default: 60 seconds.
     ///
     /// At the limit the callers get ``MuxError/timedOut(after:)`` and the fetch is cancelled; a late value is
-    /// dropped, and the next request starts a new fetch. A fetch should not block a thread: the limit does
-    /// not apply before the first suspension.
+    /// dropped, and the next request starts a new fetch. A fetch should not block a thread: before the first
+    /// suspension, the fetch may block its caller beyond the limit.
     public var fetchTimeout: Duration
 
     /// The retries of a failed fetch; `nil` for no retry.
@@ -104,11 +105,11 @@ public struct MuxPolicy: Sendable {
     /// Above the limit, least used values are evicted (S3-FIFO; see ``evictsLeastRecentlyUsed``). With a
     /// `cacheKey`, the next request reads an evicted value from disk, so an unsaved value stays in memory
     /// until its save. If unsaved values exceed the limit, the map saves them, regardless of the repository's
-    /// ``MuxRepository/SavePolicy``. If the disk cannot be written, unsaved values are evicted: the observer
-    /// gets an event for each eviction (``MuxEvent/Kind/evictedUnsaved``), and the next
-    /// ``MuxRepository/SaveReport`` counts the evictions. The limit also applies to the number of remembered
-    /// failures of keys without a value. With a limit of zero or less, callers share a fetch, and no value is
-    /// kept.
+    /// ``MuxRepository/SavePolicy``. If the disk cannot be written, or memory has more than four times the
+    /// limit plus 1,024 values, unsaved values may be evicted: the observer gets an event for each eviction
+    /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts the evictions.
+    /// The limit also applies to the number of remembered failures of keys without a value. With a limit of
+    /// zero or less, callers share a fetch, and no value is kept.
     public var maximumCount: Int?
 
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
@@ -267,7 +268,8 @@ extension MuxPolicy {
         /// - Parameters:
         ///   - maximum: The maximum total cost of all values; a negative number counts as zero.
         ///   - cost: Returns the cost of a value; a negative number counts as zero. The map calls `cost`
-        ///     under a lock for each new value, so `cost` must be fast and must not call the map.
+        ///     under a lock for each new value, and again after saves, refreshes and failures, so `cost` must
+        ///     be fast and must not call the map.
         public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
             self.maximum = max(0, maximum)
             self.cost = { ($0 as? Value).map(cost) }

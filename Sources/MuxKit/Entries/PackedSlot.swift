@@ -12,7 +12,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         @usableFromInline let failureRecord: Slot<Value>.FailureRecord?
         /// The time to live, if different from ``PackedSlot/hitAge``.
         @usableFromInline let timeToLive: Duration?
-        /// The sequence, if the entry was renewed and has kept its revision.
+        /// The sequence, if different from the revision.
         @usableFromInline let sequence: UInt64?
         @usableFromInline let condition: EntryCondition?
 
@@ -134,7 +134,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inline(__always)
     func isHit(at now: Moment, since refresh: UInt64 = 0, youngerThan limit: Int64 = .max) -> Bool {
         guard self.revisionAndFlags & Self.refreshed == 0 else { return false }
-        // The revision equals the sequence, except after a renewal.
+        // A renewal increases only the sequence. A change of the value increases only the revision, and marks
+        // an outdated entry as refreshed.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         guard self.revisionAndFlags & Self.conditional == 0 || self.coldFields?.condition?.wasChecked ?? true else {
             return false

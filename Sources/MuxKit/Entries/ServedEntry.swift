@@ -27,8 +27,9 @@ extension Slot {
     /// The entry for a request; `nil` if the request has to wait, or fails.
     ///
     /// Only this function decides about stale entries, with three exceptions: a request with
-    /// ``RequestOptions/cacheOnly`` gets every entry, a caller from before a fence gets the result of a fetch
-    /// from before the fence, and callers of a finished look-up get the entry that the look-up found.
+    /// ``RequestOptions/cacheOnly`` gets an entry of any freshness, a caller from before a fence gets the
+    /// result of a fetch from before the fence, and callers that waited for another machine's fetch get the
+    /// fetched entry.
     @inlinable
     func served(
         on occasion: ServedEntry<Value>.Occasion,

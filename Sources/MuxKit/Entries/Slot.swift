@@ -18,7 +18,7 @@ package struct Slot<Value: Sendable>: Sendable {
         ///
         /// Revisions ascend; a renewed value keeps its revision.
         @usableFromInline package var revision: UInt64
-        /// The number of the last commit or renewal of the entry, from the same counter as ``revision``.
+        /// The number of the entry's last load, commit or renewal, from the same counter as ``revision``.
         ///
         /// A refresh of all entries has such a number, too: the refresh applies to all entries with a smaller
         /// number. 0 for an entry made stale by its condition.

@@ -7,7 +7,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// The slot of `key`; in a table, `nil` for a vacant slot. A ``SingleSlot`` always returns its slot.
     func slot(of key: Key) -> Slot<Value>?
 
-    /// The condition of the entry of `key`, which the condition may remove; `nil` without a condition.
+    /// The entry's condition, even if the condition removes the entry; `nil` without a condition.
     func condition(of key: Key) -> EntryCondition?
 
     /// The value of `key`, if a hit: fresh, without a due renewal, and younger than `limit` nanoseconds.
@@ -15,7 +15,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// A hit counts as a use. `nil` is not always a miss: the caller then examines the slot.
     mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value?
 
-    /// The slot of `key`; `nil` for a vacant slot. Counts as a use.
+    /// As ``slot(of:)``; counts as a use.
     mutating func requestedSlot(of key: Key) -> Slot<Value>?
 
     /// Changes the slot of `key`; a vacant slot is not stored.
@@ -63,14 +63,14 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Complexity: O(1).
     mutating func removeMarks() -> any Sendable
 
-    /// Removes all saved entries, if the storage has at most `count` unsaved entries.
+    /// Removes all saved entries, if at most `count` keys may have unsaved changes.
     ///
     /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
-    ///   more than `count` entries are unsaved.
+    ///   more than `count` keys may have unsaved changes.
     /// - Complexity: O(*count*); with an index of users also O(*n*) in the number of remembered failures.
     mutating func removeClean(keeping count: Int) -> Self?
 
-    /// Removes some of the saved entries.
+    /// Removes some of the saved entries; a ``SingleSlot`` removes nothing.
     ///
     /// - Parameters:
     ///   - place: The result of the last call; `nil` to begin.

@@ -421,7 +421,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package mutating func removeMarks() -> any Sendable {
         let former = self.refreshes
-        // The keys remain in ``unsaved``: the next save skips keys without unsaved changes.
+        // The keys remain in ``unsaved``: saves skip keys without unsaved changes.
         self.refreshes = []
         return former
     }

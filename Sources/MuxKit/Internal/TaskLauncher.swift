@@ -26,7 +26,7 @@ package struct TaskLauncher: Sendable {
     ///   - priority: The priority of the task; `nil` for the caller's priority.
     ///   - usual: The third choice of an executor.
     ///   - beginsHere: Whether the task begins on the caller's thread; the caller then continues at the
-    ///     task's first suspension. Only permitted if ``canBeginHere`` is `true`.
+    ///     task's first suspension. Only permitted if ``canBeginHere`` is `true`; ignored on older systems.
     ///   - operation: The work.
     /// - Returns: The task.
     @inlinable

@@ -135,7 +135,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     ///   - place: The key's place.
     ///   - cost: The element's cost; a negative cost counts as zero.
     ///   - mayGo: Whether an element may be evicted.
-    ///   - evicted: Receives evicted elements, including `element` if `element` alone exceeds a bound.
+    ///   - evicted: Receives evicted elements, including `element` if `element` alone exceeds a bound; a
+    ///     replaced element is not reported.
     @inlinable
     package mutating func put(
         _ element: Element,

@@ -38,7 +38,7 @@ package struct EvictionOrder: Sendable {
     package enum Queue: UInt32, Sendable {
         /// New elements, on probation.
         case small
-        /// Elements that were used at least twice, returned soon, or overflowed.
+        /// Elements that were used at least twice, returned soon, overflowed, or renewed the queue.
         case main
         /// Elements that may not be evicted.
         case aside

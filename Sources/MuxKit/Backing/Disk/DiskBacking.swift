@@ -52,8 +52,8 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     @inline(never)
     func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
         guard let look = self.look(for: key) else {
-            // Another process may have ended the session. If another task detects the end at the same time,
-            // the end of the session drops the fetched value later.
+            // Another process may have ended the session. The call may return while another task still ends
+            // the session in this process; then the fetched value is dropped.
             try? await self.memory.repository.checkSession()
             return LookUp()
         }

@@ -29,8 +29,7 @@ struct DiskRefresh: Sendable {
     ///
     /// - Parameters:
     ///   - date: The wall-clock time.
-    ///   - revision: The last revision before the refresh; `nil` if the refresh applies to no entry in
-    ///     memory.
+    ///   - revision: The sequence number of the refresh; `nil` if the refresh applies to no entry in memory.
     mutating func refreshed(at date: Date, upTo revision: UInt64?) {
         self.number = Self.number(after: self.number)
         self.date = date

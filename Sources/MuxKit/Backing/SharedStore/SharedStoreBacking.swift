@@ -223,7 +223,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             timeToLive: timeToLive,
             renewalAge: self.memory.renewalAge(timeToLive),
             stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
-            // A migrated value differs from the server's value, so a validator must not revalidate it.
+            // A migrated value differs from the server's value, and cannot be revalidated.
             validator: self.memory.policy.migrates(entry.schemaVersion) ? nil : entry.validator,
             revision: own.revision
         )

@@ -33,7 +33,7 @@ package final class BackgroundNotices {
     /// become inactive, and of apps that end.
     ///
     /// Written from Apple's documentation. `.ci/apple-lines` compiles these lines on Linux against stubs of
-    /// Apple's modules; no Apple SDK has compiled them.
+    /// Apple's modules; no Apple SDK has compiled these lines.
     package static var standardNames: [Notification.Name] {
         #if canImport(Darwin)
         return [

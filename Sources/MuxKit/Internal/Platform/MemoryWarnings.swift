@@ -6,7 +6,7 @@ import Dispatch
 /// A single interface for all Apple platforms, without a UI framework:
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makememorypressuresource(eventmask:queue:)
 /// Written from Apple's documentation. `.ci/apple-lines` compiles these lines on Linux against stubs of
-/// Apple's modules; no Apple SDK has compiled them.
+/// Apple's modules; no Apple SDK has compiled these lines.
 final class MemoryWarnings {
     private let source: any DispatchSourceMemoryPressure
 
