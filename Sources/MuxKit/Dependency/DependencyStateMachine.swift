@@ -56,9 +56,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The epoch at the last request for an update.
     private var askedEpoch: UInt64 = 0
 
-    /// The times at which updates replaced refused values, since the last recorded acceptance.
+    /// The times at which updates replaced refused values, since the last recorded acceptance or the end of a
+    /// session.
     ///
-    /// Contains at most ``RunnerPolicy/maximumUpdatesPerWindow`` times.
+    /// Contains at most ``RunnerPolicy/maximumUpdatesPerWindow`` times, or one time for a maximum below 1.
     private var replacements: [Moment] = []
 
     /// The pauses after failed updates.
@@ -270,7 +271,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///   - held: The previous value.
     ///   - value: The successor.
     ///   - raisesEpoch: Whether values of lower layers that were made with the previous value become invalid.
-    /// - Returns: The new value; `nil`, without a change, if `held` had already been replaced.
+    /// - Returns: The new value; `nil`, without a change, if the epoch or the session of `held` has ended.
     package mutating func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {

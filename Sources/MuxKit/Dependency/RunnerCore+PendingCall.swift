@@ -107,7 +107,7 @@ extension RunnerCore {
 
     /// Records that the task of a call has refused the dependency.
     ///
-    /// - Throws: `error`, unless `error` is a refusal.
+    /// - Throws: The error of ``report(_:_:)``, unless `error` is a refusal.
     @usableFromInline
     func refused(_ held: VersionedDependency, _ error: (any Error)?, _ call: PendingCall) throws {
         call.state.lastError = try error.map { try self.report($0, call.state) }
@@ -116,7 +116,8 @@ extension RunnerCore {
 
     /// Returns `error` if `error` is a refusal.
     ///
-    /// - Throws: Any other error; a critical error ends all calls of the session.
+    /// - Throws: Any other error; a critical error as ``RunnerError/critical(underlying:isOriginator:)``,
+    ///   which ends all calls of the session.
     @usableFromInline
     func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
@@ -260,7 +261,7 @@ extension RunnerCore {
 
     /// Moves a call whose task refused the dependency to the slow path.
     ///
-    /// - Throws: `error`, unless `error` is a refusal.
+    /// - Throws: The error of ``report(_:_:)``, unless `error` is a refusal.
     @usableFromInline
     func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
         -> PendingCall

@@ -143,7 +143,8 @@ extension RunnerCore {
         return .failure(RunnerError.sameDependency)
     }
 
-    /// Ends all calls of the session of `call` with a critical error, unless the session has ended.
+    /// Ends all calls of the session of `call` with a critical error, unless the session has ended or a
+    /// critical error was raised before.
     ///
     /// - Returns: The error for `call`.
     func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
@@ -254,7 +255,8 @@ extension RunnerCore {
         return noted
     }
 
-    /// Replaces the value of `held` by its successor; `nil`, without a change, if `held` was replaced before.
+    /// Replaces the value of `held` by its successor; `nil`, without a change, if the epoch or the session of
+    /// `held` has ended.
     package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {

@@ -11,8 +11,8 @@ public enum RunnerEvent: Sendable, Hashable {
     case updated(epoch: UInt64)
     /// An update failed, or returned ``UpdateResult/updateFailed``.
     case updateFailed
-    /// The outcome of an update was dropped: the dependency or the session had changed, or the update had
-    /// timed out.
+    /// The outcome of an update was dropped: the dependency or the session had changed, or the update failed
+    /// after its time-out or its cancellation.
     case updateDropped
     /// A dependency was set, with this epoch.
     case set(epoch: UInt64)

@@ -55,9 +55,9 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// lifetime, or takes longer than the call may wait, the call uses the old dependency until the
     /// dependency ends.
     ///
-    /// The lifetime of a new dependency is measured with a monotonic clock, the lifetime of a stored
-    /// dependency with wall-clock time. A stored dependency that seems to have ended is renewed first, and
-    /// used if the renewal fails: the wall clock may be wrong.
+    /// The end of an ``ExpiringDependency`` or of a stored dependency is compared once with the wall-clock
+    /// time; a monotonic clock then measures the remaining lifetime. A stored dependency that seems to have
+    /// ended is renewed first, and used if the renewal fails: the wall clock may be wrong.
     public var leeway: Duration
 
     /// Whether an update fails with ``RunnerError/sameDependency`` if the new dependency equals the refused

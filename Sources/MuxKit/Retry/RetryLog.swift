@@ -6,8 +6,8 @@
 public struct RetryLog: Sendable {
     let write: (@Sendable (RetryLog.Event) -> Void)?
 
-    /// Calls `write` with each event, on the thread on which the event occurs, outside of all locks; `write`
-    /// must not block.
+    /// Calls `write` with each event, on the thread on which the event occurs, outside of the library's
+    /// locks; `write` must not block.
     public init(_ write: @escaping @Sendable (RetryLog.Event) -> Void) { self.write = write }
 
     private init() { self.write = nil }

@@ -149,7 +149,7 @@ public struct RetryPolicy: Sendable, Hashable {
 
     // MARK: - Delays
 
-    /// The longest delay before an attempt; jitter can only shorten the delay.
+    /// The longest delay before an attempt without a `Retry-After`; jitter can only shorten the delay.
     ///
     /// - Parameter index: The attempt's index; the first attempt has index 0 and no delay.
     /// - Returns: The delay.

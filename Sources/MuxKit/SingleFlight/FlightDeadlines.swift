@@ -1,6 +1,6 @@
 /// A queue of the deadlines of flights.
 ///
-/// All flights have the same time limit, so the order of their beginnings is the order of their deadlines.
+/// All flights have the same time limit, so deadlines are added in order, apart from concurrent beginnings.
 @usableFromInline
 package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline

@@ -1,5 +1,6 @@
 extension FlightEngine {
-    /// Changes the owner's state and fences the flights of `key`: no outcome of these flights is kept.
+    /// Changes the owner's state and fences the flights of `key`: the outcome of work that has begun is
+    /// dropped.
     ///
     /// - Parameters:
     ///   - key: The key.
@@ -200,7 +201,7 @@ extension FlightEngine {
 }
 
 extension FlightEngine.EngineState {
-    /// Escalates a flight to the priority of a caller that joined.
+    /// Escalates a flight to the priority of a waiting caller.
     ///
     /// - Returns: The task to escalate; `nil` if the flight's priority suffices, or if the task does not
     ///   exist yet.

@@ -199,11 +199,11 @@ extension FlightEngine {
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: The flight's key.
-    ///   - failed: Whether the work failed. If the flight was also cancelled, a new flight starts for callers
-    ///     that joined after the cancellation.
+    ///   - failed: Whether the work failed. If the flight was also cancelled, callers that joined after the
+    ///     cancellation join the current flight, or a new flight.
     ///   - now: The time; `nil` to read the clock.
     ///   - late: Called first, under the lock: returns the first ticket of the callers that must not get the
-    ///     outcome, because the outcome is outdated. A new flight starts for these callers.
+    ///     outcome, because the outcome is outdated. These callers join the current flight, or a new flight.
     ///   - settle: Called under the lock, unless the flight has ended already or failed after a cancellation.
     ///     Changes the owner's state if the flag permits the outcome to be kept, and returns the callers'
     ///     answer; a cancellation error in the answer becomes ``MuxError/fetchCancelled``.

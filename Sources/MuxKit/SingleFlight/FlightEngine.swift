@@ -61,10 +61,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
         /// let the flight continue to its end.
         ///
-        /// A fenced flight is cancelled at once, even with `nil`. Unless fenced, a flight that must finish
-        /// continues to its end.
+        /// A fenced flight is cancelled when its last caller leaves, even with `nil`. Unless fenced, a flight
+        /// that must finish continues to its end.
         package var linger: Duration?
-        /// The maximum duration of a flight; `nil` for no limit.
+        /// The maximum duration of a flight without a leading caller; `nil` for no limit.
         @usableFromInline package var deadline: Duration?
         /// The error for the callers of a flight beyond its deadline.
         package var timedOut: any Error
@@ -240,8 +240,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @inlinable
     package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
 
-    /// Changes flights; notifies followers and releases removed keys outside the lock, because the `deinit`
-    /// of a key may call the owner.
+    /// Changes flights; notifies the follower and releases removed keys outside the lock, because the
+    /// `deinit` of a key may call the owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
         var released = Few<Key>()
@@ -332,7 +332,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///     flight.
     ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
     ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
-    ///   - highestPriority: The limit of the caller's priority.
+    ///   - highestPriority: The limit of the caller's priority on arrival; later escalations have no limit.
     ///   - gather: Receives a new flight for which `waiter` waits; the caller of this method then starts the
     ///     flight with ``launch(_:of:beginsHere:)``. Without `gather`, and for a flight without a waiting
     ///     caller, this call starts the flight.

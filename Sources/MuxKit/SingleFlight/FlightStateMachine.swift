@@ -180,7 +180,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     }
 
     package enum LeaveAction: Sendable, Equatable {
-        /// The caller is answered already.
+        /// The caller has not arrived yet, or is answered already.
         case ignore
         /// Resume the caller.
         case resume(FlightWaiter)
@@ -338,7 +338,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         }
     }
 
-    /// Sets a fence: no outcome of an earlier flight is kept.
+    /// Sets a fence: the outcome of an earlier flight is dropped, unless the work of the flight begins later.
     ///
     /// - Parameter dismissing: Whether callers of earlier flights are answered now; otherwise the callers
     ///   wait for the outcome.

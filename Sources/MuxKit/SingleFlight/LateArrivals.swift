@@ -1,4 +1,4 @@
-/// The first ticket that joined a running flight of a multiplexer, for each recent change of any tag.
+/// The first ticket that joined a running flight of a multiplexer after each recent change of any tag.
 ///
 /// A value must not answer a caller that joined the flight after a change of the value's tags. The tags may
 /// be known only at the end of the fetch, so the first arrival after each change of any tag is recorded.

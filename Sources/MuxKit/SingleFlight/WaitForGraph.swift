@@ -47,8 +47,8 @@ package enum WaitForGraph: Sendable {
     /// - Parameters:
     ///   - id: Identifies the wait.
     ///   - caller: The context of the current task.
-    ///   - isCertain: ``FlightContext/isAwaited`` of the caller. The runtime reads this property under a
-    ///     lock, under which the runtime also calls the handlers of cancellation and escalation: read the
+    ///   - isCertain: ``FlightContext/isAwaited`` of the caller. A read of this property takes a lock of the
+    ///     runtime, which the runtime holds during the handlers of cancellation and escalation: read the
     ///     property before taking a lock that the handlers take.
     ///   - awaited: The other flight.
     ///   - sameKey: If the other flight has not started, the fenced flights of its key that have callers.
@@ -171,7 +171,7 @@ package struct WaitForNode: Sendable, Hashable {
         unsafe self.executor = executor?.asUnownedTaskExecutor()
     }
 
-    /// Whether the flight cannot end before the current task: the flight's own task, or a child task.
+    /// Whether the flight cannot end before the current task, which is the flight's task or a child task.
     ///
     /// A `Task {}` inherits task-locals, but, unlike a child task, not the executor preference (SE-0417). The
     /// flight may or may not wait for such a task.

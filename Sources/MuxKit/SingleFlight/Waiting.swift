@@ -61,9 +61,9 @@ package func shieldedFromCancellation<Success: Sendable>(
     _ operation: () async throws -> Success,
     whenTooLong: @escaping @Sendable () -> Void = {}
 ) async throws -> Success {
-    // The schedule of jobs, in some tests; `nil` with an isolation. A task that inherits its isolation cannot
-    // start on a chosen executor. The task starts outside the schedule, and suspends below until the schedule
-    // resumes the task.
+    // The schedule of a test of job orders; `nil` for a caller with an isolation, because a task that
+    // inherits an isolation cannot start on a chosen executor. With a schedule, the task starts outside the
+    // schedule, and suspends below until the schedule resumes the task.
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
     return try await withoutActuallyEscaping(operation) { operation in
