@@ -10,8 +10,8 @@
 /// Any other certain wait requires a backward search through at most max(32, √*m*) waits, where *m* is the
 /// highest number of simultaneous waits so far, and if necessary a forward search, which raises the levels of
 /// the reached flights. If the backward search stops at its limit, the next wait between the same flights is
-/// decided in O(1). A sequence of *m* waits takes O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A New
-/// Approach to Incremental Topological Ordering and Cycle Detection" (2016). The end of a wait changes no
+/// decided in O(1). A sequence of *m* waits takes O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A
+/// New Approach to Incremental Topological Ordering and Cycle Detection" (2016). The end of a wait changes no
 /// level of a flight with other waits.
 package struct WaitTable: Sendable {
     private struct Flight: Sendable {
