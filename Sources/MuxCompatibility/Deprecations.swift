@@ -263,7 +263,7 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
 
     /// Ends the session at the server, such as by a revocation of the tokens (RFC 7009).
     ///
-    /// - Throws: Any error; the local session has ended in any case.
+    /// - Throws: Any error; the local sign-out precedes this call.
     func logout() async throws
 }
 
@@ -324,7 +324,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
         get async { await self.runner.status }
     }
 
-    /// The changes of the ``status``; the sequence ends when the runner is deallocated.
+    /// The current ``status``, then each change; the sequence ends when the runner is deallocated.
     public var statuses: OAuthStatus.Changes { self.runner.statuses }
 
     /// Asks the user to sign in, unless the account has tokens.
@@ -334,6 +334,8 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
 
     /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
+    ///
+    /// The `accessLifetime` of the tokens is ignored.
     ///
     /// - Throws: The error of the service, or `RunnerError`, such as
     ///   `RunnerError/tokensNotStored(underlying:)`.
@@ -347,10 +349,10 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// - Throws: The error of the service, `RunnerError`, or `CancellationError`.
     public func refresh() async throws { try await self.runner.renew() }
 
-    /// Ends the session, first locally, then at the server.
+    /// Ends the session, first locally, then at the server, even if the local sign-out was refused.
     ///
-    /// - Returns: The failed removals from disk.
-    /// - Throws: The error of the service; the local session has ended in any case.
+    /// - Returns: The failures of the local sign-out; see `MuxRepository/clearAll()`.
+    /// - Throws: The error of the service, after the local sign-out.
     @discardableResult
     public func logout() async throws -> MuxRepository.ClearReport {
         let report = await self.runner.signOut()

@@ -253,8 +253,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// The list ``pending``, now and after each update that this process makes or reads.
     ///
-    /// A slow consumer misses lists between the first and the last. The sequence ends when the outbox is
-    /// deallocated.
+    /// A slow consumer skips to the newest list. The sequence ends when the outbox is deallocated.
     public var states: AsyncStream<[PendingChange]> {
         let signals = self.core.changes.stream(of: 0)
         let (stream, continuation) = AsyncStream.makeStream(
@@ -280,8 +279,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// The change keeps its place in the order of its lane, and its age begins again.
     ///
     /// - Parameter id: The change.
-    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the request is not on disk; the change is sent
-    ///   nevertheless.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the request is not on disk. A change that this
+    ///   process has read before is sent nevertheless.
     public func retry(_ id: PendingChange.ID) async throws {
         do { try await self.core.retry(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }

@@ -3,8 +3,8 @@ import MuxKit
 
 /// The storage, the senders and the session of an outbox.
 ///
-/// Each operation runs on the log alone: reads the records of other processes, changes the log, and then
-/// starts the senders of the lanes with changes to send.
+/// Each operation has exclusive access to the log. An operation reads the records of other processes, changes
+/// the log, and then starts the senders of the lanes with changes to send.
 final class OutboxCore<Change: Codable & Sendable>: Sendable {
     typealias ID = OutboxStateMachine.ID
     typealias Item = OutboxStateMachine.Item

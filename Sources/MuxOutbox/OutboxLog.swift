@@ -245,8 +245,8 @@ package final class OutboxLog {
 
     /// Appends a change durably.
     ///
-    /// - Throws: The error. The change is then not in memory; if the written bytes could not be removed, the
-    ///   next ``update(_:)`` ends the change.
+    /// - Throws: ``OutboxLogError``. The change is then not in memory; if the written bytes could not be
+    ///   removed, the next ``update(_:)`` ends the change.
     package func append(_ payload: Data, id: ID, lane: String) throws(OutboxLogError) {
         guard self.machine.count < self.limits.count else { throw .tooMany(limit: self.limits.count) }
         guard payload.count <= self.limits.bytes - min(self.size, self.limits.bytes) else {
@@ -427,7 +427,8 @@ package final class OutboxLog {
     /// Rewrites the file without the records of ended changes.
     ///
     /// - Parameter isErasing: Whether to remove records of a later format, too.
-    /// - Throws: The error. If the file may have been replaced, the next operation reads the file again.
+    /// - Throws: `MuxStoreError`. If the file may have been replaced, the next operation reads the file
+    ///   again.
     package func rewrite(isErasing: Bool = false) throws(MuxStoreError) {
         try self.checkLock()
         if !isErasing { try self.checkVersion() }

@@ -55,7 +55,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         /// The number of the session in which the change was added.
         package let session: UInt64
         package var progress: Progress
-        /// The time after which the change is not sent.
+        /// The monotonic time in nanoseconds after which the change is not sent.
         package var expiry: Int64
         /// Whether this version of the app can read the change.
         package var isReadable: Bool
@@ -347,7 +347,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///   - key: The key of the further attempts if the server cannot have applied the change: the server may
     ///     have stored its refusal with the former key.
     ///   - since: The wall-clock time, in seconds since 1970.
-    ///   - expiry: The time after which the change is not sent.
+    ///   - expiry: The monotonic time in nanoseconds after which the change is not sent.
     /// - Returns: The change, to be written; `nil` for a change that has not failed, or is unreadable.
     package mutating func retried(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
         guard var item = self.items[id], item.isReadable, !item.progress.isPending else { return nil }

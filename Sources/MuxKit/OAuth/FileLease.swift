@@ -12,7 +12,8 @@ public import Foundation
 ///
 /// The end of a lease is a wall-clock time, which all processes share, even across a restart of the machine.
 /// If the wall clock is set back, a lease also ends for a process that has seen the same term unchanged for
-/// the full duration of the term.
+/// the full duration of the term. If the wall clock is set forward, a lease can end early, and the holder
+/// detects the loss only at the next extension.
 ///
 /// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name: a file of
 /// another name is not used (``MuxStoreError/otherName``). A folder or file is refused if a user other than

@@ -52,8 +52,8 @@ package final class LeaseHolder: Sendable {
 
     /// Waits for the lease, and keeps the lease until the matching ``release(_:)``.
     ///
-    /// For work with suspensions during which the lease must be free. During other uses of this object, the
-    /// call does not access the lease.
+    /// For work with suspensions during which the lease must be free. If this object has the lease for
+    /// another use, the call does not access the lease.
     ///
     /// - Parameter spawn: Starts the task that extends the lease.
     /// - Returns: The use.

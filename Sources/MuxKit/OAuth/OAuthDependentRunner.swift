@@ -29,8 +29,8 @@
 ///
 /// **With a folder that cannot be used**, only operations that need the folder fail: good tokens are used,
 /// and tokens that cannot be stored are kept and renewed in memory. The failure is reported once, as
-/// ``MuxEvent/Kind/storageFailed``. In this state, a stored refresh token is not sent if the server rotates
-/// refresh tokens: the loss of the successor would end the session.
+/// ``MuxEvent/Kind/storageFailed``. In this state, a stored refresh token is not sent if the server is known
+/// to rotate refresh tokens: the loss of the successor would end the session.
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
 /// store. A rotated refresh token is stored before any caller gets the new access token. After a crash
@@ -169,8 +169,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// Renews the access token, even if the current token is good; simultaneous callers share one refresh.
     ///
     /// Sends exactly one refresh to the token server, apart from retries (``RunnerPolicy/retry``). A stored
-    /// access token, or an access token from ``set(refresh:access:)``, does not replace the refresh. Without
-    /// a refresh token, a sign-in runs first; if the sign-in returns an access token, no refresh is sent.
+    /// access token, or an access token that was set before the call, does not replace the refresh. Without a
+    /// refresh token, a sign-in runs first; if the sign-in returns an access token, no refresh is sent.
     ///
     /// - Returns: The new access token.
     /// - Throws: The error of a closure of the runner, ``RunnerError``, or `CancellationError`.
@@ -236,7 +236,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// reports a bad token: a late report starts no sign-in. The result of a running refresh is dropped. The
     /// next call signs in.
     ///
-    /// - Returns: The failed removals from disk; the data that remains on disk is never read again.
+    /// - Returns: The failures. Unless the sign-out was refused, such as by an outbox, the session has ended,
+    ///   and data that remains on disk is never read again.
     @discardableResult
     public nonisolated(nonsending) func signOut() async -> MuxRepository.ClearReport {
         await self.repository.clearAll()

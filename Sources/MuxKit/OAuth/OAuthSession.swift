@@ -92,8 +92,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     var handsOutTokens: Bool { true }
 
     var gauges: MuxRepository.Gauges {
-        // The upper layer's waiters are not counted: they are updates of the lower layer, whose waiters are
-        // counted.
+        // The upper layer's waiters are not counted: each waiter is an update of the lower layer.
         var gauges = MuxRepository.Gauges(self.lower.engine) + MuxRepository.Gauges(self.upper.engine)
         gauges.waiters = self.lower.engine.occupancy.waiters
         return gauges
@@ -122,8 +121,9 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     let refresh: RefreshToken
 
-    /// The newest access token that belongs to the refresh token: from the sign-in, a `set`, the store or a
-    /// refresh.
+    /// An access token that belongs to the refresh token: from the sign-in, a `set`, the store or a refresh.
+    ///
+    /// The lower layer may hold a newer access token, from a `set` with the same refresh token.
     let access: AccessToken?
 
     /// The end of the access token; `nil` if the end is not known.
@@ -132,7 +132,7 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// Whether the grant is from a sign-in, not from the store or a `set`.
     var isFromSignIn = false
 
-    /// Whether the server issued the refresh token in exchange for a previous token.
+    /// Whether the exchange that made this grant replaced the refresh token.
     ///
     /// The server no longer accepts the previous token.
     var isRotated = false
@@ -183,7 +183,7 @@ struct AccessEnd: Sendable {
 extension OAuthGrant {
     /// Whether an exchange without a save of the new refresh token may lose the session.
     ///
-    /// `true` if ``wasStored`` is `true`, and the server rotates refresh tokens.
+    /// `true` if ``wasStored`` is `true`, and the server is known to rotate refresh tokens.
     var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
 
     /// The grant of a stored record; `nil` for a record without a refresh token.

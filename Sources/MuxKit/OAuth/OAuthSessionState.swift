@@ -14,9 +14,9 @@ package struct OAuthSessionState: Sendable {
     package var tokenFamily: UInt64 = 0
     /// The epoch of the last grant that the server refused.
     package var refusedEpoch: UInt64?
-    /// Whether the store contains the mark that the server has refused the tokens.
+    /// Whether the last read of a grant found the mark that the server has refused the tokens.
     package var findsRefusal = false
-    /// The greatest serial number found in the store.
+    /// The greatest serial number of the records that this runner has read or written.
     package var serial: UInt64 = 0
     /// The serial number of the record with the last reported interruption of an exchange.
     private var interruption: UInt64?
@@ -24,7 +24,7 @@ package struct OAuthSessionState: Sendable {
     package private(set) var isEnding = false
     /// The epoch before which a running sign-out ends the repository's sessions.
     package var endedBefore: UInt64?
-    /// Whether the running operation of the store must remove the tokens at its end.
+    /// Whether the running or next operation of the store must remove the tokens at its end.
     package var owesRemoval = false
     /// The revision of the grant with an access token that arrived after the time-out of its callers.
     package var unclaimed: UInt64?

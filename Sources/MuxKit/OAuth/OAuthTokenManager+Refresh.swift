@@ -9,7 +9,7 @@ extension OAuthTokenManager {
     ///   - upper: The layer that holds the grant.
     ///   - refused: The access token to replace; `nil` if the lower layer holds no access token of the
     ///     current grant.
-    /// - Returns: The token; ``RunResult/badDependency`` for a refused grant.
+    /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant.
     /// - Throws: ``RunnerError``, or the error of the refresh.
     func obtainAccess(
         with held: Upper.VersionedDependency,
@@ -54,8 +54,8 @@ extension OAuthTokenManager {
 
     /// Returns an access token of the current grant; called inside the grant's mutex.
     ///
-    /// - Returns: The token; ``RunResult/badDependency`` for a refused grant; `nil` if the grant may have
-    ///   been replaced.
+    /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant; `nil` if the call
+    ///   must be repeated with the current grant.
     private func obtainAccess(
         of present: Upper.VersionedDependency,
         of upper: Upper,
@@ -118,8 +118,8 @@ extension OAuthTokenManager {
 
     /// Exchanges the refresh token for an access token, unless another process has done so.
     ///
-    /// - Returns: The token; ``RunResult/badDependency`` for a refused grant; `nil` if the grant may have
-    ///   been replaced.
+    /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant; `nil` if the call
+    ///   must be repeated with the current grant.
     private func refreshedAccess(
         with given: Upper.VersionedDependency,
         of upper: Upper,

@@ -13,8 +13,8 @@ public import Foundation
 /// store's name, and the file contains the store's name: a file of another name is neither used nor removed
 /// (``MuxStoreError/otherName``).
 ///
-/// **Other users.** A folder or file is refused if another user is its owner or has write permission
-/// (``MuxStoreError/notPrivate``).
+/// **Other users.** A folder or file is refused if a user other than the current user and the superuser is
+/// its owner or has write permission (``MuxStoreError/notPrivate``).
 public actor ProtectedFileTokenStore: TokenStore {
     private let executor = DiskExecutor(label: "MuxKit.ProtectedFileTokenStore")
     private let file: OwnedFile

@@ -35,7 +35,7 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
     /// The newest grant: the stored grant if another process has stored a newer grant, otherwise `held`.
     ///
     /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
-    ///   has refused the grant in another process.
+    ///   has refused the grant in another process; ``RunnerError/tokensUnreadable(underlying:)``.
     func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
         -> Upper.VersionedDependency
 

@@ -13,7 +13,7 @@ public protocol TokenStore: Sendable {
 
     /// Replaces the saved data with `data`; returns when the data is durable.
     ///
-    /// - Throws: An error if the save failed; the previous data is then still saved.
+    /// - Throws: An error if the save failed; the store then has the previous data or `data`.
     func save(_ data: Data) async throws
 
     /// Removes the saved data; returns when the removal is durable.
@@ -64,7 +64,7 @@ public final class InMemoryTokenStore: TokenStore {
 }
 
 extension TokenStore where Self == InMemoryTokenStore {
-    /// A new store in memory: a runner with this store never accesses the disk.
+    /// A new store in memory: apart from a sign-out, a runner with this store never accesses the disk.
     public static var inMemory: InMemoryTokenStore { InMemoryTokenStore() }
 }
 

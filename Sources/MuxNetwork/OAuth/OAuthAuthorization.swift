@@ -138,7 +138,7 @@ extension OAuthTokenEndpoint {
     ///   - callback: The complete URL of the redirection.
     ///   - authorization: The authorization request of the redirection.
     /// - Returns: The tokens.
-    /// - Throws: ``OAuthError``, or `CancellationError`.
+    /// - Throws: ``OAuthError``, `CancellationError`, or an error of the endpoint's closure `interpretReply`.
     public func redeem(_ callback: URL, of authorization: OAuthAuthorization) async throws -> OAuthTokens {
         let code = try authorization.code(from: callback)
         return try await self.exchange(code: code, redirectURI: authorization.redirectURI, pkce: authorization.pkce)

@@ -39,7 +39,7 @@ public enum OAuthError: Error, Sendable {
     /// section 3.2).
     case insecureEndpoint
 
-    /// A parameter name is repeated, or the client's credentials are invalid; no request was sent.
+    /// A parameter name is repeated; no request was sent.
     case invalidParameter(name: String)
 
     /// The redirection is incomplete, or belongs to another authorization or server.

@@ -90,7 +90,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ///   - redirectURI: The redirection URI of the authorization, if any.
     ///   - pkce: The secret of the authorization (RFC 7636, section 4.5).
     /// - Returns: The tokens.
-    /// - Throws: ``OAuthError``, or `CancellationError`.
+    /// - Throws: ``OAuthError``, `CancellationError`, or an error of the closure `interpretReply`.
     public func exchange(code: String, redirectURI: String? = nil, pkce: PKCE? = nil) async throws -> OAuthTokens {
         var parameters = [("code", code)]
         if let redirectURI { parameters.append(("redirect_uri", redirectURI)) }
@@ -105,7 +105,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ///   - scopes: The scopes of the new access token, each of them a granted scope; an empty array for the
     ///     granted scopes.
     /// - Returns: The tokens. A new refresh token replaces the previous refresh token.
-    /// - Throws: ``OAuthError``, or `CancellationError`.
+    /// - Throws: ``OAuthError``, `CancellationError`, or an error of the closure `interpretReply`.
     public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {
         try await self.tokens(grantType: "refresh_token", [("refresh_token", refresh)] + Self.scope(scopes))
     }
@@ -114,7 +114,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameter scopes: The requested scopes; an empty array for the server's default.
     /// - Returns: The token.
-    /// - Throws: ``OAuthError``, or `CancellationError`.
+    /// - Throws: ``OAuthError``, `CancellationError`, or an error of the closure `interpretReply`.
     public func clientCredentials(scopes: [String] = []) async throws -> OAuthTokens.AccessToken {
         try await self.tokens(grantType: "client_credentials", Self.scope(scopes)).access
     }
@@ -125,7 +125,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ///   - grantType: The name of the type.
     ///   - parameters: The parameters of the grant type; each name once (section 3.2).
     /// - Returns: The tokens.
-    /// - Throws: ``OAuthError``, or `CancellationError`.
+    /// - Throws: ``OAuthError``, `CancellationError`, or an error of the closure `interpretReply`.
     public func tokens(grantType: String, parameters: [String: String]) async throws -> OAuthTokens {
         try await self.tokens(grantType: grantType, parameters.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
     }
