@@ -3,7 +3,8 @@ import MuxKit
 
 /// Reports to followed values that the app has become active, or that the network is available again.
 ///
-/// `MuxPolicy.refetch` determines which values are then fetched. At most six values are fetched at a time.
+/// `MuxPolicy.refetch` determines which values are then fetched. At most six of these fetches, including the
+/// fetches of intervals, run at a time.
 ///
 /// ```swift
 /// let activity = AppActivity()  // in a test
@@ -24,7 +25,7 @@ public final class AppActivity {
         /// Decides whether to fetch the value after an event.
         func note(_ event: Event)
 
-        /// Calls ``AppActivity/enqueue(_:)`` if a fetch is necessary and possible now.
+        /// Starts a fetch or calls ``AppActivity/enqueue(_:)``, if a fetch is necessary and possible now.
         func refetchIfNeeded()
 
         /// Starts a fetch, if still necessary.
@@ -130,7 +131,7 @@ public final class AppActivity {
     }
 
     private func report(_ event: Event) {
-        // First all decisions: a fetch for one view may concern the other views of the same key.
+        // All followers decide before any fetch, because a fetch changes the state of all followers of a key.
         let followers = Array(self.followers.values)
         for follower in followers { follower.note(event) }
         for follower in followers { follower.refetchIfNeeded() }

@@ -76,9 +76,11 @@ extension MuxPages {
 
         /// Appends the new items of a page.
         ///
-        /// A page without new items becomes part of the page before.
+        /// A page without new items becomes part of the page before, and a page after an empty page becomes
+        /// part of the empty page.
         ///
         /// - Returns: Whether the page has new items.
+        /// - Throws: ``MuxPagesError/repeatedCursor``.
         mutating func append(_ page: Page, at cursor: Cursor?) throws -> Bool {
             if let next = page.next {
                 let former = [cursor] + self.earlier + self.parts.map(\.cursor)
@@ -98,8 +100,8 @@ extension MuxPages {
 
         /// Removes pages above the maximum number of pages: first at the start, then at the end.
         ///
-        /// The pages with the items `visible`, the pages between, and their neighbours stay. Without such
-        /// items, the last pages stay.
+        /// The pages with the items `visible`, the pages between, and one page on each side stay. Without
+        /// such items, the last pages stay.
         mutating func limit(to maximumPages: Int, keeping visible: Set<Item.ID>) {
             let shown = self.parts(with: visible) ?? self.parts.count...self.parts.count
             let count = self.parts.count

@@ -57,8 +57,8 @@ where Item.ID: Sendable {
 
     /// The loaded pages.
     ///
-    /// For requests, reloads, changes, saves and clears without a view. After a clear, the list begins again
-    /// with the first page.
+    /// Use this multiplexer for requests, reloads, changes, saves and clears without a view. After a clear,
+    /// the list begins again with the first page.
     public let window: Multiplexer<Window>
     private let loader: PageLoader<Item, Cursor>
 
@@ -324,7 +324,7 @@ extension MuxPages where Cursor == Int {
 public enum MuxPagesError: Error, Hashable, Sendable {
     /// The server no longer accepts a cursor, or the list has changed during each of several loads.
     case outdatedCursor
-    /// The cursor of the next page is the cursor of an earlier page.
+    /// The cursor of the next page is the cursor of the page or of an earlier page.
     case repeatedCursor
 }
 

@@ -30,7 +30,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     @ObservationIgnored public let window: ObservedValue<MuxPages<Item, Cursor>.Window>
     /// The load of the next page or of the page before, with the number of clears at its start.
     @ObservationIgnored private var load: (task: Task<Void, Never>, clears: UInt64)?
-    /// Whether one of the first items has appeared since the last load of the page before.
+    /// Whether one of the first items has appeared since the last successful load of the page before.
     @ObservationIgnored private var mustLoadEarlier = false
     /// The earliest times of the next loads for items that appear, at the end and at the start.
     @ObservationIgnored private var mayLoadNextAt = Moment.distantPast

@@ -363,7 +363,7 @@ public final class ObservedValue<Value: Sendable> {
         let isRemoved =
             counts.clears != former.clears && (self.users == 0 || counts.replacements != former.replacements)
         self.isCleared = state.entry == nil && (self.isCleared || isRemoved)
-        // Another caller's response must not be kept: the former value is outdated.
+        // A response to another caller must not be kept, so the former value is outdated.
         let isOutdated = self.users > 0 && counts.uncached != former.uncached
         guard state.entry == nil, !isRemoved, !isOutdated else { return self.show(state) }
         self.show(state.keepingEntry(of: self.state, for: self.source.time.now.duration(since: self.stateTime)))
@@ -407,7 +407,7 @@ public final class ObservedValue<Value: Sendable> {
     }
 
     private func replace(by state: MuxState<Value>) {
-        // The `deinit` of a large value takes long: it runs outside the main actor.
+        // The `deinit` of a large value takes long, and must run outside the main actor.
         let former = Locked<MuxState<Value>?>(self.state)
         self.state = state
         self.stateTime = self.source.time.now

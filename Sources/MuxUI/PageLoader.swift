@@ -22,7 +22,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         let last: Item.ID?
     }
 
-    /// The items that appeared last in an object of views.
+    /// The items that appeared last in an ``ObservedPages``.
     private struct Appeared: Sendable {
         /// The number of clears of the list at the appearance.
         var clears: UInt64
@@ -30,7 +30,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     }
 
     private struct State: Sendable {
-        /// The number of loads.
+        /// The number of loads of the visible pages.
         var loads: UInt64 = 0
         /// The cursor of the first page in the window, if the next load must also load the page before the
         /// window, and the number of clears at this request; otherwise `nil`.
@@ -49,9 +49,9 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     static var maximumAttempts: Int { 3 }
     /// The maximum number of successive pages without new items in one load.
     private static var maximumEmptyPages: Int { 10 }
-    /// The number of last appeared items of an object whose pages count as visible.
+    /// The number of recorded items of one ``ObservedPages``; the pages with these items count as visible.
     private static var maximumAppeared: Int { 30 }
-    /// The number of further pages to load for visible items that have moved.
+    /// The maximum number of further pages to load for visible items that have moved.
     private static var maximumMove: Int { 2 }
 
     init(maximumPages: Int, policy: MuxPolicy, repository: MuxRepository, _ source: @escaping Source) {
@@ -78,7 +78,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         self.state.withLock { state in state.wantsBefore = window.parts.first.map { ($0.cursor, clears) } }
     }
 
-    /// Records that an item has appeared in an object of views.
+    /// Records that an item has appeared in an ``ObservedPages``.
     func appeared(_ id: Item.ID, in object: ObjectIdentifier) {
         let clears = self.clears
         self.state.withLock { state in
@@ -91,10 +91,10 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         }
     }
 
-    /// Forgets an object of views at its end.
+    /// Removes the recorded items of an ``ObservedPages``.
     func forget(_ object: ObjectIdentifier) { self.state.withLock { _ = $0.appeared.removeValue(forKey: object) } }
 
-    /// The items that appeared last in an object of views, or in all objects, since the last clear.
+    /// The IDs of the items that appeared last in one ``ObservedPages``, or in all, since the last clear.
     func visible(in object: ObjectIdentifier? = nil) -> Set<Item.ID> {
         Set(self.appeared(in: object).flatMap(\.ids))
     }
@@ -165,7 +165,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         let (visible, count) = (self.visible(), window.parts.count)
         let isFound = { (id: Item.ID) in window.items.contains { $0.id == id } }
         guard let former = self.state.withLock({ $0.current })?().window ?? former else {
-            // Memory has lost the window.
+            // Neither memory nor disk has the window.
             return count < self.maximumPages && !self.appeared().allSatisfy { $0.ids.last.map(isFound) ?? true }
         }
         guard let shown = former.parts(with: visible) else { return count < former.parts.count + (isEarlier ? 1 : 0) }

@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Helpers of the rules for transports and servers.
+/// Helpers of the rules: servers, calls and expected outcomes.
 extension HTTPTransportConformance {
     /// The two methods of a transport.
     enum Way: String, CaseIterable, Sendable {

@@ -12,6 +12,9 @@ import MuxTesting
 /// Each rule has separate servers on 127.0.0.1. A server sends exactly the bytes of a script, and ends
 /// connections by FIN or RST. One rule starts a server on `::1` if the machine has this address. One rule
 /// resolves a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
+///
+/// The rules for failures expect an `HTTPError`. A transport that throws other errors, as `HTTPTransport`
+/// permits, breaks these rules.
 public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// Checks each rule on a separate transport, through `send`, `stream` or both.
     ///
@@ -144,7 +147,8 @@ extension HTTPTransportConformance {
         /// A field with an empty value, or a space as the value.
         case emptyFields = "A field without a value is sent"
 
-        /// `POST`, `PUT` and `PATCH` without a body, or with an empty body: RFC 9110, section 8.6.
+        /// `POST`, `PUT` and `PATCH` without a body, or with an empty body: RFC 9110, section 8.6. For `GET`
+        /// and `DELETE`, the length is 0 or is not sent.
         case emptyBodies = "A missing body is sent with Content-Length 0 if the method anticipates content"
 
         /// 300 KB in either direction.
@@ -207,7 +211,7 @@ extension HTTPTransportConformance {
         /// checked only if the transport sends `Accept-Encoding: gzip`.
         case cutContent = "Incomplete gzip content fails as truncated, even if all announced bytes arrived"
 
-        /// Gzip content with a wrong checksum.
+        /// Checked only if the transport sends `Accept-Encoding: gzip`.
         case damagedContent = "Content with a wrong gzip checksum is an error"
 
         /// 100 and 103: RFC 9110, section 15.2.

@@ -19,7 +19,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
     ///   - unit: The length of one step of time; a rule advances the time by up to 11 steps. If `advance`
-    ///     waits in real time, use a step much longer than the store's calls.
+    ///     waits in real time, use a step much longer than the store's calls, and a `limit` above 11 steps.
     ///   - advance: Moves the store's time forward; waits in real time if the store's time cannot be set, as
     ///     with a database engine.
     ///   - makeStore: Makes an empty store, and returns two connections to the store, as from two machines.

@@ -4,7 +4,8 @@ import Synchronization
 
 /// A shared store in memory, with simulated delays, failures, cut connections and losses of entries.
 ///
-/// The default clock is a ``VirtualClock``. Each machine of a fleet has a separate connection:
+/// The default clock is a ``VirtualClock`` that stands still: entries do not age, claims do not expire, and a
+/// ``delay`` does not end. Each machine of a fleet has a separate connection:
 ///
 /// ```swift
 /// let store = MemorySharedStore(clock: clock)
@@ -15,7 +16,7 @@ import Synchronization
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 public final class MemorySharedStore: Sendable {
-    /// The error of a call without a connection to the store.
+    /// The error of a call that does not reach the store, or whose reply is lost.
     public struct Away: ConnectivityError, LocalizedError, CustomStringConvertible {
         /// Makes an error.
         public init() {}
@@ -54,7 +55,7 @@ public final class MemorySharedStore: Sendable {
 
     /// Makes an empty store.
     ///
-    /// - Parameter clock: The store's clock.
+    /// - Parameter clock: The store's clock, for ages, claims and ``delay``.
     public init(clock: any Clock<Duration> = VirtualClock()) { self.time = TimeSource(clock) }
 
     /// The number of calls that reached the store, without checks of the connection; with a real store, each

@@ -37,7 +37,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         Dictionary(name.scopes.map { ($0, self.epochs[$0] ?? 0) }) { epoch, _ in epoch }
     }
 
-    /// The entry; `nil` if absent or invalidated.
+    /// The entry; `nil` if absent, invalidated, or put with other tags.
     package func entry(_ name: MuxShared.Name) -> Held? {
         self.entries[name.key].flatMap { $0.epochs == self.epochs(of: name) ? $0 : nil }
     }

@@ -27,7 +27,7 @@ public final class FakeChangeServer: Sendable {
         case refuseConnection
         /// Responds with the status and a message, without applying the change.
         case refuse(status: Int, String)
-        /// Responds with 503 and `Retry-After`, without applying the change.
+        /// Responds with 503 and `Retry-After` (over HTTP in whole seconds), without applying the change.
         case busy(retryAfter: Duration)
         /// Applies the change; the response follows when the closure returns.
         case wait(@Sendable @concurrent () async -> Void)
@@ -69,7 +69,8 @@ public final class FakeChangeServer: Sendable {
 
     /// Makes a server.
     ///
-    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``.
+    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``. The server calls
+    ///   the closure under a lock: the closure must not call the server.
     public init(usual: @escaping @Sendable (_ content: String, _ key: String?) -> Reaction = { _, _ in .confirm }) {
         self.usual = usual
     }

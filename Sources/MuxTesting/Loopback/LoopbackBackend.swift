@@ -37,7 +37,7 @@ public final class LoopbackBackend: Sendable {
     ///
     /// - Parameters:
     ///   - oauth: The authorization server.
-    ///   - places: The places, by id.
+    ///   - places: The places; of several places with the same ID, the service returns the last place.
     ///   - hook: Called first with every request; a returned response replaces the response of the service.
     /// - Throws: An error from encoding the places.
     public init<Place: Encodable & Identifiable & Sendable>(

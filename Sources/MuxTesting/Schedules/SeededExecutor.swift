@@ -55,7 +55,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         package static let short = Grace(duration: .milliseconds(25))
         /// The grace of a single run.
         package static let usual = Grace(duration: .milliseconds(100))
-        /// The grace of the repetition of a failed run.
+        /// The grace of the last repetition of a failed run.
         package static let long = Grace(duration: .milliseconds(300))
 
         /// Whether a failed run with this grace is repeated.

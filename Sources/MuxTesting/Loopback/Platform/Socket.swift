@@ -66,7 +66,8 @@ package enum Socket {
         return (descriptor, port)
     }
 
-    /// Reserves a free port of 127.0.0.1: no other process gets the port while the descriptor is open.
+    /// Reserves a free port of 127.0.0.1: while the descriptor is open, the system assigns the port to no
+    /// other socket.
     ///
     /// Only Linux permits a second socket to listen on a bound port. On other systems the descriptor is
     /// `nil`, and another process may take the port later.
