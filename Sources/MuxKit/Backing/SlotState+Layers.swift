@@ -216,7 +216,9 @@ extension SlotState {
         let base = self.layers[key]?.base
         self.dropLayers(of: key)
         guard var layers else {
-            if let base { self.put(base, of: key) }
+            // After an eviction, the shared store has the entry; without a fact, no report would concern the entry.
+            let isGone = self.shared.hasHadFacts && self.slots.slot(of: key)?.entry == nil
+            if let base, !isGone { self.put(base, of: key) }
             return
         }
         layers.version = self.nextRevision()

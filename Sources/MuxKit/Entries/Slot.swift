@@ -238,6 +238,8 @@ package struct Slot<Value: Sendable>: Sendable {
             self.entry?.sequence = 0
             return nil
         case .cleared:
+            // The disk may have an earlier entry, which must not return.
+            if self.entry?.isDirty ?? false { self.isRemovalPending = true }
             defer { (self.entry, self.failureRecord, self.isRefreshed, self.isRefreshOwed) = (nil, nil, false, false) }
             return self.entry
         }

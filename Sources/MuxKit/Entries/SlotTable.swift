@@ -12,7 +12,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     /// Keys without an entry in memory whose removal on disk is pending.
     @usableFromInline var removals: Set<Key> = []
     @usableFromInline var failures: BoundedTable<Key, Slot<Value>.FailureRecord>
-    /// The keys with unsaved changes; may include other keys.
+    /// The keys with unsaved changes.
     ///
     /// A table instead of a set, because the keys can be enumerated in portions while the table changes.
     @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
@@ -331,6 +331,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         if self.isPersistent, unsaved.contains(where: { self.unsaved.peek($0) == nil }) {
             return "an unsaved change is missing from the unsaved keys"
         }
+        if self.unsaved.keys.contains(where: { !(self.table.peek($0)?.isUnsaved ?? marks.contains($0)) }) {
+            return "a key without an unsaved change is among the unsaved keys"
+        }
         if let users, users.all != Set(self.table.keys + self.failures.keys) {
             return "the index of users differs from the keys with an entry or a failure"
         }
@@ -421,9 +424,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package mutating func removeMarks() -> any Sendable {
         let former = self.refreshes
-        // The keys remain in ``unsaved``: saves skip keys without unsaved changes.
         self.refreshes = []
-        return former
+        var released: [Key] = []
+        for key in former where !self.removals.contains(key) { self.setUnsaved(false, key) { released.append($0) } }
+        return (former, released)
     }
 }
 

@@ -186,6 +186,8 @@ extension MultiplexerCore {
             if hasNoFence { state.ended(key, with: nil, isReplaced: !isSending) }
             state.adopt(&entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
+                // The disk may have an entry of a later version of the program, which no save may overwrite.
+                if entry.isPersistent, beginning.former?.isUnread ?? false { state.disk.unseen.insert(key) }
                 replaced = state.commit(entry, of: key)
                 if let changes { state.put(changes, on: entry, of: key) }
                 if case .stored(let digest) = outcome {

@@ -102,6 +102,23 @@ struct TagTests {
         #expect(self.world.events.count(of: .evicted) == 0)
     }
 
+    @Test func `SC-07 a clear of tags of an unsaved value does not bring back the saved earlier value`() async throws {
+        let calls = Locked(0)
+        let map = Map(cacheKey: "Map", repository: self.world.repository) { _, _ in
+            let call = calls.next()
+            return Fetched(call, tags: call == 2 ? ["a"] : [])
+        }
+        _ = try await map.request(key: 0)
+        await map.save()
+        _ = try await map.reload(key: 0)
+
+        await self.world.repository.clear(tags: ["a"])
+
+        #expect(await map.loadCachedValue(key: 0) == nil)
+        #expect(try await map.request(key: 0) == 3)
+        await map.expectAtRest()
+    }
+
     @Test func `SC-07 tags are compared byte for byte`() async throws {
         let map = Map(repository: self.world.repository) { key, _ in
             Fetched(key, tags: [key == 0 ? "\u{e9}" : "e\u{301}"])

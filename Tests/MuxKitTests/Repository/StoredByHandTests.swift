@@ -32,6 +32,25 @@ struct StoredByHandTests {
         #expect(try await (mapAgain.request(key: "a"), numberAgain.request()) == (1, 1))
     }
 
+    @Test func `CO-17 an entry of a later program version survives a fetch after a failed read`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let later = Map(cacheKey: "Map", policy: .init(schemaVersion: 2), repository: world.repository) { _ in 1 }
+        _ = try await later.request(key: "a")
+        await later.save()
+
+        let earlier = world.relaunched(after: .seconds(1))
+        let map = Map(cacheKey: "Map", repository: earlier.repository) { _ in 7 }
+        store.failsLoads.withLock { $0 = true }
+        #expect(try await map.request(key: "a") == 7)
+        store.failsLoads.withLock { $0 = false }
+        #expect(await map.save().saved == 0)
+
+        let again = earlier.relaunched(after: .seconds(1))
+        let next = Map(cacheKey: "Map", policy: .init(schemaVersion: 2), repository: again.repository) { _ in 2 }
+        #expect(try await next.request(key: "a") == 1)
+    }
+
     @Test func `CO-17 a stored value is not saved if the disk cannot be read, and is saved the next time`() async throws
     {
         let store = UnreliableStore()

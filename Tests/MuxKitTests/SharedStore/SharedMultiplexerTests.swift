@@ -364,6 +364,32 @@ struct SharedMultiplexerTests {
         }
     }
 
+    @Test func `FL-05 a refresh after an outage keeps its effect if memory is cleared during the next fetch`()
+        async throws
+    {
+        try await SeededExecutor.explore(25) { schedule in
+            let fleet = MachineFleet(schedule, machines: 1)
+            let (values, connection) = (fleet.machines[0].values, fleet.machines[0].connection)
+            _ = try await values.request(key: "a")
+            connection.isCut = true
+            try await schedule.clock.sleep(for: .seconds(2))
+            connection.isCut = false
+            try await schedule.clock.sleep(for: .seconds(2))
+            values.refresh(key: "a")
+            try await schedule.clock.sleep(for: .seconds(2))
+            fleet.origin.fail(with: offline)
+            let caller = Task(executorPreference: schedule) { try await values.request(key: "a") }
+            try await schedule.clock.sleep(for: .milliseconds(50))
+            values.clearMemory()
+            _ = await caller.result
+            connection.isCut = true
+            try await schedule.clock.sleep(for: .seconds(60))
+            let count = fleet.origin.fetchCount
+            _ = try? await values.request(key: "a")
+            try expect(fleet.origin.fetchCount > count, "the refreshed value is used without a fetch")
+        }
+    }
+
     @Test func `FL-05 when the store is back empty, a request puts the entry in memory again`() async throws {
         try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)

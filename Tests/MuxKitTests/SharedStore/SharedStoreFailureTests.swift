@@ -335,6 +335,33 @@ struct SharedStoreFailureTests {
         }
     }
 
+    @Test func `PT-01 a load without a fetch shows the changes of the app`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let shop = Shop(schedule)
+            try await shop.put(Self.entry("old"), Shop.name("a"))
+            let change = shop.values.change(key: "a") { $0 += "!" }
+            let loaded = await shop.values.loadCachedValue(key: "a")
+            try expect(loaded == "old!", loaded ?? "")
+            change.undo()
+        }
+    }
+
+    @Test func `PT-01 a report of a clear concerns an entry whose change is undone after its eviction`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let policy = MuxPolicy(timeToLive: .seconds(600), maximumCount: 4, evictsLeastRecentlyUsed: true)
+            let shop = Shop(schedule, policy: policy)
+            _ = try await shop.values.request(key: "a")
+            let change = shop.values.change(key: "a") { $0 += "!" }
+            for number in 0..<40 { _ = try await shop.values.request(key: "\(number)") }
+            try expect(shop.values.cachedValue(key: "a") == nil, "the entry is not evicted")
+            change.undo()
+            try await shop.other.invalidate([.entry(Shop.name("a").key)])
+            try await shop.settle()
+            let value = shop.values.cachedValue(key: "a")
+            try expect(value == nil, value ?? "")
+        }
+    }
+
     @Test func `PT-01 a machine that waits for another machine again makes a limited number of claims`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)

@@ -6,7 +6,8 @@ extension SlotMemory {
     @usableFromInline
     func foldMarks() {
         let date = self.repository.wallTime()
-        let marks = self.engine.withState { state in
+        let marks = self.engine.withState { state -> (any Sendable)? in
+            guard state.slots.hasTooManyMarks else { return nil }  // another call was first
             state.disk.refresh.refreshed(at: date, upTo: nil)
             return state.slots.removeMarks()
         }

@@ -132,7 +132,9 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         let former = (self.facts, self.keys, self.tagged)
         (self.facts, self.keys, self.tagged) = ([:], [:], [:])
         for (key, fact) in former.0 where fact.flightCount > 0 {
-            self.add(key, Fact(name: fact.name, flightCount: fact.flightCount))
+            var fact = fact
+            fact.digest = nil
+            self.add(key, fact)
         }
         return former
     }

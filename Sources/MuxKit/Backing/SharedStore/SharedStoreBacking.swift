@@ -322,12 +322,13 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
         let asked = self.asked()
         let before = self.memory.engine.withState { ($0.session, $0.clears) }
-        guard let entry = await self.client.load([self.name(of: key)])?.first ?? nil,
-            self.memory.policy.canRead(entry.schemaVersion),
-            let loaded = await self.loaded(entry, at: asked, key),
+        guard let found = await self.client.load([self.name(of: key)])?.first ?? nil,
+            self.memory.policy.canRead(found.schemaVersion),
+            let loaded = await self.loaded(found, at: asked, key),
             self.memory.engine.withState({ ($0.session, $0.clears) }) == before
         else { return nil }
-        let slot = Slot(entry: loaded.entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
+        let entry = loaded.layers?.shown ?? loaded.entry
+        let slot = Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
         return slot.snapshot(at: self.memory.repository.time.now, source: .sharedStore)
     }
 
