@@ -85,7 +85,7 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     init(_ held: DependencyStateMachine<Dependency>.VersionedDependency, isUnproven: Bool) {
         self.value = held.value
         self.parentEpoch = held.parentEpoch
-        self.until = held.renewal?.start.advanced(by: .zero - CoarseClock.lateness) ?? .distantFuture
+        self.until = held.renewal?.start.advanced(by: .nanoseconds(-CoarseClock.latenessNanoseconds)) ?? .distantFuture
         self.epoch = held.epoch
         self.session = held.session
         self.isUnproven = isUnproven

@@ -424,22 +424,6 @@ package struct Slot<Value: Sendable>: Sendable {
 }
 
 extension Slot.Entry {
-    /// A persistent entry without early renewal, stale limits and validator.
-    package init(value: Value, fetchedAt: Moment, timeToLive: Duration, revision: UInt64, isDirty: Bool) {
-        self.init(
-            value: value,
-            fetchedAt: fetchedAt,
-            timeToLive: timeToLive,
-            renewalAge: nil,
-            validator: nil,
-            revision: revision,
-            isDirty: isDirty,
-            isPersistent: true
-        )
-    }
-}
-
-extension Slot.Entry {
     /// See ``Slot/markCondition()``.
     mutating func markCondition() {
         guard let condition = self.condition else { return }

@@ -107,9 +107,6 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     /// Whether the users belong to `group`.
     func are(of group: UserGroup) -> Bool { group === self.group }
 
-    /// Whether `user` belongs to the group of the users.
-    func hasSameGroup(as user: EndedUser) -> Bool { user.group === self.group }
-
     /// The first of the users of `keys` whose text is `text`.
     func user(of keys: [Key], withText text: String) -> EndedUser? { self.userWithText(keys, text) }
 

@@ -110,7 +110,6 @@ package struct CoarseClock: Sendable {
     private let origin: Int64?
 
     /// The maximum delay of a reading behind the current time.
-    static var lateness: Duration { .nanoseconds(Self.latenessNanoseconds) }
     @inlinable static var latenessNanoseconds: Int64 { 50_000_000 }
 
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }

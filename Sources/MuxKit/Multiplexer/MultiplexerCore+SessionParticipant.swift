@@ -44,7 +44,7 @@ extension MultiplexerCore: SessionParticipant {
     /// - Complexity: O(*n*) in the number of the user's entries, and of all running fetches, followed keys
     ///   and changed keys.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
-        guard let users, users.hasSameGroup(as: user) else { return nil }
+        guard let users, users.are(of: user.group) else { return nil }
         let ((keys, former, work), resumeWaiters) = self.engine.dismissed(cancelling: true) {
             users.key($0, isOf: user)
         } _: { state in

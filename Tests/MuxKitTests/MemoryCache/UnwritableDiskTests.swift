@@ -25,10 +25,11 @@ struct UnwritableDiskTests {
 
     private func count(_ map: Map, _ keys: Range<Int>) -> Int { keys.count { map.cachedValue(key: $0) != nil } }
 
-    @Test(arguments: [false, true])
-    func `CO-44 an unwritable disk does not suspend the count limit of a map`(isUnreadable: Bool) async throws {
-        self.store.failsSaves.withLock { $0 = true }
-        self.store.failsEpochs.withLock { $0 = isUnreadable }
+    @Test(arguments: ["saves", "saves and epochs", "loads"])
+    func `CO-44 an unwritable disk does not suspend the count limit of a map`(failing: String) async throws {
+        self.store.failsSaves.withLock { $0 = failing != "loads" }
+        self.store.failsEpochs.withLock { $0 = failing == "saves and epochs" }
+        self.store.failsLoads.withLock { $0 = failing == "loads" }
         let map = self.map(.init(maximumCount: 100))
         for key in 0..<1_000 {
             #expect(try await map.request(key: key) == key)

@@ -83,7 +83,8 @@ struct SlotBoard: Hashable, Sendable {
             fetchedAt: self.moment(fact.fetchedAt),
             timeToLive: .seconds(fact.timeToLive),
             revision: fact.value,
-            isDirty: isDirty
+            isDirty: isDirty,
+            isPersistent: true
         )
     }
 

@@ -383,7 +383,7 @@ struct SharedMultiplexerTests {
             values.clearMemory()
             _ = await caller.result
             connection.isCut = true
-            try await schedule.clock.sleep(for: .seconds(60))
+            try await schedule.clock.sleep(for: .seconds(20))
             let count = fleet.origin.fetchCount
             _ = try? await values.request(key: "a")
             try expect(fleet.origin.fetchCount > count, "the refreshed value is used without a fetch")

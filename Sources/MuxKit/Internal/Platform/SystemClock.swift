@@ -6,6 +6,7 @@ import Darwin
 import Musl
 #else
 import Glibc
+import struct SwiftOverlayShims.timespec  // optimized builds need this import for the members of timespec (Swift 6.3.1)
 #endif
 
 /// The time of `ContinuousClock` in nanoseconds, including sleep of the machine, without the cost of generic
@@ -23,7 +24,7 @@ enum SystemClock {
     }
     #else
     /// The current time.
-    static var nanoseconds: Int64 { KernelClock.read(CLOCK_BOOTTIME) }
+    static var nanoseconds: Int64 { Self.read(CLOCK_BOOTTIME) }
 
     /// The current time, possibly a few milliseconds old.
     ///
@@ -31,8 +32,8 @@ enum SystemClock {
     /// clock. If the difference of the two clocks changes, the machine may have slept, and the time asleep is
     /// measured again with exact clocks.
     static var recentNanoseconds: Int64 {
-        let awake = KernelClock.read(CLOCK_MONOTONIC_COARSE)
-        let difference = KernelClock.read(CLOCK_REALTIME_COARSE) &- awake
+        let awake = Self.read(CLOCK_MONOTONIC_COARSE)
+        let difference = Self.read(CLOCK_REALTIME_COARSE) &- awake
         guard abs(difference &- Self.knownDifference.load(ordering: .acquiring)) < 20_000_000 else {
             return Self.adjusted(awake, difference)
         }
@@ -46,12 +47,19 @@ enum SystemClock {
 
     @inline(never)
     private static func adjusted(_ awake: Int64, _ difference: Int64) -> Int64 {
-        let asleep = KernelClock.read(CLOCK_BOOTTIME) &- KernelClock.read(CLOCK_MONOTONIC)
+        let asleep = Self.read(CLOCK_BOOTTIME) &- Self.read(CLOCK_MONOTONIC)
         // The stored value never decreases: the two readings of a measurement are from different instants, so
         // a measurement may be too small.
         let longest = Self.asleep.max(asleep, ordering: .relaxed).newValue
         Self.knownDifference.store(difference, ordering: .releasing)
         return awake &+ longest
+    }
+
+    /// The time of `clock` in nanoseconds.
+    private static func read(_ clock: clockid_t) -> Int64 {
+        var time = timespec()
+        unsafe clock_gettime(clock, &time)
+        return Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
     }
     #endif
 }
