@@ -143,7 +143,7 @@ extension MuxRepository {
                 try await self.write([entry])
                 self.tagLog.wrote(unwritten, entry.payload)
                 // During the write, changes may have been recorded, or read from another process.
-                if self.tagLog.isWritten || attempt >= Self.mostExchanges { return }
+                if self.tagLog.unwritten() == nil || attempt >= Self.mostExchanges { return }
             } catch let error as MuxStoreError.PartialSave {
                 // Another process has written since the read.
                 guard case .newerValue? = error.failures.first?.error as? MuxStoreError, attempt < Self.mostExchanges

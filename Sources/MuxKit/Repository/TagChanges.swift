@@ -80,7 +80,8 @@ package struct TagChanges: Sendable, Equatable {
 
     /// The progress of the exchange of changes with other processes over the disk.
     package struct Exchange: Sendable {
-        /// The number of this process's last written change.
+        /// The number of the last change that is on disk, written by this process or by another process: a
+        /// change of this process with a greater number is unwritten.
         var written: UInt64
         /// The number of the last change on disk at the last read.
         var read: UInt64
@@ -112,7 +113,8 @@ package struct TagChanges: Sendable, Equatable {
     package mutating func merge(_ other: TagChanges, _ exchange: inout Exchange) -> Bool {
         let least = exchange.hasRead ? 0 : exchange.read
         var changed: Set<MuxShared.Scope> = []
-        var isUnordered = self.number > exchange.written && other.number > exchange.read
+        let hasUnwritten = self.number > exchange.written
+        var isUnordered = hasUnwritten && other.number > exchange.read
         for (tag, change) in other.changes {
             let former = self.changes[tag] ?? Change()
             for number in [\Change.refresh, \.clear].filter({ change[keyPath: $0] > max(former[keyPath: $0], least) }) {
@@ -132,6 +134,8 @@ package struct TagChanges: Sendable, Equatable {
                 self.changes[tag]?.renumber(after: least, as: self.number)
             }
             self.forgotten.renumber(after: hasForgotten ? least : exchange.written, as: self.number)
+        } else if !hasUnwritten {
+            exchange.written = max(exchange.written, self.number)
         }
         (exchange.read, exchange.hasRead) = (max(exchange.read, other.number), true)
         self.forget()

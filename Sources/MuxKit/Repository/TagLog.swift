@@ -171,9 +171,9 @@ package final class TagLog: Sendable {
         }
     }
 
-    /// The changes to write after a read; `nil` if this process has written all changes to the disk's entry.
+    /// The changes to write after a read; `nil` if the entry on disk has all changes.
     ///
-    /// Changes that this process has only read from disk count as unwritten.
+    /// Changes that were read during a write count as unwritten, because the write has replaced their entry.
     func unwritten() -> TagChanges? {
         // The number on disk is at least the number of each entry on disk: the next change of any process has
         // a greater number.
@@ -182,9 +182,6 @@ package final class TagLog: Sendable {
             return number > state.exchange.written || state.onDisk?.changes.number ?? 0 < number ? state.changes : nil
         }
     }
-
-    /// Whether this process has written all changes, recorded or read.
-    var isWritten: Bool { self.state.withLock { $0.changes.number <= $0.exchange.written } }
 
     /// A write of `payload` begins: a read of this payload is no news.
     func willWrite(_ payload: Data) { self.state.withLock { $0.ignored = payload } }

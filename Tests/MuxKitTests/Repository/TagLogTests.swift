@@ -140,6 +140,20 @@ struct TagLogTests {
         }
     }
 
+    @Test func `SC-07 a change of one tag by another process does not repeat changes of other tags`() {
+        var (first, second) = (TagChanges(number: 100), TagChanges(number: 100))
+        var exchange = TagChanges.Exchange(start: 100)
+        first.record(["a"], isClear: true, at: 200)
+        #expect(second.merge(first, &exchange))
+        let number = second.number
+        first.record(["b"], isClear: false, at: 300)
+        #expect(second.merge(first, &exchange))
+        let log = TagLog(second)
+        #expect(EntryCondition([.tag("a")], since: number, in: log).effect().effect == .none, "fetched after the clear")
+        #expect(EntryCondition([.tag("b")], since: number, in: log).effect().effect == .refreshed)
+        #expect(second == first, "nothing to write")
+    }
+
     @Test func `SC-07 changes of damaged or foreign data are not read, and no number overflows`() throws {
         func entry(_ text: String) -> MuxStoredEntry {
             MuxStoredEntry(
