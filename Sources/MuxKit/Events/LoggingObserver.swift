@@ -8,8 +8,7 @@
 /// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value or a token. A line contains the
 /// text of an error only for ``MuxEvent/Kind/storageFailed``. A line contains the key of an entry only with
 /// `showsKeys`, because keys may be names of people. In the unified log, failures are errors, except failed
-/// attempts and failures of an outbox. Other events are debug messages, which the system drops unless the
-/// log is being read.
+/// attempts. Other events are debug messages, which the system drops unless the log is being read.
 ///
 /// **Concurrent calls.** The thread that reports an event writes the complete line in one call.
 public struct LoggingObserver: MuxObserver {
@@ -77,9 +76,12 @@ extension MuxEvent.Kind {
     fileprivate var isTrouble: Bool {
         switch self {
         case .fetchFailed, .loadFailed, .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateFailed,
-            .updateInterrupted, .storageFailed, .sharedStoreUnavailable, .notShared:
+            .updateInterrupted, .storageFailed, .sharedStoreUnavailable, .notShared, .changeFailed, .changesDropped:
             true
-        default: false
+        case .hit, .joined, .missed, .loaded, .fetchStarted, .fetchRetried, .fetched, .servedStale, .fenceDropped,
+            .evicted, .sessionEnded, .dependencyAwaited, .queued, .updateStarted, .updated, .sharedStoreAvailable,
+            .changeAdded, .changeSending, .changeDelayed, .changeConfirmed:
+            false
         }
     }
 }

@@ -60,6 +60,12 @@ struct LoggingObserverTests {
         #expect(Self.lines(of: [event], showsKeys: true) == [Line(text: shown)])
     }
 
+    @Test func `MX-28 a change that is not sent again, and dropped changes, need attention`() {
+        let kinds: [MuxEvent.Kind] = [.changeFailed, .changesDropped, .changeDelayed, .changeConfirmed]
+        let lines = Self.lines(of: kinds.map { MuxEvent($0) }, showsKeys: false)
+        #expect(lines.map(\.isTrouble) == [true, true, false, false])
+    }
+
     @Test func `MX-28 a log omits the events that its filter excludes`() {
         let events = [MuxEvent(.hit), MuxEvent(.joined), MuxEvent(.hit)]
         let lines = Self.lines(of: events, showsKeys: false) { $0.kind != .hit }

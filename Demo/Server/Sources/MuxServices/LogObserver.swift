@@ -90,7 +90,7 @@ extension MuxEvent {
         switch self.kind {
         case .fetchRetried, .sharedStoreAvailable: .info
         case .fetchFailed where self.reason == .cancellation, .updateFailed where self.reason == .cancellation: .info
-        case .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateInterrupted: .warning
+        case .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateInterrupted, .changesDropped: .warning
         default: self.reason != nil || self.problem != nil ? .warning : .debug
         }
     }
