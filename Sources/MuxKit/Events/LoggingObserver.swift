@@ -63,8 +63,9 @@ public struct LoggingObserver: MuxObserver {
         var line = (event.name ?? event.cacheKey).map { $0.debugDescription.dropFirst().dropLast() + " " } ?? ""
         if self.showsKeys, let key = event.key { line += "[\(key.debugDescription)] " }
         line += "\(event.kind)"
-        if let reason = event.reason { line += " (\(reason))" }
-        if let problem = event.problem { line += ": \(problem)" }
+        // A reason or a problem may contain an external text.
+        if let reason = event.reason.flatMap({ ErrorText.line("\($0)") }) { line += " (\(reason))" }
+        if let problem = event.problem.flatMap(ErrorText.line) { line += ": \(problem)" }
         guard let duration = event.duration else { return line }
         let tenths = duration.saturatedNanoseconds / 100_000
         return line + " in \(tenths / 10).\(abs(tenths % 10)) ms"

@@ -66,6 +66,19 @@ struct LoggingObserverTests {
         #expect(lines.map(\.isTrouble) == [true, true, false, false])
     }
 
+    @Test func `MX-28 a line break in a reason or a problem starts no line`() {
+        let events = [
+            MuxEvent(.notShared, reason: .other("NOPERM\nMuxKit events: sessionEnded")),
+            MuxEvent(.storageFailed, problem: "No access.\r\nMuxKit events: sessionEnded"),
+        ]
+        #expect(
+            Self.lines(of: events, showsKeys: false).map(\.text) == [
+                "notShared (NOPERM MuxKit events: sessionEnded)",
+                "storageFailed: No access.  MuxKit events: sessionEnded",
+            ]
+        )
+    }
+
     @Test func `MX-28 a log omits the events that its filter excludes`() {
         let events = [MuxEvent(.hit), MuxEvent(.joined), MuxEvent(.hit)]
         let lines = Self.lines(of: events, showsKeys: false) { $0.kind != .hit }
