@@ -100,4 +100,21 @@ struct LockedFolderTests {
 
         try self.system.unlock(lock)
     }
+
+    @Test func `CO-17 a watch reports a sign-out while another process holds the lock`() async throws {
+        let store = JournalStore(
+            directory: self.scratch.root,
+            watchesFolder: true,
+            lockPatience: .zero,
+            fileSystem: self.system
+        )
+        try await store.save([sample("a")], durability: .relaxed)
+        try await self.store(.seconds(3_600)).raiseSessionEpoch(to: 1)
+        let lock = try self.held()
+
+        let watch = try #require(store.sessionWatch)
+        #expect(try await watch(0) == 1)
+
+        try self.system.unlock(lock)
+    }
 }
