@@ -129,4 +129,29 @@ struct JournalReadingTests {
         #expect(try await found == self.large("a"))
         #expect(await store.statistics().damagedRecords == 0)
     }
+
+    @Test(arguments: [false, true])
+    func `AC-05 entries are found although another process rewrites the file during the read`(
+        isLarge: Bool
+    ) async throws {
+        let scratch = Scratch()
+        var removed = self.large("removed")
+        removed.payload = Data("\"\(String(repeating: "y", count: 200_000))\"".utf8)
+        let entries = ["a", "b"].map { isLarge ? self.large($0) : sample($0) }
+        let other = scratch.store()
+        try await other.save([removed] + entries, durability: .relaxed)
+        let read = HeldRead()
+        let store = scratch.store(read.fileSystem)
+        #expect(try await store.load(name("c")) == nil)  // opens the journal
+        read.arm()
+
+        async let found = store.load(entries.map(\.name))
+        await read.waitForBeginning()
+        try await other.remove([removed.name], durability: .relaxed)
+        #expect(await other.statistics().compactions == 1)
+        read.end()
+
+        #expect(try await found.compactMap { $0 } == entries)
+        #expect(await store.statistics().damagedRecords == 0)
+    }
 }

@@ -101,7 +101,13 @@ final class Journal {
     }
 
     /// Looks up entries, and reads entries of at most `limit` bytes; counts as a use of the entries.
-    func find(_ names: [MuxStoreKey], upTo limit: Int64) throws(MuxStoreError) -> [Finding] {
+    ///
+    /// If another process rewrites the journal during the call, the call reads the new file once.
+    func find(
+        _ names: [MuxStoreKey],
+        upTo limit: Int64,
+        isRepeated: Bool = false
+    ) throws(MuxStoreError) -> [Finding] {
         let present: Present
         do {
             present = try self.refreshIfChanged()
@@ -115,8 +121,15 @@ final class Journal {
                 findings.append(.entry(nil))
                 continue
             }
-            let isSmall = place.location.count <= limit
-            findings.append(isSmall ? .entry(self.accept(try place.read(), from: place, as: name)) : .large(place))
+            guard place.location.count <= limit else {
+                findings.append(.large(place))
+                continue
+            }
+            let entry = try place.read()
+            if entry == nil, !isRepeated, try self.unchanged() == nil {
+                return findings + (try self.find(Array(names[findings.count...]), upTo: limit, isRepeated: true))
+            }
+            findings.append(.entry(self.accept(entry, from: place, as: name)))
         }
         return findings
     }
@@ -151,20 +164,17 @@ final class Journal {
         )
     }
 
-    /// Whether the index still has the record at `place`.
+    /// Whether the journal still has the record at `place`.
     func isCurrent(_ place: JournalPlace) -> Bool {
-        guard let segment, segment.file === place.file else { return false }
-        return segment.index[place.digest]?.offset == place.location.offset
+        guard let present = try? self.unchanged(), present.segment.file === place.file else { return false }
+        return present.segment.index[place.digest]?.offset == place.location.offset
     }
 
     /// Validates the entry that was read from `place`; the journal may have changed since the read.
     func accept(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
         guard let entry else {
             // Another process may have removed the entry, and may be overwriting the value.
-            guard (try? self.unchanged()) ?? nil != nil else { return nil }
-            if let segment = self.segment, segment.file === place.file, let location = segment.index[place.digest],
-                location.offset == place.location.offset
-            {
+            if self.isCurrent(place), let segment {
                 self.statistics.damagedRecords += 1
                 segment.noteDead(place.digest)
                 segment.index.remove(place.digest)
