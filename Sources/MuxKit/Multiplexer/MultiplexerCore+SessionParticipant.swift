@@ -201,6 +201,8 @@ extension MultiplexerCore: SessionParticipant {
         guard let keys = cleared.keys else {
             return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
         }
+        // For a running read of an entry without a flight.
+        self.engine.withState { $0.clears &+= 1 }
         let gone = Set(keys)
         var concerned = Set(self.engine.keysInFlight.filter { gone.contains(self.backing.text(of: $0)) })
         self.memory.visitKeys { keys in

@@ -83,6 +83,20 @@ struct SharedNameTests {
         #expect(await self.world.repository.saveAll().saved == 0)
     }
 
+    @Test func `RP-06 a value that another multiplexer clears during a read of the cache does not return`() async throws
+    {
+        let store = UnreliableStore()
+        let repository = MuxRepository(store: store, durability: .relaxed)
+        let one = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { $0 }
+        let other = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { -$0 }
+        one.store(1, key: 1)
+        #expect(await repository.saveAll().saved == 1)
+        store.afterLoad.withLock { $0 = { _ = await one.clear(key: 1) } }
+
+        #expect(await other.loadCachedValue(key: 1) == nil)
+        #expect(other.cachedValue(key: 1) == nil)
+    }
+
     @Test func `RP-06 a clear does not affect the values of a map with another cacheKey`() async throws {
         let one = MultiplexerMap<Int, Int>(cacheKey: "One", repository: self.world.repository) { $0 }
         let other = MultiplexerMap<Int, Int>(cacheKey: "Other", repository: self.world.repository) { $0 }
