@@ -312,6 +312,14 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
     }
 
+    /// Pauses background renewals of `key` after a fetch took too long; the next ``takePendingWork()`` takes
+    /// the former pause.
+    mutating func pauseRenewals(of key: Key, _ first: Duration, at now: Moment) {
+        guard self.slots.slot(of: key)?.entry != nil else { return }
+        let number = self.nextRevision()
+        self.withSlot(of: key) { $0.paused(first, at: now, sequence: number) }
+    }
+
     package func leftover() -> String? {
         if !self.waiterOptions.isEmpty { return "the options of \(self.waiterOptions.count) callers are left" }
         if !self.dropped.isEmpty { return "replaced failures or changes are held" }

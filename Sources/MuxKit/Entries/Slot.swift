@@ -310,7 +310,7 @@ package struct Slot<Value: Sendable>: Sendable {
         )
     }
 
-    /// A fetch took too long, and its flight has ended: background renewals pause.
+    /// A fetch took too long: background renewals pause.
     ///
     /// The other state is unchanged.
     package mutating func paused(_ first: Duration, at now: Moment, sequence: UInt64) {

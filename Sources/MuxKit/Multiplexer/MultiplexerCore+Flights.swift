@@ -272,22 +272,10 @@ extension MultiplexerCore {
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
             work = state.takePendingWork()
         }
-        if hasTimedOut { self.pauseAfterTimeout(key, fallback?.entry?.revision) }
         // A fetch that took too long was cancelled, so its error is a cancellation: the event has the
         // time-out.
         self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.memory.release(work)
-    }
-
-    /// Pauses background renewals of `key` after a fetch took too long.
-    private func pauseAfterTimeout(_ key: Key, _ revision: UInt64?) {
-        let now = self.repository.time.now
-        self.memory.withSlots { state in
-            // Only for the entry from before the fetch: a newer entry needs no pause.
-            guard let entry = state.slots.slot(of: key)?.entry, entry.revision == revision else { return }
-            let number = state.nextRevision()
-            state.withSlot(of: key) { $0.paused(self.policy.errorBackoff, at: now, sequence: number) }
-        }
     }
 }
 

@@ -60,8 +60,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             linger: linger,
             deadline: policy.fetchTimeout < .longest ? policy.fetchTimeout : nil,
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
-            whenTimedOut: { state, key, isCurrent, _ in
-                if isCurrent { state.ended(key, with: MuxError.timedOut(after: policy.fetchTimeout)) }
+            whenTimedOut: { state, key, isCurrent, now in
+                if isCurrent {
+                    state.ended(key, with: MuxError.timedOut(after: policy.fetchTimeout))
+                    state.pauseRenewals(of: key, policy.errorBackoff, at: now)
+                }
                 return state.takeDropped()
             },
             wouldDeadlock: MuxError.wouldDeadlock

@@ -240,6 +240,37 @@ struct FailingServerTests {
         #expect(try await number.request() == 3)
     }
 
+    @Test func `WR-07 a fetch that ignores its timeout pauses renewals, too`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let policy = MuxPolicy(
+            timeToLive: .seconds(10),
+            staleWhileRevalidate: .seconds(100_000),
+            fetchTimeout: .seconds(5)
+        )
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) {
+            try await gate.pass(ignoringCancellation: true)
+        }
+        let first = Task { try await number.request() }
+        await gate.waitForCall(1)
+        gate.open(1, returning: 1)
+        #expect(try await first.value == 1)
+        world.clock.advance(by: .seconds(10))
+        let second = Task { try await number.request(.reload) }
+        await gate.waitForCall(2)
+        await world.clock.waitForSleepers(1)
+        world.clock.advance(by: .seconds(5))
+        await #expect(throws: MuxError.timedOut(after: .seconds(5))) { try await second.value }
+
+        for _ in 0..<20 { #expect(try await number.requestEntry().staleReason == .backingOff) }
+        #expect(gate.callCount == 2)
+
+        gate.open(2, returning: 2)
+        await world.events.wait(for: .fetched, count: 2)
+        #expect(try await number.requestEntry().value == 1)
+        await number.expectAtRest()
+    }
+
     @Test func `WR-07 the late end of a timed-out fetch changes no remembered failure`() async throws {
         let world = World()
         let gate = Gate<Int>()
