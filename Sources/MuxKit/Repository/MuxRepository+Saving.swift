@@ -11,7 +11,6 @@ extension MuxRepository {
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
         let report = await self.save(self.concernedParticipants, within: budget)
         self.registry.withLock { $0.lastSaveFailures = report.failed.count + report.repairFailures.count }
-        self.releaseWritten()
         return report
     }
 
@@ -81,6 +80,7 @@ extension MuxRepository {
         only name: MuxStoreKey? = nil,
         within budget: Duration? = nil
     ) async -> MuxRepository.SaveReport {
+        defer { self.releaseWritten() }
         let run = SaveRun(participants, only: name)
         guard self.lane.access == .queued else { return run.refused(because: MuxError.calledFromStore) }
         guard let budget else {

@@ -109,6 +109,45 @@ struct SavePolicyTests {
         #expect(await repository.saveAll().saved == 1)
     }
 
+    @Test func `DS-04 a save of one multiplexer releases multiplexers that were kept after a failed save`() async throws
+    {
+        /// An object that only the fetch closure retains.
+        final class Captured: Sendable {}
+        let (clock, store) = (VirtualClock(), UnreliableStore())
+        let saves = Gate<Void>()
+        saves.openForGood(returning: ())
+        store.beforeSave.withLock { $0 = { try? await saves.pass() } }
+        let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
+        let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
+        store.failsSaves.withLock { $0 = true }
+        let captured: Weak
+        do {
+            let object = Captured()
+            captured = Weak(object)
+            let one = Multiplexer<Int>(cacheKey: "One", policy: Self.untimed, repository: repository) {
+                withExtendedLifetime(object) { 1 }
+            }
+            _ = try await one.request()
+            await clock.waitForSleepers(1)
+            clock.advance(by: .seconds(5))
+            await saves.waitForCall(1)
+            // This save runs in the lane behind the failing save.
+            #expect(await repository.saveAll().failed.count == 1)
+            store.failsSaves.withLock { $0 = false }
+            #expect(await one.save().saved == 1)
+        }
+
+        // The failing save may keep the multiplexer a moment later.
+        let other = Multiplexer<Int>(cacheKey: "Other", policy: Self.untimed, repository: repository) { 2 }
+        let isReleased = await settled {
+            await other.save()
+            return captured.object == nil
+        } when: {
+            $0
+        }
+        #expect(isReleased)
+    }
+
     @Test func `DS-04 a sign-out before the save leaves no value to write`() async throws {
         let (clock, store) = (VirtualClock(), MemoryStore())
         let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
