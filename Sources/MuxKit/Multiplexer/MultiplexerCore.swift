@@ -262,7 +262,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func values(_ key: Key) -> MuxValues<Value> {
         MuxValues(
             current: { [weak self] in self.map { $0.cachedEntry(key) } },
-            changes: { [weak self] in self?.watchers.stream(of: key) { $0 == .entry } ?? AsyncStream { nil } }
+            changes: { [weak self] in
+                // No change can concern a NaN, and the watcher of a NaN could not be removed.
+                guard let self, key == key else { return AsyncStream { nil } }
+                return self.watchers.stream(of: key) { $0 == .entry }
+            }
         )
     }
 

@@ -140,6 +140,13 @@ struct MultiplexerMapTests {
         await map.expectAtRest()
     }
 
+    @Test func `MX-22 the sequence of a key that is not equal to itself leaves no watcher`() {
+        let map = MultiplexerMap<Double, Int>(repository: World().repository) { _ in 1 }
+
+        let iterator = map.values(key: .nan).makeAsyncIterator()
+        withExtendedLifetime(iterator) { #expect(map.watcherCount == 0) }
+    }
+
     @Test func `MX-22 UUIDs, URLs and custom types are keys`() async throws {
         struct UserID: MuxKey, LosslessStringConvertible {
             let number: Int
