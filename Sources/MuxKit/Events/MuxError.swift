@@ -92,7 +92,7 @@ extension MuxError: LocalizedError, CustomStringConvertible {
             "The shared repository is already set up or in use. Set up the shared repository once, before its first use."
         case .unusableKey: "The key is not equal to itself and cannot identify a value."
         case .calledFromStore: "A store called the repository while the repository was waiting for the store."
-        case .sharedStoreUnavailable: "The shared store cannot be reached now."
+        case .sharedStoreUnavailable: "The shared store cannot be used now, or has refused an invalidation."
         }
     }
 }

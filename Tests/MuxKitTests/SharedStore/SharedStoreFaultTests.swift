@@ -294,6 +294,8 @@ struct SharedStoreFaultTests {
             machine.store.faults.withLock { $0.refused = ["of 7"] }
             let report = await machine.repository.clear(tags: (0..<3_000).map { "of \($0)" })
             try expect(!report.isComplete, "nothing says that a tag is not cleared")
+            let text = report.failures.first?.sentence ?? ""
+            try expect(text.contains("refused an invalidation"), text)
             try expect(machine.invalidations.joined().count == 2_999, "\(machine.invalidations.joined().count)")
             try expect(machine.events(.notShared).map(\.reason) == [.other("NOPERM")])
             // A tag may be the name of a person.
