@@ -154,6 +154,9 @@ package final class SharedStoreClient: Sendable {
         self.observer?.tell(MuxEvent(outage == nil ? .sharedStoreAvailable : .sharedStoreUnavailable, reason: outage))
     }
 
+    /// Whether an error is a reply of the store, and neither a failure of the connection nor a cancellation.
+    private static func isRefusal(_ error: any Error) -> Bool { !self.isOutage(error) && !error.isCancellation }
+
     /// Whether an error is a failure of the connection, and not the refusal of an entry.
     private static func isOutage(_ error: any Error) -> Bool {
         if SilenceableError.isSilenceable(error) { return true }
@@ -201,7 +204,7 @@ package final class SharedStoreClient: Sendable {
                 if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
             }
         } catch {
-            if !Self.isOutage(error) { refused(Self.reason(of: error)) }
+            if Self.isRefusal(error) { refused(Self.reason(of: error)) }
             return nil
         }
     }
@@ -213,7 +216,7 @@ package final class SharedStoreClient: Sendable {
         case claimLost
         /// The store refused the entry, for this reason.
         case refused(MuxEvent.Reason)
-        /// The store was unavailable: the entry may be stored.
+        /// The store was unavailable, or the call was cancelled: the entry may be stored.
         case unknown
     }
 
@@ -228,7 +231,7 @@ package final class SharedStoreClient: Sendable {
             return isStored ? .stored : .claimLost
         } catch {
             self.giveUp(ticket)
-            return Self.isOutage(error) ? .unknown : .refused(Self.reason(of: error))
+            return Self.isRefusal(error) ? .refused(Self.reason(of: error)) : .unknown
         }
     }
 
@@ -382,7 +385,7 @@ package final class SharedStoreClient: Sendable {
             try await self.call { try await $0.invalidate(scopes) }
             self.state.withLock { $0.pending.confirmed(batch) }
         } catch {
-            guard let first = batch.first, !Self.isOutage(error), !error.isCancellation else { throw error }
+            guard let first = batch.first, Self.isRefusal(error) else { throw error }
             guard batch.count > 1 else {
                 let isNews = self.state.withLock { $0.pending.refused(first) }
                 if isNews { self.tellRefused(first.scope, Self.reason(of: error)) }

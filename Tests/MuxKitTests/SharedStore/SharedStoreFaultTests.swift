@@ -24,6 +24,10 @@ struct SharedStoreFaultTests {
             var refused: Set<String> = []
             /// Keys of entries whose puts are refused.
             var tooLarge: Set<String> = []
+            /// Whether claims throw a cancellation.
+            var cancelsClaims = false
+            /// Whether puts throw a cancellation.
+            var cancelsPuts = false
             /// Whether claims are evicted before the put.
             var evictsClaims = false
             /// Stores a newer entry when a claim is evicted.
@@ -54,11 +58,13 @@ struct SharedStoreFaultTests {
             for duration: Duration
         ) async throws -> MuxShared.Claim {
             try self.check(name.key)
+            if self.faults.withLock({ $0.cancelsClaims }) { throw CancellationError() }
             return try await self.base.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
         }
 
         func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
             try self.check(ticket.name.key)
+            if self.faults.withLock({ $0.cancelsPuts }) { throw CancellationError() }
             let key = ticket.name.key.key ?? ""
             if self.faults.withLock({ $0.tooLarge.contains(key) }) { throw EngineFailure(reason: "too large") }
             if self.faults.withLock({ $0.evictsClaims }) { try await self.base.giveUp(ticket) }
@@ -268,6 +274,17 @@ struct SharedStoreFaultTests {
                 try expect(told[0].cacheKey == "Values" && machine.events(.sharedStoreUnavailable).isEmpty)
                 try expect(await machine.repository.gauges().sharedStoreOutage == nil)
             }
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `FT-02 a cancellation by the store is neither a refusal nor an outage`(isPut: Bool) async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            machine.store.faults.withLock { ($0.cancelsClaims, $0.cancelsPuts) = (!isPut, isPut) }
+            try expect(try await machine.values.request(key: "a") == "a 1")
+            try expect(machine.events(.notShared).isEmpty && machine.events(.sharedStoreUnavailable).isEmpty)
         }
     }
 
