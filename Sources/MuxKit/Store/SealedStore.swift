@@ -173,7 +173,8 @@ public struct SealedStore: MuxStore {
             MuxStoreKey(domain: domain, key: texts["key"]) == sealed.name
         else { return nil }
         var entry = sealed
-        entry.validator = texts["validator"]
+        // Tags outside the seal are not protected.
+        (entry.validator, entry.tags) = (texts["validator"], [])
         if let text = texts["tags"] {
             guard let tags = TagText.tags(text) else { return nil }
             entry.tags = tags

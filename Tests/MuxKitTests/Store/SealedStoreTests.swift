@@ -58,6 +58,17 @@ struct SealedStoreTests {
         #expect(await store.statistics().unopened == 1)
     }
 
+    @Test func `DK-08 tags outside the seal are not read`() async throws {
+        let base = MemoryStore()
+        let store = self.store(base)
+        try await store.save([self.secret], durability: .full)
+        var tagged = try #require(await base.load(name("k")))
+        tagged.tags = ["clear text"]
+        await base.save([tagged], durability: .full)
+
+        #expect(try await store.load(name("k")) == self.secret)
+    }
+
     @Test func `DK-08 any other payload in place of a sealed value is a miss`() async throws {
         let base = MemoryStore()
         let open = SealedStore(base, seal: { $0 }, open: { $0 })
