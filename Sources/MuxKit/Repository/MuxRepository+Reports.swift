@@ -67,7 +67,8 @@ extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
         let counts = [
             (self.saved, "saved"), (self.refreshed, "refreshed"), (self.unchanged, "unchanged"),
             (self.failed.count, "failed"),
-            (self.superseded.count, "superseded"), (self.leftOver, "left over"), (self.evictedUnsaved, "let go"),
+            (self.superseded.count, "superseded"), (self.leftOver, "left over"),
+            (self.evictedUnsaved, "evicted unsaved"),
             (self.repairFailures.count, "repairs failed"),
         ]
         let told = counts.filter { $0.0 > 0 }.map { "\($0.0) \($0.1)" }

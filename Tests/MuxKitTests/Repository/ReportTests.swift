@@ -98,7 +98,8 @@ struct ReportTests {
         report.leftOverNames = Array(repeating: self.name, count: 17)
         report.repairFailures = Array(repeating: FetchFailed(), count: 18)
         let counts = [
-            "11 saved", "12 refreshed", "13 unchanged", "15 failed", "16 superseded", "17 left over", "14 let go",
+            "11 saved", "12 refreshed", "13 unchanged", "15 failed", "16 superseded", "17 left over",
+            "14 evicted unsaved",
             "18 repairs failed",
         ]
         #expect(report.description.hasPrefix(counts.joined(separator: ", ") + ": "), "\(report)")
