@@ -191,9 +191,6 @@ extension MultiplexerCore: SessionParticipant {
         } while place != nil
     }
 
-    /// The keys with an entry or a failure, read in several critical sections.
-    func keysInMemory() -> [Key] { self.memory.keys }
-
     // MARK: - Changes elsewhere
 
     package func cleared(_ cleared: ClearedEntries) {

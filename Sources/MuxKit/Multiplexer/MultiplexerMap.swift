@@ -300,7 +300,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     }
 
     /// The keys with a value or a remembered failure in memory.
-    package nonisolated func keysInMemory() -> [Key] { self.core.keysInMemory().map(\.key) }
+    package nonisolated func keysInMemory() -> [Key] { self.core.memory.keys.map(\.key) }
 
     /// The number of waiting callers with options: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }

@@ -215,7 +215,7 @@ extension MuxRepository {
         let stored: MuxStoredEntry
     }
 
-    /// Writes as many of `entries` as possible.
+    /// Writes as many of `entries`, which have different names, as possible.
     ///
     /// - Returns: The errors of the entries that were not written, by name.
     private nonisolated func keep(_ entries: [Encoded]) async -> [MuxStoreKey: any Error] {
@@ -227,11 +227,7 @@ extension MuxRepository {
                 for entry in entries { unkept[entry.entry.name] = error }
                 return unkept
             }
-            // A partial write does not keep the order of entries with the same name, so only the last entry
-            // is written.
-            var latest: [MuxStoreKey: MuxStoredEntry] = [:]
-            for entry in entries { latest[entry.entry.name] = entry.stored }
-            let failures = await isolatingFailures(of: Array(latest.values), concernsAll: Self.concernsAll) { part in
+            let failures = await isolatingFailures(of: entries.map(\.stored), concernsAll: Self.concernsAll) { part in
                 try await self.keep(part, &unkept)
             }
             for (entry, error) in failures { unkept[entry.name] = error }

@@ -185,7 +185,7 @@ extension MuxRepository {
         let epoch = try await self.store.sessionEpoch()
         // The epoch must never decrease: an emptied folder gets the epoch again.
         if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
-        if epoch > settled { self.endedElsewhere(in: epoch) } else { try await self.removeOwed(into: &report) }
+        if epoch > settled { self.endedElsewhere(in: epoch) } else { await self.removeOwed(into: &report) }
         return max(settled, epoch)
     }
 
@@ -259,7 +259,7 @@ extension MuxRepository {
     }
 
     /// Completes the removal of an earlier sign-out; in the lane.
-    private nonisolated func removeOwed(into report: inout MuxRepository.SaveReport) async throws {
+    private nonisolated func removeOwed(into report: inout MuxRepository.SaveReport) async {
         guard self.registry.withLock({ $0.owesRemoval }) else { return }
         do {
             try await self.store.removeEverything()

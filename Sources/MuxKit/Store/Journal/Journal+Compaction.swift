@@ -16,9 +16,7 @@ extension Journal {
         let records = self.liveRecords(of: segment, session)
         let survivors = isOver ? self.survivors(records) : records[...]
         do {
-            try self.replace(segment, session, with: survivors) { [fileSystem] place throws(MuxStoreError) in
-                try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
-            }
+            try self.replace(segment, session, with: survivors)
             self.statistics.evicted += records.count - survivors.count
         } catch {
             self.statistics.failedCompactions += 1
@@ -55,14 +53,18 @@ extension Journal {
     ///   - segment: The segment.
     ///   - session: The session.
     ///   - records: The records of the new file.
-    ///   - read: Reads a record.
+    ///   - read: Reads a record; `nil` to read the records from the old file.
     /// - Throws: The error; the old file is unchanged.
     func replace(
         _ segment: JournalSegment,
         _ session: Session,
         with records: ArraySlice<LiveRecord>,
-        reading read: (JournalIndex.Location) throws(MuxStoreError) -> [UInt8]
+        reading read: ((JournalIndex.Location) throws(MuxStoreError) -> [UInt8])? = nil
     ) throws(MuxStoreError) {
+        let read =
+            read ?? { [fileSystem] place throws(MuxStoreError) in
+                try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
+            }
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
             let (compacted, damaged) = try self.rewrite(records, session, to: temporary, reading: read)

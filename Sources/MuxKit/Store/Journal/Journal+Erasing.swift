@@ -50,10 +50,7 @@ extension Journal {
             segment.isRewriteRequired || bytes > max(segment.index.liveBytes, Self.maximumOverwrite)
         {
             do throws(MuxStoreError) {
-                let live = self.liveRecords(of: segment, session)[...]
-                try self.replace(segment, session, with: live) { [fileSystem] place throws(MuxStoreError) in
-                    try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
-                }
+                try self.replace(segment, session, with: self.liveRecords(of: segment, session)[...])
                 // The old file takes space, and has the values, as long as a process has the file open.
                 try? self.fileSystem.truncate(segment.file, to: 0)
                 return

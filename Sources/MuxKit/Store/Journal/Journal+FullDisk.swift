@@ -91,9 +91,7 @@ extension Journal {
         guard let segment = self.segment, let session = self.session else { return }
         let count = self.liveRecords(of: segment, session).count
         do throws(MuxStoreError) {
-            try self.replace(segment, session, with: records) { [fileSystem] place throws(MuxStoreError) in
-                try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
-            }
+            try self.replace(segment, session, with: records)
             // The old file takes space as long as a process has the file open.
             try? self.fileSystem.truncate(segment.file, to: 0)
         } catch let error where error.isOutOfSpace {
