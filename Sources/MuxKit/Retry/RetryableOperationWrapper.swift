@@ -117,6 +117,10 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         }
         end.addDependency(inner)
         run.onCancel { inner.cancel() }
-        queue.addOperations([inner, end], waitUntilFinished: false)
+        attemptEnds.addOperation(end)
+        queue.addOperation(inner)
     }
 }
+
+/// Ends the attempts: an end in the caller's queue would not run after `cancelAllOperations()`.
+private let attemptEnds = OperationQueue()

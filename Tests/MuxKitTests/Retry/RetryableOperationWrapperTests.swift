@@ -33,13 +33,14 @@ struct RetryableOperationWrapperTests {
     private func wrapper(
         _ original: Upload,
         retries: Int = 2,
+        in queue: OperationQueue = OperationQueue(),
         another: (@Sendable (Upload) throws -> Upload)? = nil
     ) -> RetryableOperationWrapper<Upload> {
         let made = self.made
         return RetryableOperationWrapper(
             original,
             self.world.retry.loop(.immediate(maxAttempts: retries + 1)),
-            in: OperationQueue(),
+            in: queue,
             failure: { $0.error },
             another: { failed, attempt in
                 made.withLock { $0.append(attempt.index) }
@@ -138,6 +139,18 @@ struct RetryableOperationWrapperTests {
         await self.world.run(wrapper)
 
         #expect(throws: CancellationError.self) { try wrapper.result?.get() }
+    }
+
+    @Test func `F18 a cancellation of all operations of the queue ends the wrapper without a retry`() async {
+        let queue = OperationQueue()
+        let wrapper = self.wrapper(Upload(0, failures: 9, during: { _ in queue.cancelAllOperations() }), in: queue)
+
+        self.world.queue.addOperation(wrapper)
+
+        // The wrapper ends on another thread.
+        for _ in 0..<1_000_000 where !wrapper.isFinished { await Task.yield() }
+        #expect(throws: CancellationError.self) { try wrapper.result?.get() }
+        #expect(self.made.withLock { $0 } == [])
     }
 
     @Test func `F18 cancelling the wrapper cancels the instance`() async {
