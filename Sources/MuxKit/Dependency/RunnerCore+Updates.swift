@@ -155,9 +155,11 @@ extension RunnerCore {
             guard state.machine.raised(critical, by: call) else { return (nil, (nil, former)) }
             return (.failure(critical), (state.machine.nextEvent(), former))
         }
-        withExtendedLifetime(former) {}
+        defer { withExtendedLifetime(former) {} }
         if let number { self.watchers.tell(.critical, number: number) }
-        return own
+        // The earlier critical error has its own originator.
+        let wasCritical = former.machine.standingError(for: call) is RaisedCritical
+        return wasCritical ? RunnerError.critical(underlying: cause, isOriginator: false) : own
     }
 
     @usableFromInline

@@ -51,6 +51,30 @@ struct RunnerLimitTests {
         #expect(await self.critical(next) == false)
     }
 
+    @Test func `C05 exactly one of several tasks that throw critical errors is the originator`() async {
+        let runner = DependentRunner<Int>(1)
+        let gate = Gate<Void>()
+        let callers = (0..<5).map { _ in
+            Task {
+                try await runner.run { _ -> RunResult<Int> in
+                    try await gate.pass()
+                    throw CriticalError(FetchFailed())
+                }
+            }
+        }
+        await gate.waitForCall(5)
+        gate.open()
+
+        var originators = 0
+        for caller in callers {
+            let isOriginator = await self.critical(caller)
+            #expect(isOriginator != nil)
+            originators += isOriginator == true ? 1 : 0
+        }
+        #expect(originators == 1)
+        await runner.expectAtRest()
+    }
+
     @Test func `C06 a critical error ends all waiters and drops the update's value, until a reset`()
         async throws
     {
