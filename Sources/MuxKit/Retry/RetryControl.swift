@@ -122,17 +122,21 @@ package final class RetryControl: Sendable {
         let now = self.loop.time.now
         self.loop.log(.waiting(wait.deadline.map { max($0.duration(since: now), .zero) }))
         let left = wait.end.map { $0.duration(since: now) }
-        if let left, left <= .zero { return self.woken(wait, by: .time) }
+        if let left, left <= .zero { return self.woken(wait, by: .time, wakeUps) }
         // The timer starts first, so that slow set-ups of other wake-ups do not delay the deadline.
         let racers = (left.map { [.after($0)] } ?? []) + wakeUps
         race.start(racers, self.loop.context) { winner in
             guard let winner else { return }
             self.loop.log(.woken(by: winner.name))
-            self.woken(wait, by: winner.wake)
+            self.woken(wait, by: winner.wake, wakeUps)
         }
     }
 
-    private func woken(_ wait: RetryStateMachine.Wait, by wake: RetryStateMachine.Wake) {
+    private func woken(
+        _ wait: RetryStateMachine.Wait,
+        by wake: RetryStateMachine.Wake,
+        _ wakeUps: [RetrySignal.WakeUp]
+    ) {
         let now = self.loop.time.now
         let random = self.loop.random()
         let (action, waitEnd) = self.state.withLock { state in
@@ -141,7 +145,7 @@ package final class RetryControl: Sendable {
         switch action {
         case .ignore: break
         case .attempt: waitEnd.give(.attempt)
-        case .settle(let next): self.race(next, [])
+        case .settle(let next): self.race(next, wakeUps.filter { $0.wake == .demand })
         case .stop(let reason): waitEnd.give(.stop(reason))
         }
     }

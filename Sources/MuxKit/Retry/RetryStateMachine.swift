@@ -187,7 +187,9 @@ package struct RetryStateMachine: Sendable {
         case ignore
         /// Make the attempt with this index.
         case attempt(Int)
-        /// Wait for the random delay after a wake-up, or for the end of a `Retry-After`; without wake-ups.
+        /// Wait for the random delay after a wake-up, or for the end of a `Retry-After`.
+        ///
+        /// Of the wake-ups, only demands end this wait.
         case settle(Wait)
         /// End the retry.
         case stop(RetryError.Reason)

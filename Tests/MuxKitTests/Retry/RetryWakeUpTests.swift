@@ -199,6 +199,27 @@ struct RetryWakeUpTests {
         #expect(self.world.clock.sleeperCount == 0)
     }
 
+    @Test(arguments: [nil, Duration.seconds(200)])
+    func `F09 retryNow ends the wait that follows an early wake-up`(retryAfter: Duration?) async throws {
+        let (button, helper) = (RetrySignal(), CountingHelper())
+        let loop = self.world.loop(self.anHour, wakingOn: .signal(button), .helper(helper))
+        let caller = Task {
+            try await loop.run { attempt in
+                if attempt.index == 0 { throw Advised.status(503, retryAfter: retryAfter) }
+                return .output(attempt.elapsed)
+            }
+        }
+        await helper.waitForSetUp()
+        await self.world.clock.waitForSleepers(1)
+        helper.fire()
+
+        let endedWaits = button.retryNow()
+        #expect(endedWaits == 1)
+        if endedWaits == 0 { caller.cancel() }
+        #expect(try await caller.value == .zero)
+        #expect(helper.setUps == 1, "a second wake-up would have no effect")
+    }
+
     @Test(arguments: [(0.0, 0), (0.5, 1_500), (0.999, 2_997)])
     func `F21 an early wake-up is followed by a random delay of up to three seconds`(random: Double, delay: Int)
         async throws
