@@ -74,11 +74,14 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     private func detachedIndex(of id: FlightID) -> Int? { self.detached.firstIndex { $0.id == id } }
 
-    /// Adds the waiters of another flight to the current flight; `false`, with no change, without a current
+    /// Adds waiters of another flight to the current flight; `false`, with no change, without a current
     /// flight.
-    private mutating func joinCurrent(_ others: WaiterQueue) -> Bool {
+    ///
+    /// If the other flight must finish, the current flight must finish instead.
+    private mutating func joinCurrent(_ others: WaiterQueue, mustFinish: Bool) -> Bool {
         guard self.currentFlight != nil else { return false }
         self.current?.waiters.merge(others)
+        if mustFinish { self.current?.mustFinish = true }
         if case .lingering = self.current?.phase { self.current?.phase = .wanted }
         return true
     }
@@ -251,7 +254,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         if self.currentFlight == id { return true }
         guard let index = self.detachedIndex(of: id) else { return false }
         let flight = self.detached.remove(at: index)
-        if self.joinCurrent(flight.waiters) { return false }
+        if self.joinCurrent(flight.waiters, mustFinish: flight.mustFinish) { return false }
         self.current = flight
         return true
     }
@@ -299,14 +302,16 @@ package struct FlightStateMachine: Sendable, Hashable {
                 let later = flight.waiters.split(from: late)
                 let answered = flight.waiters.drain()
                 guard !later.isEmpty else { return .answer(answered) }
-                if self.joinCurrent(later) { return .answerAndRestart(answered, nil) }
-                self.current = Flight(id: next, waiters: later, mustFinish: isCurrent && flight.mustFinish)
+                if self.joinCurrent(later, mustFinish: flight.mustFinish) { return .answerAndRestart(answered, nil) }
+                self.current = Flight(id: next, waiters: later, mustFinish: flight.mustFinish)
                 return .answerAndRestart(answered, next)
             }
             return isCurrent ? .commit(flight.waiters.drain()) : .answer(flight.waiters.drain())
         }
-        let mustFinish = isCurrent && flight.mustFinish
-        if flight.waiters.isEmpty ? !mustFinish : self.joinCurrent(flight.waiters) { return .ignore }
+        let mustFinish = flight.mustFinish
+        if flight.waiters.isEmpty ? !mustFinish : self.joinCurrent(flight.waiters, mustFinish: mustFinish) {
+            return .ignore
+        }
         self.current = Flight(id: next, waiters: flight.waiters, mustFinish: mustFinish)
         return .restart(next)
     }

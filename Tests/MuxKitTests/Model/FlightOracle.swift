@@ -136,6 +136,7 @@ struct FlightOracle: Hashable, Sendable {
             self.waits[place].work = self.works[other].id
         }
         self.works[other].lingersSince = nil
+        if self.works[index].mustFinish { self.works[other].mustFinish = true }
         self.works.remove(at: index)
         return false
     }
@@ -147,14 +148,14 @@ struct FlightOracle: Hashable, Sendable {
         if failed, work.isStopped {
             // A caller does not receive the cancellation of others: later callers wait for another flight.
             // A demanded value is fetched again even without a caller.
-            let isDemanded = isKept && work.mustFinish
-            guard isDemanded || self.waits.contains(where: { $0.work == id }) else { return .ignore }
+            guard work.mustFinish || self.waits.contains(where: { $0.work == id }) else { return .ignore }
             let other = self.joinable.map { self.works[$0].id } ?? next
             let hadOther = self.joinable != nil
             if let joinable {
                 self.works[joinable].lingersSince = nil
+                if work.mustFinish { self.works[joinable].mustFinish = true }
             } else {
-                self.works.append(Work(id: next, bornAt: self.fences, mustFinish: isDemanded))
+                self.works.append(Work(id: next, bornAt: self.fences, mustFinish: work.mustFinish))
             }
             for place in self.waits.indices where self.waits[place].work == id { self.waits[place].work = other }
             return hadOther ? .ignore : .restart(next)
@@ -165,9 +166,10 @@ struct FlightOracle: Hashable, Sendable {
             let hadOther = self.joinable != nil
             if let joinable, !later.isEmpty {
                 self.works[joinable].lingersSince = nil
+                if work.mustFinish { self.works[joinable].mustFinish = true }
                 for place in later { self.waits[place].work = self.works[joinable].id }
             } else if !later.isEmpty {
-                self.works.append(Work(id: next, bornAt: self.fences, mustFinish: isKept && work.mustFinish))
+                self.works.append(Work(id: next, bornAt: self.fences, mustFinish: work.mustFinish))
                 for place in later { self.waits[place].work = next }
             }
             let waiters = self.dismissWaiters(of: id)

@@ -16,6 +16,28 @@ struct FlightStateMachineTests {
         #expect(machine.currentFlight == 3)
     }
 
+    @Test func `SC-07 a reload finishes without its caller after a move from a fenced flight to the next flight`() {
+        var machine = FlightStateMachine()
+        _ = machine.requested(by: 1, mustFinish: true)
+        _ = machine.fenced(dismissing: false)
+        #expect(machine.requested(by: 2) == .start(2))
+        let begins = machine.workBegins(1)
+        #expect(!begins, "its caller waits for the next flight")
+        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
+        #expect(machine.left(1, abandonment: .cancel) == .resume(1))
+        #expect(machine.ended(2, failed: false, next: 3) == .commit([]))
+    }
+
+    @Test func `SC-07 a reload finishes without its caller after an outdated flight, which was fenced`() {
+        var machine = FlightStateMachine()
+        _ = machine.requested(by: 1)
+        _ = machine.requested(by: 2, mustFinish: true)
+        _ = machine.fenced(dismissing: false)
+        #expect(machine.ended(1, failed: false, next: 3, late: 2) == .answerAndRestart([1], 3))
+        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
+        #expect(machine.currentFlight == 3)
+    }
+
     @Test func `Q-01 callers join one flight, and its end resumes the callers in order`() {
         var machine = Machine()
         #expect(machine.requested(by: 1) == .start(1))
