@@ -9,6 +9,8 @@ extension RunnerCore {
         @usableFromInline var state: Machine.Call
         /// Whether the call can run an update.
         @usableFromInline var leads = false
+        /// Whether the call has requested the dependency at least once.
+        @usableFromInline var hasArrived = false
         /// The cleanup after the wait.
         @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
@@ -141,14 +143,16 @@ extension RunnerCore {
         return self.ifCurrent(old)
     }
 
-    /// Throws if the call's task is cancelled or the call has timed out.
+    /// Throws if the call's task is cancelled, or if the call has timed out after its first request.
+    ///
+    /// The first request fails only if the call needs an update: see ``decision(_:_:parentEpoch:_:at:)``.
     ///
     /// - Throws: The error of the runner's state, if any; otherwise `CancellationError` or the time-out.
     @usableFromInline
     func checkLimits(_ call: PendingCall) throws {
-        let call = call.state
+        let (call, hasArrived) = (call.state, call.hasArrived)
         let isCancelled = Task.isCancelled
-        let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
+        let timedOut = hasArrived && call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
         switch self.engine.withState({ $0.machine.standingError(for: call) }) {
         case let critical as RaisedCritical: throw critical.claimed()
@@ -172,6 +176,7 @@ extension RunnerCore {
         var impediment = mayWait ? nil : RunnerError.wouldDeadlock
         if !call.leads, !self.hasStoredUpdate { impediment = .noUpdate }
         var waits = false
+        call.hasArrived = true
         call.cleanup = self.engine.arrive(
             waiter,
             at: .sole,
@@ -197,6 +202,7 @@ extension RunnerCore {
         case .use(let held): return .answer(held)
         case .fail(let error): return .fail(error)
         case .update:
+            if let deadline = call.deadline, now >= deadline { return .fail(self.timeout(of: call)) }
             if let impediment { return .fail(impediment) }
             let waitLimit = state.waitLimit(of: call, at: now)
             guard let limit = call.deadline.map({ min($0, waitLimit ?? $0) }) ?? waitLimit else { return .fly }

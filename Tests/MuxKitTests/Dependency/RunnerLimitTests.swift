@@ -175,6 +175,25 @@ struct RunnerLimitTests {
         #expect(runner.value == 1)
     }
 
+    @Test func `C09 a call without time runs its task with a valid dependency and starts no update`() async throws {
+        let updates = Locked(0)
+        let runner = DependentRunner<Int>(clock: self.clock) { _ in .updatedDependency(updates.next()) }
+        let absent = await #expect(throws: RunnerError.self) {
+            try await runner.run(timeout: .zero) { value, _ in .output(value) }
+        }
+        #expect(absent?.code == .timedOut)
+        await runner.expectAtRest()
+        #expect(updates.withLock { $0 } == 0)
+
+        runner.set(7)
+        #expect(try await runner.run(timeout: .zero) { value, _ in .output(value) } == 7)
+        let refused = await #expect(throws: RunnerError.self) {
+            try await runner.run(timeout: .zero) { _, _ -> RunResult<Int> in .badDependency }
+        }
+        #expect(refused?.code == .timedOut)
+        #expect(updates.withLock { $0 } == 0)
+    }
+
     @Test func `C09 a call for a token ends at its time-out and the refresh continues`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
