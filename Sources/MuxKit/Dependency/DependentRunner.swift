@@ -130,6 +130,9 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// becomes invalid. An update with the result ``UpdateResult/updateFailed`` refuses the parent's
     /// dependency: `parent` makes a new dependency, and the update runs again.
     ///
+    /// If the update fails because of a critical error of `parent`, the error is also critical for this
+    /// runner, and remains after a recovery of `parent`: call ``reset()`` or ``set(_:)`` of both runners.
+    ///
     /// - Parameters:
     ///   - parent: The parent runner; may have a parent, too.
     ///   - value: The initial dependency; `nil` if absent.
