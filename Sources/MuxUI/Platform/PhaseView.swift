@@ -87,11 +87,13 @@ public struct RemoteImage<Value: Sendable, Content: View>: View {
     /// An image in memory is looked up while the view is drawn, so that the view does not flash.
     public var body: some View {
         self.content(self.phase).task(id: self.url) {
-            if case .loaded = self.media.phase(of: self.url) {
-                self.loaded = nil  // an earlier failure
+            var phase = self.media.phase(of: self.url)
+            if case .loaded = phase {
+                // The state keeps the image if the memory is cleared: the task does not run again.
+                self.loaded = (self.url, phase)
                 return
             }
-            let phase = await self.media.load(self.url)
+            phase = await self.media.load(self.url)
             if !Task.isCancelled { self.loaded = (self.url, phase) }
         }
     }
