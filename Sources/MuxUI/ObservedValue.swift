@@ -363,6 +363,8 @@ public final class ObservedValue<Value: Sendable> {
         let isRemoved =
             counts.clears != former.clears && (self.users == 0 || counts.replacements != former.replacements)
         self.isCleared = state.entry == nil && (self.isCleared || isRemoved)
+        // Events from before the removal require no request.
+        if self.isCleared { (self.mustRepeat, self.repeatsFailure, self.mustFetchAfter) = (false, false, nil) }
         // A response to another caller must not be kept, so the former value is outdated.
         let isOutdated = self.users > 0 && counts.uncached != former.uncached
         guard state.entry == nil, !isRemoved, !isOutdated else { return self.show(state) }

@@ -238,6 +238,25 @@ struct ObservedRefetchTests {
         await view.value
     }
 
+    @Test func `SC-03 an activation during a fetch that a sign-out ends leads to no fetch`() async {
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>([.gated(gate), .value(2), .value(3)])
+        let policy = self.policy(.init(onActivation: true))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await gate.waitForCall()
+        self.activity.activated()
+        await self.repository.clearAll()
+        await self.until { number.occupancy.tasks == 0 }
+        await self.settle()
+        #expect(fetch.callCount == 1 && observed.value == nil)
+        await observed.reload()
+        await self.until { observed.value == 2 }
+        view.cancel()
+        await view.value
+    }
+
     // MARK: - Interval
 
     @Test func `SC-03 a value that is older than the interval is fetched at the beginning`() async throws {
