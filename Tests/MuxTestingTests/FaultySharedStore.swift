@@ -11,7 +11,7 @@ struct FaultySharedStore: MuxSharedStore {
         case ignoresTags, ignoresDomains, ignoresEverything, leavesClaims, invalidatesAll, prefixDomains, putsVoided,
             voidsAll
         case sendsKnown, withholdsAll, refusesRenewal, renewsAnything
-        case tellsNothing, tellsNoRelease, tellsOwn, grantsTwo, readsOtherTags
+        case tellsNothing, tellsOneMachine, tellsNoRelease, tellsOwn, grantsTwo, readsOtherTags
     }
 
     /// State that two machines share in addition to the store.
@@ -29,13 +29,22 @@ struct FaultySharedStore: MuxSharedStore {
     private let memory: Memory
     /// Receives the changes of both machines.
     private let third: MemorySharedStore.Connection
+    private let isFirst: Bool
 
     static func pair(_ fault: Fault?, _ clock: VirtualClock) -> (any MuxSharedStore, any MuxSharedStore) {
         let (store, memory) = (MemorySharedStore(clock: clock), Memory())
         return (
-            FaultySharedStore(fault: fault, base: store.connection(), memory: memory, third: store.connection()),
-            FaultySharedStore(fault: fault, base: store.connection(), memory: memory, third: store.connection())
+            FaultySharedStore(fault, store, memory, isFirst: true),
+            FaultySharedStore(fault, store, memory, isFirst: false)
         )
+    }
+
+    private init(_ fault: Fault?, _ store: MemorySharedStore, _ memory: Memory, isFirst: Bool) {
+        self.fault = fault
+        self.base = store.connection()
+        self.memory = memory
+        self.third = store.connection()
+        self.isFirst = isFirst
     }
 
     private func name(_ name: MuxShared.Name) -> MuxShared.Name {
@@ -203,6 +212,7 @@ struct FaultySharedStore: MuxSharedStore {
     func changes() -> AsyncStream<MuxShared.Change> {
         switch self.fault {
         case .tellsNothing: AsyncStream { $0.finish() }
+        case .tellsOneMachine where self.isFirst: AsyncStream { $0.finish() }
         case .tellsOwn: self.third.changes()
         default: self.base.changes()
         }

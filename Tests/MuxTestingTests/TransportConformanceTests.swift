@@ -35,6 +35,22 @@ struct TransportConformanceTests {
     #endif
 
     #if os(Linux)
+    /// Throws failures of the transport without an `HTTPError`, as the protocol permits.
+    private struct BareTransport: HTTPTransport {
+        let base: SystemTransport
+
+        func send(_ call: HTTPCall) async throws -> HTTPReply {
+            do { return try await self.base.send(call) } catch HTTPError.transport(let failure, _) { throw failure }
+        }
+    }
+
+    @Test func `TR-01 a transport may throw a failure without an HTTPError`() async throws {
+        let others = Self.others([.malformedHeads, .keptConnections])
+        try await HTTPTransportConformance.run(within: .busyMachine, excluding: others) { options in
+            BareTransport(base: SystemTransport(options))
+        }
+    }
+
     @Test(.ownThreads) func `CO-29 the rule of the deadline holds while all threads of the pool are busy`() async {
         await #expect(processExitsWith: .success) {
             let others = Set(Rule.allCases).subtracting([.slowResponses])

@@ -64,6 +64,7 @@ extension HTTPTransportConformance {
                 do {
                     _ = try await transport.send(HTTPCall(url: try self.url(base, "/\(index)")))
                 } catch HTTPError.transport(.notHTTP, _) {
+                } catch HTTPError.TransportFailure.notHTTP {
                 } catch {
                     throw RuleBroken(detail: "after \(heads[index].debugDescription), the call threw \(error)")
                 }

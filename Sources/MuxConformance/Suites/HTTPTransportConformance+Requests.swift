@@ -309,7 +309,7 @@ extension HTTPTransportConformance {
                     let succeeded: Bool
                     do {
                         succeeded = try await transport.send(call).status == 200
-                    } catch let error as HTTPError where error.isConnectivityFailure {
+                    } catch let error as any ConnectivityError where error.isConnectivityFailure {
                         succeeded = false
                     }
                     let count = server.requests.count { $0.target == target }

@@ -26,7 +26,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
     ///   from `makeStore`; `CancellationError` if the task is cancelled.
     public static func run(
-        within limit: Duration = .seconds(60),
+        within limit: Duration = .seconds(180),
         unit: Duration = .seconds(10),
         advancing advance: @escaping @Sendable @concurrent (Duration) async -> Void,
         of makeStore: @Sendable @concurrent () async throws -> (any MuxSharedStore, any MuxSharedStore)
@@ -389,9 +389,9 @@ extension MuxSharedStoreConformance {
         try await fleet.bob.invalidate([.tag("Paris")])
         for await change in changes {
             guard case .invalidated(let scope) = change else { continue }
-            try self.expect(scope == .tag("Paris"), "the report is \(change)")
-            break
+            return try self.expect(scope == .tag("Paris"), "the report is \(change)")
         }
+        throw RuleBroken(detail: "the reports ended")
     }
 
     private static func many(_ fleet: Fleet) async throws {
