@@ -1,4 +1,5 @@
 import Foundation
+import MuxKit
 import MuxNetwork
 import MuxTestSupport
 import MuxTesting
@@ -50,5 +51,18 @@ struct ScriptedFetchTests {
         gate.openForGood(returning: HTTPReply(status: 200))
         for task in tasks { _ = try await task.value }
         #expect(transport.maximumConcurrency == 3)
+    }
+
+    @Test func `P-04 the closure of a fake server of changes can read the server`() async throws {
+        let later = Locked<FakeChangeServer?>(nil)
+        let server = FakeChangeServer { _, _ in
+            later.withLock { $0 }?.applied.isEmpty ?? true ? .confirm : .refuse(status: 409, "The second change.")
+        }
+        later.withLock { $0 = server }
+        defer { later.withLock { $0 = nil } }
+
+        try await server.receive("one", key: "1")
+        await #expect(throws: FakeChangeServer.Failure.self) { try await server.receive("two", key: "2") }
+        #expect(server.applied.map(\.content) == ["one"])
     }
 }

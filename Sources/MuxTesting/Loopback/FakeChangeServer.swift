@@ -69,8 +69,7 @@ public final class FakeChangeServer: Sendable {
 
     /// Makes a server.
     ///
-    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``. The server calls
-    ///   the closure under a lock: the closure must not call the server.
+    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``.
     public init(usual: @escaping @Sendable (_ content: String, _ key: String?) -> Reaction = { _, _ in .confirm }) {
         self.usual = usual
     }
@@ -104,12 +103,12 @@ public final class FakeChangeServer: Sendable {
     ///   - token: The token of the request.
     /// - Throws: ``Failure``.
     public func receive(_ content: String, key: String?, token: String? = nil) async throws(Failure) {
-        let reaction = self.state.withLock { state -> Reaction in
+        let reaction = self.state.withLock { state -> Reaction? in
             if let key {
                 if state.running[key] != nil { state.overlaps += 1 }
                 state.running[key, default: 0] += 1
             }
-            return state.reactions.isEmpty ? self.usual(content, key) : state.reactions.removeFirst()
+            return state.reactions.isEmpty ? nil : state.reactions.removeFirst()
         }
         self.requests.add()
         defer {
@@ -121,7 +120,7 @@ public final class FakeChangeServer: Sendable {
             }
         }
         let change = Applied(content: content, key: key, token: token)
-        switch reaction {
+        switch reaction ?? self.usual(content, key) {
         case .confirm: self.apply(change)
         case .loseResponse:
             self.apply(change)

@@ -106,10 +106,12 @@ public final class LoopbackServer: Sendable {
         }
         switch listener {
         case .success(let descriptor):
-            Thread.detachNewThread { [weak self, listenersClosed] in
+            Thread.detachNewThread { [weak self, state, listenersClosed] in
                 while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
                     if let connection = Socket.accept(descriptor) { self.open(connection) }
                 }
+                // `deinit` must not write to a closed pipe.
+                state.withLock { if $0.wake == wakeUp.wake { $0.wake = nil } }
                 // Shut down first: a child process that is being started may hold a copy of the descriptor,
                 // and would keep the port in use.
                 Socket.shutDown(descriptor)

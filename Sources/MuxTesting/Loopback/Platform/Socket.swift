@@ -145,11 +145,16 @@ package enum Socket {
         return descriptor
     }
 
-    /// Accepts the next connection; `nil` on failure, for example if the client has already closed the
-    /// connection.
+    /// Accepts the next connection; `nil`, after 10 milliseconds, on failure.
+    ///
+    /// Without free descriptors, the connection stays readable: a thread that accepts again at once would
+    /// occupy a processor.
     package static func accept(_ listener: Int32) -> Int32? {
         let descriptor = systemAccept(listener)
-        guard descriptor >= 0 else { return nil }
+        guard descriptor >= 0 else {
+            poll(nil, 0, 10)
+            return nil
+        }
         Self.configure(descriptor)
         return descriptor
     }
