@@ -14,9 +14,9 @@ extension MuxRepository {
         /// and one for a refresh of all entries of a map.
         public var refreshed = 0
 
-        /// Entries that could not be encoded or written, were too large, were evicted for newer entries of
-        /// the same save (``MuxStoreError/noRoom``), or belonged to a session that another process ended
-        /// during the save (``MuxError/sessionEnded``).
+        /// Entries that could not be encoded or written, were too large, whose previous entry on disk could
+        /// not be read, were evicted for newer entries of the same save (``MuxStoreError/noRoom``), or
+        /// belonged to a session that another process ended during the save (``MuxError/sessionEnded``).
         ///
         /// Unless their session ended, these entries stay in memory until an eviction, and the next save
         /// tries again.
@@ -35,8 +35,7 @@ extension MuxRepository {
         public var repairFailures: [any Error] = []
 
         /// Entries without a result: the time limit passed before the write, the entry changed during the
-        /// save, the previous entry on disk could not be read, or a newer entry with the same name could not
-        /// be written.
+        /// save, or a newer entry with the same name could not be written.
         ///
         /// After the time limit, a running write continues. The next save writes the entries that are still
         /// unsaved.

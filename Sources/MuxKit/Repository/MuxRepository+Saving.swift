@@ -119,7 +119,8 @@ extension MuxRepository {
         await run.repairDisk()
         // A sign-out of another process may have been detected during the repairs.
         let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
-        var rest = run.collect().dirty[...]
+        let unsaved = run.collect()
+        var rest = unsaved.dirty[...]
         // With a deadline the save writes portions, and can stop between portions.
         let portion = deadline == nil ? max(rest.count, 1) : 256
         var (names, unwritten): (Set<MuxStoreKey>, Set<MuxStoreKey>) = ([], [])
@@ -146,6 +147,7 @@ extension MuxRepository {
             run.dealtWith(next.count, report)
             rest = rest.dropFirst(next.count)
         }
+        run.failUnread(unsaved.unseen)
     }
 
     /// Marks all entries in memory as unsaved if the store has lost its entries; in the lane.

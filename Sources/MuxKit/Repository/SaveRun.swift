@@ -87,6 +87,15 @@ final class SaveRun: Sendable {
 
     func noteRepair(failures: [any Error]) { self.state.withLock { $0.report.repairFailures += failures } }
 
+    /// Reports the last entries of the save, whose entries on disk could not be read, as failed.
+    func failUnread(_ names: [MuxStoreKey]) {
+        self.state.withLock { state in
+            guard let error = state.report.repairFailures.last else { return }
+            state.report.failed += names.map { .init(name: $0, error: error) }
+            state.dealtWith += names.count
+        }
+    }
+
     /// Adds `report`, the result for the next `count` entries.
     func dealtWith(_ count: Int, _ report: MuxRepository.SaveReport) {
         self.state.withLock { state in

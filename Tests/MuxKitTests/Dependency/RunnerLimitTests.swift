@@ -63,7 +63,7 @@ struct RunnerLimitTests {
             }
         }
         await gate.waitForCall(5)
-        gate.open()
+        gate.openForGood(returning: ())
 
         var originators = 0
         for caller in callers {

@@ -247,7 +247,7 @@ struct SavedMeansSavedTests {
         let report = await world.repository.saveAll()
 
         #expect(report.saved == 9)
-        #expect(report.leftOver == 1)
+        #expect(report.failed.count == 1)
         #expect(report.repairFailures.count == 1)
         #expect(await world.repository.saveAll().saved == 1)
     }

@@ -22,13 +22,11 @@ extension SlotMemory {
             _ = self.repository.spawn(name: "mux.writeback") { [weak participant, repository] in
                 guard let participant else { return }
                 let report = await repository.save([participant])
-                // Entries whose earlier entries on disk cannot be read are left over.
-                let failed = report.failed.count + (report.repairFailures.isEmpty ? 0 : report.leftOver)
                 self.engine.withState { state in
-                    state.disk.wroteBack(report.saved, failed: failed, of: state.slots.entryCount)
+                    state.disk.wroteBack(report.saved, failed: report.failed.count, of: state.slots.entryCount)
                     state.disk.lostCount += report.evictedUnsaved
                 }
-                if report.saved == 0, failed > 0 { self.makeUnsavedExpendable() }
+                if report.saved == 0, !report.failed.isEmpty { self.makeUnsavedExpendable() }
                 self.releaseEvicted()
             }
         }

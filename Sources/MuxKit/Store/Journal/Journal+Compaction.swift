@@ -61,13 +61,14 @@ extension Journal {
         with records: ArraySlice<LiveRecord>,
         reading read: ((JournalIndex.Location) throws(MuxStoreError) -> [UInt8])? = nil
     ) throws(MuxStoreError) {
-        let read =
-            read ?? { [fileSystem] place throws(MuxStoreError) in
-                try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
-            }
+        func readRecord(_ place: JournalIndex.Location) throws(MuxStoreError) -> [UInt8] {
+            // Without `??`, whose autoclosure with a closure that throws a type crashes the compiler (Swift 6.3.1).
+            if let read { return try read(place) }
+            return try self.fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
+        }
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
-            let (compacted, damaged) = try self.rewrite(records, session, to: temporary, reading: read)
+            let (compacted, damaged) = try self.rewrite(records, session, to: temporary, reading: readRecord)
             // The commit point: before this call, the old file is unchanged.
             try self.fileSystem.move(temporary, to: self.layout.segment)
             self.segment = compacted
