@@ -50,7 +50,7 @@ struct ClientChain: Sendable {
         return try await self.repeatedForToken {
             try await token.send(call, isCurrent: { true }) { call, mayRefuse in
                 let reply = try await self.repeated(call)
-                return mayRefuse && reply.status == 401 ? nil : reply
+                return mayRefuse && HTTPResponse(request: call.call, reply: reply).refusesToken ? nil : reply
             }
         }
     }

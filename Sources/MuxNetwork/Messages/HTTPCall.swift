@@ -324,6 +324,9 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// Whether the transport reports that the body is as sent by the server, without decoding.
     var isBodyAsSent = IgnoredInEquality(false)
 
+    /// Whether a redirection changed the method; `nil` if the transport reports no redirection.
+    var hasOtherMethod = IgnoredInEquality<Bool?>(nil)
+
     /// Makes a response.
     public init(
         status: Int,

@@ -57,7 +57,13 @@ extension HTTPError {
 
 extension HTTPError: BadDependencyError {
     /// Whether the server refused the token: status 401.
-    public var isBadDependency: Bool { self.status == .unauthorized }
+    ///
+    /// `false` for a 401 after a redirection to another origin, or after a redirection that changed the
+    /// method.
+    public var isBadDependency: Bool {
+        guard case .status(let error) = self else { return false }
+        return error.response.refusesToken
+    }
 }
 
 extension HTTPError: ConnectivityError {

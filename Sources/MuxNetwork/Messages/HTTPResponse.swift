@@ -22,6 +22,9 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The URL of the response, after redirections; `nil` if the transport does not report the URL.
     public var url: URL?
 
+    /// See ``HTTPReply/hasOtherMethod``.
+    private var hasOtherMethod = IgnoredInEquality<Bool?>(nil)
+
     /// Makes a response.
     public init(
         request: HTTPCall,
@@ -49,6 +52,24 @@ public struct HTTPResponse: Sendable, Hashable {
             trailers: reply.trailers,
             url: reply.url
         )
+        self.hasOtherMethod = reply.hasOtherMethod
+    }
+
+    /// Whether a redirection replaced ``request``, after its processing, by a request with another method.
+    ///
+    /// A custom transport reports only the URL, so any redirection of an unsafe request counts.
+    var isOfLaterRequest: Bool {
+        if let hasOtherMethod = self.hasOtherMethod.value { return hasOtherMethod }
+        guard let url, !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) else { return false }
+        return HTTPResourceName(url) != HTTPResourceName(self.request.url)
+    }
+
+    /// Whether the server refused the token of ``request``: status 401.
+    ///
+    /// `false` for a 401 of another origin, which gets no token, and if ``isOfLaterRequest`` is `true`.
+    var refusesToken: Bool {
+        guard self.status == .unauthorized, !self.isOfLaterRequest else { return false }
+        return self.url.map { HTTPOrigin($0) == HTTPOrigin(self.request.url) } ?? true
     }
 
     /// The English phrase of the status; `nil` for an unregistered status.

@@ -322,6 +322,7 @@ extension ValidatedTransport {
         deadline: Duration?,
         in session: UInt64
     ) async throws -> HTTPReply {
+        let method = call.method
         var call = call
         let admit = call.admit
         var redirects = HTTPRedirects(call.call, self.options)
@@ -333,10 +334,16 @@ extension ValidatedTransport {
             from: self.time.now,
             session: session
         )
+        var isRedirected = false
         while true {
             let redirecting = RedirectingSink(redirects, sink)
             let outcome = await Result<_, any Error> { try await self.perform(call, limits, into: redirecting) }
-            guard let next = redirecting.next else { return try outcome.get() }
+            guard let next = redirecting.next else {
+                var reply = try outcome.get()
+                if isRedirected { reply.hasOtherMethod.value = call.method != method }
+                return reply
+            }
+            isRedirected = true
             // A failure in the body of a redirection is ignored, except a cancellation or an exceeded time
             // limit.
             if case .failure(let error) = outcome, error.isAbort { throw error }

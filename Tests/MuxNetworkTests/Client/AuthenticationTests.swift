@@ -109,6 +109,52 @@ struct AuthenticationTests {
         #expect(door.transport.calls[0].body == door.transport.calls[1].body)
     }
 
+    @Test(arguments: [
+        ("POST", 303, "/result", ["POST", "GET"]), ("POST", 303, "/", ["POST", "GET"]),
+        ("POST", 303, "http://other/result", ["POST", "GET"]), ("GET", 302, "http://other/result", ["GET", "GET"]),
+        ("POST", 307, "/result", ["POST", "POST", "POST", "POST"]),
+        ("GET", 302, "/result", ["GET", "GET", "GET", "GET"]),
+    ])
+    func `K08 a 401 of a later request than the redirected request is no refusal of the token`(
+        method: String,
+        status: Int,
+        location: String,
+        methods: [String]
+    ) async throws {
+        let sent = Locked<[String]>([])
+        let transport = ExchangeTransport { call, sink in
+            let number = sent.withLock { sent in
+                sent.append(call.method)
+                return sent.count
+            }
+            let isFirst = number % 2 == 1
+            try await sink.receive(
+                head: HTTPReply(status: isFirst ? status : 401, headers: isFirst ? ["Location": location] : [:])
+            )
+            return [:]
+        }
+        let fetch = ScriptedFetch<String>(thereafter: .value("new"))
+        let client = HTTPClient(transport: transport, authenticator: self.runner("old", fetch))
+        let ask = Ask { $0.method = HTTPMethod(rawValue: method) ?? .get }
+
+        let error = await #expect(throws: HTTPError.self) { try await client.execute(ask) }
+
+        #expect(error?.status == .unauthorized && error?.isBadDependency == (methods.count == 4))
+        #expect(sent.withLock(\.self) == methods && fetch.callCount == methods.count / 2 - 1)
+    }
+
+    @Test(arguments: [("/result", false), ("/", true)])
+    func `K08 a 401 counts as a refusal of a POST by a custom transport only at the requested URL`(
+        path: String,
+        isRefusal: Bool
+    ) throws {
+        let url = try #require(URL(string: "https://host"))
+        let reply = HTTPReply(status: 401, url: try #require(URL(string: "https://host\(path)")))
+        let (post, get) = (HTTPCall(method: "POST", url: url), HTTPCall(url: url))
+        #expect(HTTPError.status(.init(HTTPResponse(request: post, reply: reply))).isBadDependency == isRefusal)
+        #expect(HTTPError.status(.init(HTTPResponse(request: get, reply: reply))).isBadDependency)
+    }
+
     @Test func `K09 a second 401 is the error of the request`() async throws {
         let door = Door("never")
         let fetch = ScriptedFetch<String>(thereafter: .value("other"))
