@@ -198,16 +198,27 @@ extension HTTPError.TransportFailure: UnsentError {
     }
 }
 
+/// The failure of a later request, after a redirection that changed the method: the server has processed the
+/// first request.
+struct LaterRequestError: WrappingError, UnsentError, LocalizedError {
+    let underlying: any Error
+
+    var wrappedError: (any Error)? { self.underlying }
+    var isUnsentRequest: Bool? { false }
+    var errorDescription: String? { ErrorText.sentence(of: self.underlying) }
+}
+
 extension HTTPError.StatusFailure: RetryableError {
     /// The advice from the status, the idempotence of the request (RFC 9110, section 9.2.2, and
     /// ``HTTPRequest/idempotencyKey``) and `Retry-After`.
     ///
-    /// 408, 429 and 5xx are transient.
+    /// 408, 429 and 5xx are transient. After a redirection that changed the method, the advice has no status,
+    /// because the server has processed the request.
     public var retryAdvice: RetryAdvice {
         RetryAdvice(
             isTransient: [408, 429].contains(self.status.code) || (500...599).contains(self.status.code),
             isRepeatable: self.response.request.isRepeatable,
-            status: self.status.code,
+            status: self.response.isOfLaterRequest ? nil : self.status.code,
             retryAfter: self.response.retryAfter
         )
     }
@@ -323,7 +334,8 @@ extension HTTPError {
         /// No connection to the host or to the proxy was established, or the connection was lost during the
         /// TLS handshake.
         ///
-        /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent.
+        /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent. A
+        /// failure after a redirection that changed the method is ``unreachable(_:)``.
         case notConnected(any Error)
 
         /// TLS failed: a certificate is untrusted, expired or for a different name, or the server does not
@@ -335,7 +347,8 @@ extension HTTPError {
         /// The server may have processed the request.
         case closedWithoutResponse(any Error)
 
-        /// Any other error of a transport; see ``HTTPTransport``.
+        /// Any other error of a transport (see ``HTTPTransport``), or a failure to send the next request after a
+        /// redirection that changed the method: the server has processed the request.
         case unreachable(any Error)
 
         /// The server was silent for this time, without any activity on the connection.
@@ -364,7 +377,8 @@ extension HTTPError {
         /// A pause that the server demanded with `Retry-After` has not ended.
         ///
         /// `retryAfter` is the rest of the pause. No request was sent to the server during the pause; after a
-        /// redirection, earlier requests of the call were sent.
+        /// redirection, earlier requests of the call were sent. A pause after a redirection that changed the
+        /// method is ``unreachable(_:)``.
         case serverBusy(retryAfter: Duration)
 
         /// The client does not follow the server's redirection.

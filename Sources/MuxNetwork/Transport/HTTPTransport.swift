@@ -335,21 +335,25 @@ extension ValidatedTransport {
             session: session
         )
         var isRedirected = false
-        while true {
-            let redirecting = RedirectingSink(redirects, sink)
-            let outcome = await Result<_, any Error> { try await self.perform(call, limits, into: redirecting) }
-            guard let next = redirecting.next else {
-                var reply = try outcome.get()
-                if isRedirected { reply.hasOtherMethod.value = call.method != method }
-                return reply
+        do {
+            while true {
+                let redirecting = RedirectingSink(redirects, sink)
+                let outcome = await Result<_, any Error> { try await self.perform(call, limits, into: redirecting) }
+                guard let next = redirecting.next else {
+                    var reply = try outcome.get()
+                    if isRedirected { reply.hasOtherMethod.value = method != call.method }
+                    return reply
+                }
+                isRedirected = true
+                // A failure in the body of a redirection is ignored, except a cancellation or an exceeded time
+                // limit.
+                if case .failure(let error) = outcome, error.isAbort { throw error }
+                redirects = redirecting.redirects
+                call = try call.redirected(to: next)
+                if let admit, self.stored(for: call) == nil { try admit(call.origin) }
             }
-            isRedirected = true
-            // A failure in the body of a redirection is ignored, except a cancellation or an exceeded time
-            // limit.
-            if case .failure(let error) = outcome, error.isAbort { throw error }
-            redirects = redirecting.redirects
-            call = try call.redirected(to: next)
-            if let admit, self.stored(for: call) == nil { try admit(call.origin) }
+        } catch  where call.method != method && error.isUnsent {
+            throw HTTPError.unreachable(LaterRequestError(underlying: error))
         }
     }
 }

@@ -149,7 +149,7 @@ struct AuthenticationTests {
         isRefusal: Bool
     ) throws {
         let url = try #require(URL(string: "https://host"))
-        let reply = HTTPReply(status: 401, url: try #require(URL(string: "https://host\(path)")))
+        let reply = HTTPReply(status: 401, url: URL(string: "https://host\(path)"))
         let (post, get) = (HTTPCall(method: "POST", url: url), HTTPCall(url: url))
         #expect(HTTPError.status(.init(HTTPResponse(request: post, reply: reply))).isBadDependency == isRefusal)
         #expect(HTTPError.status(.init(HTTPResponse(request: get, reply: reply))).isBadDependency)

@@ -515,6 +515,29 @@ struct ClientChainTests {
         #expect(try await client.output(of: GetNumber()).version == 7)
     }
 
+    @Test func `HS-03 a POST is not repeated after a failure to get a token for its redirection`() async throws {
+        let (methods, tokens) = (Locked<[String]>([]), Locked(0))
+        let transport = ExchangeTransport(clock: self.world.clock) { call, sink in
+            methods.withLock { $0.append(call.method) }
+            try await sink.receive(head: HTTPReply(status: 303, headers: ["Location": "/numbers/b"]))
+            return [:]
+        }
+        let account = self.account {
+            let number = tokens.withLock { tokens in
+                tokens += 1
+                return tokens
+            }
+            guard number == 1 else { throw URLError(.notConnectedToInternet) }
+            return "1"
+        }
+        let client = self.world.client(.caching(transport), authenticator: account) { configuration in
+            configuration.retry = .immediate(maxAttempts: 3)
+            configuration.retryBudget = RetryBudget()
+        }
+        let error = await #expect(throws: HTTPError.self) { try await client.output(of: ChangeNumber()) }
+        #expect(methods.withLock(\.self) == ["POST"] && error?.isUnsent == false)
+    }
+
     @Test func `HS-03 the wait for a token does not count towards the deadline, also after a redirection`() async throws
     {
         let (gate, clock) = (Gate<String>(), self.world.clock)

@@ -43,6 +43,51 @@ struct FailureClassTests {
         #expect(transport.count == (method == "GET" ? 2 : 1))
     }
 
+    private static let laterFailures: [HTTPError] = [
+        .transport(.notConnected(Cause())), .transport(.insecureConnection(Cause())),
+        .transport(.serverBusy(retryAfter: .seconds(7))), .authentication(URLError(.notConnectedToInternet)),
+    ]
+
+    @Test(arguments: [("POST", 303, true), ("POST", 307, false), ("GET", 302, false)], Self.laterFailures)
+    func `TR-05 a request counts as sent if the request after a change of its method to GET fails`(
+        request: (method: String, status: Int, isProcessed: Bool),
+        failure: HTTPError
+    ) async throws {
+        let transport = ExchangeTransport { call, sink in
+            guard call.url.path() != "/next" else { throw failure }
+            try await sink.receive(head: HTTPReply(status: request.status, headers: ["Location": "/next"]))
+            return [:]
+        }
+        let url = try #require(URL(string: "https://host/first"))
+
+        let error = await #expect(throws: HTTPError.self) {
+            try await transport.exchange(HTTPCall(method: request.method, url: url))
+        }
+
+        #expect(error?.isUnsent == !request.isProcessed)
+        #expect(error.map { RetryAdvice.of($0) } == RetryAdvice.of(failure))
+        #expect(error.map { SilenceableError.isSilenceable($0) } == SilenceableError.isSilenceable(failure))
+    }
+
+    @Test(arguments: [(303, nil), (307, 503)])
+    func `TR-05 a status after a change of the method to GET says nothing about the first request`(
+        status: Int,
+        advised: Int?
+    ) async throws {
+        let transport = ExchangeTransport { call, sink in
+            let isFirst = call.url.path() != "/next"
+            let headers: HTTPHeaders = isFirst ? ["Location": "/next"] : [:]
+            try await sink.receive(head: HTTPReply(status: isFirst ? status : 503, headers: headers))
+            return [:]
+        }
+        let client = HTTPClient(transport: transport)
+
+        let error = await #expect(throws: HTTPError.self) { try await client.execute(Ask { $0.method = .post }) }
+
+        #expect(error?.status?.code == 503 && error?.retryAdvice.status == advised)
+        #expect(error?.retryAdvice.isTransient == true)
+    }
+
     /// A transport whose first call fails.
     private final class FailingOnce: HTTPTransport {
         private let failure: HTTPError.TransportFailure
