@@ -102,8 +102,7 @@ struct ConditionalFetch: Sendable {
             throw HTTPError.status(request.mapper.failure(of: response))
         }
         let freshness = self.freshness(request, response, delay)
-        let isAsked = !areMany && freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
-        let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
+        let timeToLive = self.timeToLive(freshness, areMany ? nil : freshness.validator)
         // RFC 9110, section 13.1.2: a server would refuse a conditional POST, rather than respond with a 304.
         // The validator of a response with many values identifies no single value.
         let validator = request.method == .post || areMany ? nil : freshness.validator
@@ -130,6 +129,11 @@ struct ConditionalFetch: Sendable {
         _ response: HTTPResponse,
         _ delay: Duration
     ) -> Fetched<Request.Output> {
+        var response = response
+        // A 304 may omit unchanged fields: the heuristic lifetime depends on the previous `Last-Modified`.
+        if case .lastModified(let text)? = variant.validator, response.headers[.lastModified] == nil {
+            response.headers[.lastModified] = text
+        }
         let saysAnything = response.headers[.cacheControl] != nil || response.headers[.expires] != nil
         var freshness = saysAnything ? self.freshness(request, response, delay) : HTTPFreshness()
         if response.headers[.cacheControl] == nil {
@@ -145,13 +149,20 @@ struct ConditionalFetch: Sendable {
         let validator = isUpdated ? freshness.validator ?? variant.validator : variant.validator
         let renewed = HTTPVariant(validator, varying: names, in: fields)
         var fetched = before.notModified(
-            timeToLive: freshness.timeToLive,
+            timeToLive: self.timeToLive(freshness, validator),
             staleWhileRevalidate: freshness.staleWhileRevalidate,
             staleIfError: freshness.staleIfError,
             validator: renewed.text
         )
         fetched.isKept = freshness.isKept && !renewed.dependsOnCredentials(in: fields, of: self.client.chain.transport)
         return fetched
+    }
+
+    /// The lifetime of a value: zero for a validator without a lifetime, if the configuration requires the
+    /// validation of such a value; `nil` for the policy's lifetime.
+    private func timeToLive(_ freshness: HTTPFreshness, _ validator: HTTPValidator?) -> Duration? {
+        let isAsked = validator != nil && self.client.configuration.validatesWithoutLifetime
+        return freshness.timeToLive ?? (isAsked ? .zero : nil)
     }
 
     private func names(_ response: HTTPResponse) -> [HTTPHeaders.Name] {

@@ -48,6 +48,33 @@ struct CachedRequestTests {
         #expect(self.server.calls.last?.headers["If-None-Match"] != nil)
     }
 
+    @Test func `HC-03 a 304 without a lifetime is revalidated at the next request, too`() async throws {
+        self.say("private")
+        let number = self.number(MuxPolicy(timeToLive: .seconds(3)))
+
+        for _ in 0..<3 { _ = try await number.request() }
+        #expect(number.cachedEntry?.timeToLive == .zero)
+        #expect(self.server.conditions == [nil, "\"1\"", "\"1\""])
+    }
+
+    @Test func `HC-03 the heuristic lifetime after a 304 depends on the previous Last-Modified`() async throws {
+        let transport = ClosureTransport { call in
+            let changed = "Sun, 06 Nov 1994 08:49:27 GMT"
+            if call.headers["If-Modified-Since"] == changed {
+                return HTTPReply(status: 304, headers: ["Cache-Control": "private"])
+            }
+            return HTTPReply(status: 200, headers: ["Last-Modified": changed], body: Data("{\"version\":7}".utf8))
+        }
+        let number = self.world.client(transport)
+            .multiplexer(cacheKey: "Number", repository: self.world.repository, GetNumber())
+
+        _ = try await number.request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(1), "a tenth of ten seconds")
+        self.world.clock.advance(by: .seconds(10))
+        _ = try await number.request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(2), "a tenth of twenty seconds")
+    }
+
     @Test func `HC-03 a setting turns off the revalidation of a response without a lifetime`() async throws {
         self.say(nil)
         let client = self.world.client(self.server.transport) { $0.validatesWithoutLifetime = false }
