@@ -22,8 +22,8 @@ public import MuxKit
 /// `OAuthDependentRunner` renews a token before the token expires. If the server refuses a token (401), the
 /// token is renewed, and the request is sent once more. Concurrent requests share the renewal.
 ///
-/// **Isolation.** The body is encoded and the output is decoded on the caller's executor. The fetches of
-/// ``multiplexer(cacheKey:policy:repository:_:)`` and similar methods do both on the concurrent pool.
+/// **Isolation.** The body is encoded and the output is decoded on the concurrent pool, also if an actor, such
+/// as the main actor, calls.
 ///
 /// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
 /// ends.
@@ -88,7 +88,7 @@ public struct HTTPClient: Sendable {
     /// - Returns: The output, and the response of the output.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
     ///   `CancellationError`.
-    @discardableResult
+    @discardableResult @concurrent
     public func execute<Request: HTTPRequest>(
         _ request: Request,
         path values: [String: String] = [:],
@@ -238,6 +238,7 @@ public struct HTTPClient: Sendable {
         try await self.response(to: request, path: [:], token: nil, headers: headers, isQuery: request.method == .post)
     }
 
+    @concurrent
     private func response(
         to request: some HTTPRequest,
         path values: [String: String],

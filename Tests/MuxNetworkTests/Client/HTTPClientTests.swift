@@ -28,6 +28,31 @@ struct HTTPClientTests {
         #expect(transport.calls.count == 2)
     }
 
+    /// A value whose coding fails on the main thread.
+    private struct Witness: Codable, Sendable {
+        struct OnMainThread: Error {}
+
+        init() {}
+        init(from decoder: any Decoder) throws { if Thread.isMainThread { throw OnMainThread() } }
+        func encode(to encoder: any Encoder) throws {
+            if Thread.isMainThread { throw OnMainThread() }
+            try [String: String]().encode(to: encoder)
+        }
+    }
+
+    @MainActor @Test func `K01 the main actor's requests are encoded and decoded on another thread`() async throws {
+        let base = URL(string: "https://example.com")
+        let client = HTTPClient(baseURL: base, transport: ScriptedTransport { _, _ in .json("{}") })
+        let output: Witness = try await client.post("/witness", body: Witness())
+        let response = try await client.response(
+            to: Ask {
+                $0.method = .post
+                $0.body = .json(output)
+            }
+        )
+        #expect(response.status == .ok)
+    }
+
     @Test func `K02 the defaults are JSON, 20 and 40 seconds, 10 connections and no headers`() {
         let configuration = HTTPClient.Configuration.default
 
