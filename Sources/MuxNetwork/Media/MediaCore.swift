@@ -171,9 +171,10 @@ final class MediaCore: Sendable {
                 // After another program removed files, the folder must be opened again.
                 try await self.open(anew: removals > 0)
                 let (file, isFetched) = try await self.obtain(name, flight, &hasStarted)
-                guard let size = try self.folder.fileSystem.status(at: file.path)?.size else {
-                    throw MediaFolder.Removed()
+                let status = try MediaError.mapping { () throws(MuxStoreError) in
+                    try self.folder.fileSystem.status(at: file.path)
                 }
+                guard let size = status?.size else { throw MediaFolder.Removed() }
                 return self.landed(file, size, isFetched, name, flight)
             } catch is MediaFolder.Removed {
                 removals += 1

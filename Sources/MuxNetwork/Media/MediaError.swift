@@ -149,6 +149,11 @@ extension MediaError: LocalizedError, CustomStringConvertible {
         default: self.init(.disk(error))
         }
     }
+
+    /// Runs `body`, and maps an error of the file system.
+    static func mapping<R>(_ body: () throws(MuxStoreError) -> R) throws(MediaError) -> R {
+        do throws(MuxStoreError) { return try body() } catch { throw MediaError(error) }
+    }
 }
 
 extension MediaError.Reason {

@@ -126,11 +126,7 @@ final class MediaFolder: Sendable {
             try self.moveAway()
             try self.session.remove(durability: self.durability)
         }
-        do {
-            try self.removeMovedAway()
-        } catch {
-            throw MediaError(error)
-        }
+        try MediaError.mapping { () throws(MuxStoreError) in try self.removeMovedAway() }
     }
 
     /// Writes the file `session` again if another program has removed the file.
@@ -290,10 +286,11 @@ final class MediaFolder: Sendable {
 
     /// Renames the growing file to its final name, and evicts files if the total size exceeds the limit.
     ///
-    /// - Throws: ``MediaError``; ``Removed``; ``Fenced``; `MuxStoreError` if the synchronization of the file
-    ///   fails.
+    /// - Throws: ``MediaError``; ``Removed``; ``Fenced``.
     func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
-        if self.durability == .full { try self.fileSystem.synchronize(file) }
+        if self.durability == .full {
+            try MediaError.mapping { () throws(MuxStoreError) in try self.fileSystem.synchronize(file) }
+        }
         return try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
             try self.requirePresent(file, name)

@@ -148,6 +148,29 @@ struct MediaErrorTests {
         }
     }
 
+    @Test(arguments: [
+        (MuxStoreError.FileOperation.synchronize, ENOSPC, MediaError.diskFull),
+        (.status, EIO, .disk(.fileSystem(.status, code: EIO))),
+    ])
+    func `AM-10 an error of the file system at the end of a download is a typed error`(
+        operation: MuxStoreError.FileOperation,
+        code: Int32,
+        error: MediaError
+    ) async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let (file, isMoved) = (MediaName(world.url).file, Locked(false))
+            let files = RecordingFileSystem { _, call in
+                if call.operation == .rename, call.name == file { isMoved.withLock { $0 = true } }
+                let isEnd = call.operation == .synchronize || (isMoved.withLock(\.self) && call.name == file)
+                return isEnd && call.operation == operation && call.name.hasSuffix(file) ? .refuse(code) : nil
+            }
+            let media = world.media(durability: .full, fileSystem: files)
+            await #expect(throws: error) { try await media.request(url: world.url) }
+            #expect(world.server.requestCount == 1, "the error is permanent")
+        }
+    }
+
     @Test func `AM-10 the URL of a file is returned unchanged`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in

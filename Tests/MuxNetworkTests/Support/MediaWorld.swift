@@ -55,6 +55,7 @@ final class MediaWorld: Sendable {
         limits: AsyncMedia.Limits = .init(),
         accepts: [HTTPMediaType]? = nil,
         cacheKey: (@Sendable (URL) -> String)? = nil,
+        durability: MuxDurability = .relaxed,
         fileSystem: any FileSystem = POSIXFileSystem()
     ) -> AsyncMedia {
         let transport = transport ?? SystemTransport(clock: self.clock)
@@ -63,7 +64,7 @@ final class MediaWorld: Sendable {
             limits: limits,
             accepts: accepts,
             cacheKey: cacheKey,
-            durability: .relaxed,
+            durability: durability,
             repository: self.repository,
             fileSystem: fileSystem
         ) { call, sink in
