@@ -105,8 +105,7 @@ struct ClientChain: Sendable {
 
     /// Responds to a call without a request to the host: returns a stored response, fresh or stale.
     ///
-    /// If the stored response requires validation before reuse, the response may have status 504. A stored
-    /// redirection is followed only to a response that is fresh and in memory.
+    /// If the stored response requires validation before reuse, the response may have status 504.
     ///
     /// - Throws: `error` without a response of the cache.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {

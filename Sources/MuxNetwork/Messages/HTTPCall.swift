@@ -219,7 +219,8 @@ package struct ValidatedCall: Sendable {
     package var session: UInt64?
     /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
     package var isQuery = false
-    /// Called before a cache sends a request and before a redirection is followed; `nil` allows all origins.
+    /// Called before a cache sends a request, and before another transport follows a redirection; `nil`
+    /// allows all origins.
     ///
     /// Throws if the origin must not get a request.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
@@ -281,6 +282,7 @@ package struct ValidatedCall: Sendable {
     func redirected(to next: HTTPCall) throws(HTTPError) -> ValidatedCall {
         var call = try ValidatedCall(next)
         if call.origin == self.origin { call.steps = self.steps }
+        call.admit = self.admit
         // RFC 9110, sections 15.4.8 and 15.4.9: the statuses 307 and 308 keep the method and the body.
         call.isQuery = self.isQuery && call.method == self.method
         return call

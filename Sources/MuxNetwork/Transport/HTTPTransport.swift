@@ -324,7 +324,6 @@ extension ValidatedTransport {
     ) async throws -> HTTPReply {
         let method = call.method
         var call = call
-        let admit = call.admit
         var redirects = HTTPRedirects(call.call, self.options)
         let silence = call.call.timeout ?? self.options.timeout
         let limits = HTTPExchange.Limits(
@@ -350,7 +349,8 @@ extension ValidatedTransport {
                 if case .failure(let error) = outcome, error.isAbort { throw error }
                 redirects = redirecting.redirects
                 call = try call.redirected(to: next)
-                if let admit, self.stored(for: call) == nil { try admit(call.origin) }
+                // A cache may have a stored response, and admits only a request to the server.
+                if !(self is ResponseCache) { try call.admit?(call.origin) }
             }
         } catch  where call.method != method && error.isUnsent {
             throw HTTPError.unreachable(LaterRequestError(underlying: error))

@@ -429,6 +429,39 @@ struct ClientChainTests {
         #expect(transport.calls.count == count)
     }
 
+    @Test func `HS-03 a stored redirection leads to a stale response while the retry budget admits no request`()
+        async throws
+    {
+        let works = Locked(true)
+        let transport = ExchangeTransport(clock: self.world.clock) { call, sink in
+            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
+            guard call.url.path() == "/numbers/a" else {
+                try await sink.receive(head: HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]))
+                try await sink.receive(Data(#"{"version":7}"#.utf8))
+                return [:]
+            }
+            let headers: HTTPHeaders = ["Location": "/numbers/b", "Cache-Control": "max-age=1000"]
+            try await sink.receive(head: HTTPReply(status: 301, headers: headers))
+            return [:]
+        }
+        let budget = RetryBudget(
+            RetryBudget.Limits(failuresToOpen: 1, pause: .seconds(1_000)),
+            clock: self.world.clock
+        )
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
+            configuration.retry = .immediate(maxAttempts: 1)
+            configuration.retryBudget = budget
+        }
+        #expect(try await client.output(of: GetNumber()).version == 7)
+        works.withLock { $0 = false }
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "c")) }
+        works.withLock { $0 = true }
+        self.world.clock.advance(by: .seconds(61))
+
+        let (number, response) = try await client.execute(GetNumber())
+        #expect(number.version == 7 && response.headers.cacheStatuses.last?.forward == .stale)
+    }
+
     @Test func `HS-03 a failure to get a token counts neither for nor against the host of the request`() async throws {
         let works = Locked(false)
         let transport = ClosureTransport { Self.mirror($0) }
