@@ -159,7 +159,7 @@ extension MediaError: LocalizedError, CustomStringConvertible {
 extension MediaError.Reason {
     fileprivate var sentence: String {
         switch self {
-        case .unsupportedURL: "The scheme of the URL is neither http nor https nor file."
+        case .unsupportedURL: "The URL has no host, or its scheme is neither http nor https nor file."
         case .brokeOff: "The response ended early."
         case .contradiction: "The responses of the server contradict each other."
         case .tooLarge(let limit): "The file is larger than \(limit) bytes."

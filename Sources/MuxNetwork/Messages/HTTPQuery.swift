@@ -7,7 +7,7 @@
 ///
 /// All characters except the unreserved characters of RFC 3986, section 2.3, are percent-encoded, including
 /// `+`; unchanged parameters of an ``HTTPEndpoint`` from a URL are kept as written. The description contains
-/// names without values.
+/// names without values, and `…` for a parameter without a value.
 public struct HTTPQuery: Sendable, Hashable {
     /// One parameter.
     public struct Item: Sendable, Hashable {
@@ -97,11 +97,11 @@ extension HTTPQuery: ExpressibleByDictionaryLiteral, ExpressibleByArrayLiteral {
 }
 
 extension HTTPQuery: RedactedDescription {
-    /// The names of the parameters.
-    public var description: String { "[\(self.items.map(\.name).joined(separator: ", "))]" }
+    /// The descriptions of the parameters.
+    public var description: String { "[\(self.items.map(\.description).joined(separator: ", "))]" }
 }
 
 extension HTTPQuery.Item: RedactedDescription {
-    /// The name of the parameter.
-    public var description: String { self.name }
+    /// The name of the parameter; `…` for a parameter without a value, which may be a secret.
+    public var description: String { self.value == nil ? "…" : self.name }
 }

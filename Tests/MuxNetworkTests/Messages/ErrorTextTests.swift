@@ -698,6 +698,7 @@ struct ErrorTextTests {
             (try HTTPEndpoint(url), "https://api.example.com:81/…?key=…"),
             (try HTTPEndpoint(url).appending("/users"), "https://api.example.com:81/…/users?key=…"),
             (HTTPEndpoint(host: "a:hunter2@b", path: HTTPPath(segments: ["hunter2"])), "https://invalid host/{}"),
+            (HTTPEndpoint(path: "/users", query: query), "/users?page=…"),
         ]
         for (point, text) in points {
             #expect("\(point)" == text)

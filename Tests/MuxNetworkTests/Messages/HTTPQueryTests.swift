@@ -43,6 +43,11 @@ struct HTTPQueryTests {
         #expect(query.items == [.init("b", "1")])
     }
 
+    @Test func `G10 descriptions contain no name without a value`() {
+        let query = HTTPQuery(parsing: "hunter2&page=1")
+        #expect("\(query)" == "[…, page]" && query.items.map { "\($0)" } == ["…", "page"])
+    }
+
     @Test func `G10 descriptions contain no values`() {
         let query: HTTPQuery = ["code": "SECRET"]
         var dumped = ""
