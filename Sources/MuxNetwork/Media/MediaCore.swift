@@ -197,7 +197,7 @@ final class MediaCore: Sendable {
         _ flight: FlightID,
         _ hasStarted: inout Bool
     ) async throws -> (URL, isFetched: Bool) {
-        if let file = try await self.findOnDisk(name) { return (file, false) }
+        if let file = try await self.findOnDisk(name, flight) { return (file, false) }
         self.noteAbsence(of: name)
         try await self.semaphore.enter(
             name,
@@ -238,15 +238,18 @@ final class MediaCore: Sendable {
     /// The complete file; `nil` if absent.
     ///
     /// If the requests expect digests, and the file has another digest, the file is removed.
-    private func findOnDisk(_ name: MediaName) async throws -> URL? {
+    private func findOnDisk(_ name: MediaName, _ flight: FlightID) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
-        let folder = self.folder
+        let (engine, folder) = (self.engine, self.folder)
         return try await BlockingWork.run {
             Result { () throws -> URL? in
                 guard let file = try folder.find(name) else { return nil }
                 guard !wanted.isEmpty, !(verified.map(wanted.contains) ?? false) else { return file }
                 guard let digest = try folder.digest(of: name) else { return nil }
-                guard !wanted.contains(digest) else { return file }
+                guard !wanted.contains(digest) else {
+                    engine.report(from: flight, of: name) { $0.verified[name.file] = digest }
+                    return file
+                }
                 try folder.remove(name)  // damaged: fetched once more
                 return nil
             }

@@ -179,6 +179,18 @@ struct MediaHostileTests {
         }
     }
 
+    @Test func `AM-06 a file on disk is read once for its digest`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+            let digest = SHA256.text(SHA256.hash(world.file.content))
+            let files = RecordingFileSystem()
+            let media = world.media(fileSystem: files)
+            for _ in 0..<2 { #expect(try await media.request(url: world.url, sha256: digest) == file) }
+            #expect(files.calls.count { $0.operation == .open && $0.name == file.lastPathComponent } == 1)
+        }
+    }
+
     @Test func `AM-06 a file that vanishes before its check is reported as removed, not as wrong`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
