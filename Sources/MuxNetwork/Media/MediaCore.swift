@@ -415,10 +415,14 @@ extension MediaCore: SessionParticipant {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
-        // A download that waits for a download slot has no progress yet.
-        let inFlight = self.engine.keysInFlight
-        let (running, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
-            let running = Array(Set(state.progress.keys).union(inFlight))
+        // A download that waits for a download slot has no progress yet. The names are recorded under the lock,
+        // so no flight begins in between.
+        var inFlight: Set<MediaName> = []
+        let (inProgress, resumeWaiters) = self.engine.dismissed(cancelling: true) { name in
+            inFlight.insert(name)
+            return true
+        } _: { state in
+            let inProgress = Set(state.progress.keys)
             let statistics = state.statistics
             let (opening, followed) = (state.opening, state.followed)
             state = State()
@@ -426,9 +430,9 @@ extension MediaCore: SessionParticipant {
             for name in followed.keys { state.followed[name]?.removed() }
             state.statistics = statistics
             state.opening = opening &+ 1
-            return (.failure(MuxError.sessionEnded), running)
+            return (.failure(MuxError.sessionEnded), inProgress)
         }
-        let failure = self.watchers.failure(of: running, MuxError.sessionEnded)
+        let failure = self.watchers.failure(of: Array(inProgress.union(inFlight)), MuxError.sessionEnded)
         return {
             resumeWaiters()
             failure()
