@@ -231,7 +231,7 @@ struct CacheExchange: Sendable {
         }
         if let completed = self.forward.completed {
             guard reply.status == 206 else { return reply.status == 200 ? self.plain(reply, now, delay) : .askAgain }
-            guard let range = reply.headers[.contentRange].flatMap({ HTTPContentRange($0) }),
+            guard let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
                 range.places.lowerBound == completed.count, range.total == range.places.upperBound + 1,
                 let rest = StoredResponse(
                     reply,

@@ -283,7 +283,7 @@ final class CachingSink: AttemptSink {
 extension StoredResponse {
     /// Whether a part has the length of its `Content-Range`.
     var isWholePart: Bool {
-        guard let range = self.headers[.contentRange].flatMap({ HTTPContentRange($0) }) else { return false }
+        guard let range = self.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }) else { return false }
         return range.places.count == self.count
     }
 }

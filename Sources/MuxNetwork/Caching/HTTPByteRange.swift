@@ -37,29 +37,6 @@ enum HTTPByteRange: Sendable, Equatable {
     }
 }
 
-/// The range of a partial response: RFC 9110, section 14.4.
-struct HTTPContentRange: Sendable, Equatable {
-    let places: ClosedRange<Int>
-    /// The length of the complete content; `nil` if unknown.
-    let total: Int?
-
-    /// Reads the field `Content-Range`; `nil` unless the field is one valid range of bytes.
-    init?(_ text: String) {
-        let words = HTTPGrammar.trimmed(text).split(separator: " ")
-        guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
-        let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
-        guard parts.count == 2 else { return nil }
-        let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
-        guard ends.count == 2, let first = HTTPGrammar.place(ends[0]), let last = HTTPGrammar.place(ends[1]),
-            first <= last, last < .max
-        else { return nil }
-        let total = HTTPGrammar.place(parts[1])
-        guard parts[1] == "*" || total.map({ last < $0 }) == true else { return nil }
-        self.places = first...last
-        self.total = total
-    }
-}
-
 extension HTTPGrammar {
     /// The number in `text`; `nil` if `text` is empty or contains a character that is not a digit, or if the
     /// number exceeds an `Int`.

@@ -37,7 +37,8 @@ extension StoredResponse {
         guard ![401, 407, 412, 416].contains(reply.status) else { return nil }
         var part: Part?
         if reply.status == 206 {
-            guard case .range = request.kind, let range = reply.headers[.contentRange].flatMap({ HTTPContentRange($0) })
+            guard case .range = request.kind,
+                let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory })
             else { return nil }
             part = Part(first: range.places.lowerBound, total: range.total)
         }

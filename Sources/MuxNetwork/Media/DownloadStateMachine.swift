@@ -239,7 +239,7 @@ package struct DownloadHead: Sendable, Equatable {
         self.mayArriveDecoded = !isPlain && !reply.isBodyAsSent.value
         self.range = reply.headers["Content-Range"].flatMap { ContentRange($0) }
         guard !self.mayArriveDecoded else { return }
-        self.length = reply.headers[.contentLength].flatMap { ContentRange.number($0) }
+        self.length = reply.headers[.contentLength].flatMap { HTTPGrammar.number($0) }
         // RFC 9110, section 13.1.5: `If-Range` cannot use a weak tag; an empty tag is unusable as well.
         guard let tag = reply.headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return }
         if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasUnusableTag = true }
@@ -260,12 +260,12 @@ package struct ContentRange: Sendable, Equatable {
 
     /// Parses a field's value; `nil` if invalid.
     package init?(_ field: String) {
-        let words = field.split(separator: " ")
+        let words = HTTPGrammar.trimmed(field).split(separator: " ")
         guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
         let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
         guard parts.count == 2 else { return nil }
         if parts[1] != "*" {
-            guard let total = Self.number(parts[1]) else { return nil }
+            guard let total = HTTPGrammar.number(parts[1]) else { return nil }
             self.total = total
         }
         guard parts[0] != "*" else {
@@ -273,12 +273,20 @@ package struct ContentRange: Sendable, Equatable {
             return
         }
         let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
-        guard ends.count == 2, let first = Self.number(ends[0]), let last = Self.number(ends[1]), first <= last,
+        guard ends.count == 2, let first = HTTPGrammar.number(ends[0]), let last = HTTPGrammar.number(ends[1]),
+            first <= last,
             last < self.total ?? .max
         else { return nil }
         self.bounds = first...last
     }
 
-    /// Parses decimal digits; `nil` for a sign, which `Int64` would accept.
-    package static func number(_ text: some StringProtocol) -> Int64? { HTTPGrammar.number(text) }
+    /// The positions of the bytes, and the length of the representation, for a content in memory.
+    ///
+    /// `nil` for an unsatisfied range, or if a number exceeds an `Int`.
+    var inMemory: (places: ClosedRange<Int>, total: Int?)? {
+        guard let bounds, let first = Int(exactly: bounds.lowerBound), let last = Int(exactly: bounds.upperBound)
+        else { return nil }
+        guard last < .max, self.total ?? 0 <= Int.max else { return nil }
+        return (first...last, self.total.map { Int($0) })
+    }
 }

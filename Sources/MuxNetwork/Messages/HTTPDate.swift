@@ -28,7 +28,7 @@ package enum HTTPDate {
     /// `Sun, 06 Nov 1994 08:49:37 GMT`.
     private static func preferred(_ words: [Substring]) -> Date? {
         guard words[0].last == ",", self.days.contains(words[0].dropLast()), words[5] == "gmt",
-            let day = self.number(words[1], 2...2), let year = self.number(words[3], 4...4)
+            let day = self.number(words[1], 2), let year = self.number(words[3], 4)
         else { return nil }
         return self.date(year, words[2], day, words[4])
     }
@@ -37,7 +37,7 @@ package enum HTTPDate {
     private static func obsolete(_ words: [Substring], now: Date) -> Date? {
         let parts = words[1].split(separator: "-", omittingEmptySubsequences: false)
         guard words[0].last == ",", self.longDays.contains(words[0].dropLast()), words[3] == "gmt", parts.count == 3,
-            let day = self.number(parts[0], 2...2), let short = self.number(parts[2], 2...2)
+            let day = self.number(parts[0], 2), let short = self.number(parts[2], 2)
         else { return nil }
         let latest = now.timeIntervalSince1970 + 50 * self.secondsInYear
         guard latest.isFinite, abs(latest) < 9000 * self.secondsInYear else { return nil }
@@ -51,8 +51,8 @@ package enum HTTPDate {
     /// `Sun Nov  6 08:49:37 1994`.
     private static func ofC(_ words: ArraySlice<Substring>, dayDigits: Int) -> Date? {
         let words = Array(words)
-        guard self.days.contains(words[0]), let day = self.number(words[2], dayDigits...dayDigits),
-            let year = self.number(words[4], 4...4)
+        guard self.days.contains(words[0]), let day = self.number(words[2], dayDigits),
+            let year = self.number(words[4], 4)
         else { return nil }
         return self.date(year, words[1], day, words[3])
     }
@@ -67,16 +67,16 @@ package enum HTTPDate {
     private static let secondsInYear = 365.2425 * 86_400
 
     /// The number in `text`; `nil` if `text` contains a character that is not a digit, or has a wrong length.
-    private static func number(_ text: Substring, _ length: ClosedRange<Int>) -> Int? {
-        guard length.contains(text.utf8.count), text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
+    private static func number(_ text: Substring, _ length: Int) -> Int? {
+        guard text.utf8.count == length, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int(text)
     }
 
     private static func date(_ year: Int, _ month: Substring, _ day: Int, _ time: Substring) -> Date? {
         let clock = time.split(separator: ":", omittingEmptySubsequences: false)
         guard year >= 0, let index = self.months.firstIndex(of: month), clock.count == 3,
-            let hour = self.number(clock[0], 2...2), let minute = self.number(clock[1], 2...2),
-            let second = self.number(clock[2], 2...2), hour < 24, minute < 60, second <= 60,  // 60: a leap second
+            let hour = self.number(clock[0], 2), let minute = self.number(clock[1], 2),
+            let second = self.number(clock[2], 2), hour < 24, minute < 60, second <= 60,  // 60: a leap second
             (1...GregorianCalendar.days(ofMonth: index + 1, in: year)).contains(day)
         else { return nil }
         let days = GregorianCalendar.daysSince1970(year, index + 1, day)

@@ -232,10 +232,7 @@ package enum PercentEncoding {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(source.count)
         for (index, byte) in source.enumerated() {
-            let isEscape =
-                byte == UInt8(ascii: "%") && index + 2 < source.count && self.digit(source[index + 1]) != nil
-                && self.digit(source[index + 2]) != nil
-            if isEscape || isAllowed(byte) {
+            if self.escaped(in: source, at: index) != nil || isAllowed(byte) {
                 bytes.append(byte)
             } else {
                 bytes += [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
@@ -252,10 +249,8 @@ package enum PercentEncoding {
         var index = 0
         while index < source.count {
             let byte = source[index]
-            if byte == UInt8(ascii: "%"), index + 2 < source.count, let high = self.digit(source[index + 1]),
-                let low = self.digit(source[index + 2])
-            {
-                bytes.append(high << 4 | low)
+            if let escaped = self.escaped(in: source, at: index) {
+                bytes.append(escaped)
                 index += 3
             } else {
                 bytes.append(plusIsBlank && byte == UInt8(ascii: "+") ? UInt8(ascii: " ") : byte)
@@ -272,13 +267,10 @@ package enum PercentEncoding {
         var bytes: [UInt8] = []
         var index = 0
         while index < source.count {
-            if source[index] == UInt8(ascii: "%"), index + 2 < source.count, let high = self.digit(source[index + 1]),
-                let low = self.digit(source[index + 2])
-            {
-                let byte = high << 4 | low
+            if let byte = self.escaped(in: source, at: index) {
                 bytes +=
                     self.isUnreserved(byte)
-                    ? [byte] : [UInt8(ascii: "%"), self.digits[Int(high)], self.digits[Int(low)]]
+                    ? [byte] : [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
                 index += 3
             } else {
                 bytes.append(source[index])
@@ -286,6 +278,14 @@ package enum PercentEncoding {
             }
         }
         return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// The byte of the escape at `index`; `nil` without a valid escape.
+    private static func escaped(in source: [UInt8], at index: Int) -> UInt8? {
+        guard source[index] == UInt8(ascii: "%"), index + 2 < source.count, let high = self.digit(source[index + 1]),
+            let low = self.digit(source[index + 2])
+        else { return nil }
+        return high << 4 | low
     }
 
     private static func digit(_ byte: UInt8) -> UInt8? {
