@@ -60,7 +60,7 @@ extension ResponseCache {
         // The transport may contain another cache, which needs the session of the call.
         let session =
             CallSession.of(call.call) ?? CallSession(self.repository, isOfAccount: false, self, number: limits.session)
-        let sent = call.sent(for: session)
+        let sent = call.attaching(session)
         return try await CallSession.$current.withValue(session) {
             guard let base = self.base as? any ValidatedTransport else {
                 return try await self.base.stream(sent.call, into: sink)

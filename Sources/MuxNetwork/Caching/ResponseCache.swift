@@ -177,7 +177,7 @@ final class ResponseCache: SessionCounter {
         _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        let request = CacheableRequest(call.declaring(self.ownCredentialHeaders))
+        let request = CacheableRequest(call.addingCredentialHeaders(self.ownCredentialHeaders))
         var limits = limits
         let session = CallSession.of(call.call)
         if call.steps != nil || session?.isOfAccount ?? false { try self.choice.check(nil, name: "CachingTransport") }

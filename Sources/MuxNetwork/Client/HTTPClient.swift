@@ -43,7 +43,7 @@ public struct HTTPClient: Sendable {
     let authenticator: (any HTTPAuthenticator)?
     let chain: ClientChain
     /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` unless both exist.
-    private let choice: RepositoryChoice?
+    private let repositoryChoice: RepositoryChoice?
     /// The session of each call, for caches inside a custom transport; `nil` without an account, or if the
     /// transport is the system transport, directly or in a ``CachingTransport``.
     private let sessions: SessionWatch?
@@ -69,7 +69,7 @@ public struct HTTPClient: Sendable {
         let session = authenticator?.sessionRepository
         let cache = transport?.cache(in: session)
         self.chain = ClientChain(configuration, transport, authenticator, cache)
-        self.choice = session.flatMap { session in
+        self.repositoryChoice = session.flatMap { session in
             cache.map { RepositoryChoice(given: $0.repository, ofDependency: session) }
         }
         self.sessions = session.flatMap { SessionWatch($0, isOfAccount: true, for: cache ?? transport) }
@@ -246,7 +246,7 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders,
         isQuery: Bool
     ) async throws -> HTTPResponse {
-        try self.choice?.check(nil, name: "CachingTransport")
+        try self.repositoryChoice?.check(nil, name: "CachingTransport")
         do {
             let session = self.sessions?.current
             // Usually both are `nil`: the transport is not custom, and no outer call has set a session.
@@ -283,7 +283,7 @@ public struct HTTPClient: Sendable {
         in session: CallSession? = nil
     ) async throws -> HTTPResponse {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
-        if let session { call = call.sent(for: session) }
+        if let session { call = call.attaching(session) }
         call.isQuery = isQuery
         var usesAuthenticator = true
         if request.usesPrivateHeaders {

@@ -211,7 +211,7 @@ extension MediaCore {
     ///
     /// Nothing is recorded if the file is absent, or if a download has failed or the file was removed in the
     /// meantime.
-    func look(for url: URL) -> URL? {
+    func findAndRecord(_ url: URL) -> URL? {
         let name = self.name(of: url)
         let before = self.engine.withState { $0.followed[name]?.changes }
         guard let file = self.cached(url) else { return nil }
@@ -257,7 +257,7 @@ extension MediaCore {
         } _: { state in
             state.followed[name, default: FollowedFile()].count += 1
         }
-        _ = self.look(for: url)
+        _ = self.findAndRecord(url)
         return { [weak self] in
             remove()
             self?.engine.unfollow(name) { state in

@@ -127,7 +127,7 @@ public final actor AsyncMedia {
     public nonisolated func loadCachedValue(url: URL) async -> URL? {
         if url.isFileURL { return url }
         guard (try? await self.core.open()) != nil else { return nil }
-        return self.core.look(for: url)
+        return self.core.findAndRecord(url)
     }
 
     /// The progress of the file at `url`: the current progress, then every increase.

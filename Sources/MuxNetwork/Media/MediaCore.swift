@@ -221,7 +221,7 @@ final class MediaCore: Sendable {
             folder: self.folder,
             accepts: self.accepts,
             exchange: self.exchange,
-            course: RetryLoop(
+            retryLoop: RetryLoop(
                 self.retry,
                 host: self.budget.flatMap { budget in name.url.host().map { RetryPolicy.Host($0, budget: budget) } },
                 time: self.repository.time

@@ -13,7 +13,7 @@ struct MediaDownload: Sendable {
     let accepts: [HTTPMediaType]?
     let exchange: Exchange
     /// Retries failed attempts.
-    let course: RetryLoop
+    let retryLoop: RetryLoop
     /// Receives the progress, or `nil` for no progress; returns whether the flight is current.
     let updateProgress: @Sendable (DownloadStateMachine.Partial?) -> Bool
     /// Returns the digests that requests of the flight expect, including cancelled requests.
@@ -32,7 +32,7 @@ struct MediaDownload: Sendable {
         var machine = DownloadStateMachine(limit: self.folder.limits.maximumFileBytes)
         let failure: any Error
         do {
-            return try await self.course.run { _ in .output(try await self.progressing(&machine)) }
+            return try await self.retryLoop.run { _ in .output(try await self.progressing(&machine)) }
         } catch let error as RetryError {
             failure = error.lastError ?? error
         } catch {

@@ -232,7 +232,7 @@ package struct ValidatedCall: Sendable {
     ///
     /// - Throws: ``HTTPError`` with the invalid part.
     package init(_ call: HTTPCall) throws(HTTPError) {
-        guard let origin = HTTPOrigin(call.url) else { throw .preparation(.flaw(of: call.url)) }
+        guard let origin = HTTPOrigin(call.url) else { throw .preparation(.failure(of: call.url)) }
         guard call.url.user() == nil, call.url.password() == nil else { throw .preparation(.userInfo) }
         guard let method = HTTPMethod(rawValue: call.method) else { throw .preparation(.invalidMethod) }
         guard call.body == nil || method != .head else { throw .preparation(.bodyNotAllowed(method)) }
@@ -243,7 +243,7 @@ package struct ValidatedCall: Sendable {
     }
 
     /// The call with `session` attached.
-    func sent(for session: CallSession) -> ValidatedCall {
+    func attaching(_ session: CallSession) -> ValidatedCall {
         var sent = self
         sent.call.callSession = session
         return sent
@@ -263,7 +263,7 @@ package struct ValidatedCall: Sendable {
     }
 
     /// The call with further names of header fields with credentials.
-    func declaring(_ credentialHeaders: Set<String>) -> ValidatedCall {
+    func addingCredentialHeaders(_ credentialHeaders: Set<String>) -> ValidatedCall {
         guard !credentialHeaders.isEmpty else { return self }
         var call = self
         call.call.credentialHeaders.formUnion(credentialHeaders)

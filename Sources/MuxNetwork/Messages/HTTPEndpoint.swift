@@ -54,7 +54,7 @@ public struct HTTPEndpoint: Sendable, Hashable {
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {
         guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }), scheme.defaultPort != nil,
             let host = HTTPHost(url)
-        else { throw .flaw(of: url) }
+        else { throw .failure(of: url) }
         guard url.user() == nil, url.password() == nil else { throw .userInfo }
         self.scheme = scheme
         self.host = host

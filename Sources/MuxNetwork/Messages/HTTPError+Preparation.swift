@@ -79,7 +79,7 @@ extension HTTPError {
 
 extension HTTPError.PreparationFailure {
     /// The failure for a URL that is not absolute, or has no supported scheme.
-    static func flaw(of url: URL) -> HTTPError.PreparationFailure {
+    static func failure(of url: URL) -> HTTPError.PreparationFailure {
         guard let text = url.scheme else { return .missingScheme }
         guard let scheme = HTTPHost.Scheme(rawValue: text) else { return .invalidURL }
         guard scheme.defaultPort != nil else { return .unsupportedScheme(scheme) }
