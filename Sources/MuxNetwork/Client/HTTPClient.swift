@@ -22,8 +22,8 @@ public import MuxKit
 /// `OAuthDependentRunner` renews a token before the token expires. If the server refuses a token (401), the
 /// token is renewed, and the request is sent once more. Concurrent requests share the renewal.
 ///
-/// **Isolation.** The body is encoded and the output is decoded on the concurrent pool, also if an actor, such
-/// as the main actor, calls.
+/// **Isolation.** The body is encoded and the output is decoded on the concurrent pool, also if an actor,
+/// such as the main actor, calls.
 ///
 /// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
 /// ends.

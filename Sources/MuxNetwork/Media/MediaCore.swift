@@ -415,8 +415,8 @@ extension MediaCore: SessionParticipant {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
-        // A download that waits for a download slot has no progress yet. The names are recorded under the lock,
-        // so no flight begins in between.
+        // A download that waits for a download slot has no progress yet. The names are recorded under the
+        // lock, so no flight begins in between.
         var inFlight: Set<MediaName> = []
         let (inProgress, resumeWaiters) = self.engine.dismissed(cancelling: true) { name in
             inFlight.insert(name)

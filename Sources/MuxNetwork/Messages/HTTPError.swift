@@ -334,8 +334,8 @@ extension HTTPError {
         /// No connection to the host or to the proxy was established, or the connection was lost during the
         /// TLS handshake.
         ///
-        /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent. A
-        /// failure after a redirection that changed the method is ``unreachable(_:)``.
+        /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent.
+        /// A failure after a redirection that changed the method is ``unreachable(_:)``.
         case notConnected(any Error)
 
         /// TLS failed: a certificate is untrusted, expired or for a different name, or the server does not
@@ -347,8 +347,8 @@ extension HTTPError {
         /// The server may have processed the request.
         case closedWithoutResponse(any Error)
 
-        /// Any other error of a transport (see ``HTTPTransport``), or a failure to send the next request after a
-        /// redirection that changed the method: the server has processed the request.
+        /// Any other error of a transport (see ``HTTPTransport``), or a failure to send the next request
+        /// after a redirection that changed the method: the server has processed the request.
         case unreachable(any Error)
 
         /// The server was silent for this time, without any activity on the connection.

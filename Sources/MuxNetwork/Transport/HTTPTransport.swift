@@ -344,8 +344,8 @@ extension ValidatedTransport {
                     return reply
                 }
                 isRedirected = true
-                // A failure in the body of a redirection is ignored, except a cancellation or an exceeded time
-                // limit.
+                // A failure in the body of a redirection is ignored, except a cancellation or an exceeded
+                // time limit.
                 if case .failure(let error) = outcome, error.isAbort { throw error }
                 redirects = redirecting.redirects
                 call = try call.redirected(to: next)
