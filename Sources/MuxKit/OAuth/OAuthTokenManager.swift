@@ -161,7 +161,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Makes the grant durable, unless the grant is already stored.
+    /// Makes the grant durable, unless the grant is already stored, or another process has set other tokens.
     ///
     /// - Throws: ``RunnerError``, such as ``RunnerError/tokensNotStored(underlying:)`` or
     ///   ``RunnerError/signedOut``.
@@ -186,6 +186,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
+    /// Stores the grant that continues `held`; `nil` if other tokens were set, also by another process.
     private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
         -> Upper.VersionedDependency?
     {
@@ -199,7 +200,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             else { throw RunnerError.signedOut }
             guard attempt == nil || present.value.mutex === held.value.mutex else { return nil }
             guard !present.value.isStored || attempt != nil else { return present }
-            try await self.coordination.checkStore(epoch: epoch, isStored: present.value.isStored)
+            guard try await self.coordination.mayStore(present.value, epoch: epoch) else { return nil }
             let grant = try await self.storage.save(present.value, of: held.session, epoch: epoch, attempt: attempt)
             return upper.note(present, as: grant) ?? present
         }

@@ -52,10 +52,13 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
 
     // MARK: In the store
 
-    /// Checks whether a grant of the session `epoch` may be stored.
+    /// Whether a grant of the session `epoch` may replace the stored grant.
+    ///
+    /// `false` if another process has stored other tokens since the last read, and `grant` continues the
+    /// previous stored grant.
     ///
     /// - Throws: ``RunnerError/signedOut`` if another process has ended the session.
-    func checkStore(epoch: UInt64, isStored: Bool) async throws
+    func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool
 
     /// Removes the stored tokens of the sessions before `epoch`.
     func removeTokens(before epoch: UInt64?) async throws
@@ -96,7 +99,7 @@ struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         -> Upper.VersionedDependency?
     { held }
 
-    func checkStore(epoch: UInt64, isStored: Bool) async throws {}
+    func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool { true }
 
     func removeTokens(before epoch: UInt64?) async throws { try await self.storage.tokens.store.remove() }
 }
@@ -208,14 +211,23 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         return self.storage.tokens.areSame(newest.value.refresh, held.value.refresh) ? newest : nil
     }
 
-    func checkStore(epoch: UInt64, isStored: Bool) async throws {
-        switch try? await self.storage.tokens.load(session: epoch) {
-        case .nothing? where isStored: throw RunnerError.signedOut
+    func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool {
+        let found = try? await self.storage.tokens.load(session: epoch)
+        switch found {
+        case .nothing? where grant.isStored: throw RunnerError.signedOut
         case .ended(let end)? where end > epoch: throw RunnerError.signedOut
-        case .record(let record)? where record.session > epoch: throw RunnerError.signedOut
-        case .refused(let record)? where record.session > epoch: throw RunnerError.signedOut
-        case .nothing?, .nonsense?, .ended?, .record?, .refused?, nil: break
+        case .record(let record)?, .refused(let record)?:
+            guard record.session <= epoch else { throw RunnerError.signedOut }
+            return self.storage.sessionState.withLock { sessionState in
+                let serial = record.serial ?? 0
+                if case .record? = found, grant.wasStored, serial > sessionState.serial { return false }
+                // The number of the new record must be greater, so that other processes adopt the tokens.
+                sessionState.serial = max(sessionState.serial, serial)
+                return true
+            }
+        case .nothing?, .nonsense?, .ended?, nil: break
         }
+        return true
     }
 
     /// Removes the tokens only if no other owner has the lease.

@@ -12,7 +12,7 @@ struct SiblingTests {
     private let tokens = InMemoryTokenStore()
     private let server: FakeOAuthServer
 
-    init() { self.server = FakeOAuthServer(users: ["alice": "a"], clock: self.clock) }
+    init() { self.server = FakeOAuthServer(users: ["alice": "a", "bob": "b"], clock: self.clock) }
 
     private struct Sibling: Sendable {
         let runner: OAuthDependentRunner<String, String>
@@ -223,6 +223,25 @@ struct SiblingTests {
         #expect(self.server.statistics.signIns == 2)
         let stored = String(decoding: try #require(self.tokens.peek), as: UTF8.self)
         #expect(!stored.contains(tokens.refresh), "its successor is")
+    }
+
+    @Test(arguments: [false, true])
+    func `B11 tokens that were set replace a sibling's newer tokens`(areSetDuringRenewal: Bool) async throws {
+        let (app, widget) = self.siblings()
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        self.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        widget.gate.withLock { $0 = gate }
+        let call = Task { try await widget.call(self.server) }
+        await gate.waitForCall(1)
+        if !areSetDuringRenewal { _ = await (gate.openForGood(returning: ()), call.result) }
+        try await app.runner.set(refresh: self.server.signIn(user: "bob", password: "b").refresh)
+        gate.openForGood(returning: ())
+        _ = try await call.value
+        self.server.expireAllAccessTokens()
+        #expect(try await widget.call(self.server) == "bob")
+        #expect(try await app.call(self.server) == "bob")
     }
 
     @Test func `B11 a failed refresh does not count as interrupted in its own process`() async throws {
