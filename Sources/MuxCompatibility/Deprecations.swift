@@ -263,7 +263,7 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
 
     /// Ends the session at the server, such as by a revocation of the tokens (RFC 7009).
     ///
-    /// - Throws: Any error; the local sign-out precedes this call.
+    /// - Throws: Any error; the local session has ended.
     func logout() async throws
 }
 
@@ -349,14 +349,17 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// - Throws: The error of the service, `RunnerError`, or `CancellationError`.
     public func refresh() async throws { try await self.runner.renew() }
 
-    /// Ends the session, first locally, then at the server, even if the local sign-out was refused.
+    /// Ends the session, first locally, then at the server.
+    ///
+    /// If the local sign-out is refused, such as by an outbox, the session continues, and the service is not
+    /// called.
     ///
     /// - Returns: The failures of the local sign-out; see `MuxRepository/clearAll()`.
-    /// - Throws: The error of the service, after the local sign-out.
+    /// - Throws: The error of the service; the local session has ended.
     @discardableResult
     public func logout() async throws -> MuxRepository.ClearReport {
         let report = await self.runner.signOut()
-        try await self.service.logout()
+        if !report.isRefused { try await self.service.logout() }
         return report
     }
 }

@@ -92,7 +92,15 @@ extension MuxRepository {
         /// The number of unsent changes of outboxes (`MuxOutbox`) that a sign-out dropped.
         public var droppedChanges = 0
 
+        /// Whether the sign-out was refused, and so has no effect.
+        package private(set) var isRefused = false
+
         package init(failures: [any Error] = []) { self.failures = failures }
+
+        mutating func refuse(because error: any Error) {
+            self.failures.append(error)
+            self.isRefused = true
+        }
 
         /// Whether all entries were removed.
         public var isComplete: Bool { self.failures.isEmpty }

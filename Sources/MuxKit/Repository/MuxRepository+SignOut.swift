@@ -330,9 +330,9 @@ extension MuxRepository {
             var report = MuxRepository.ClearReport()
             var raised: UInt64?
             await self.forEachParticipant { participant in
-                if let refusal = await participant.refusalOfSignOut() { report.failures.append(refusal) }
+                if let refusal = await participant.refusalOfSignOut() { report.refuse(because: refusal) }
             }
-            guard report.failures.isEmpty else { return report }
+            guard !report.isRefused else { return report }
             // From now on, an outbox refuses changes of this session.
             let owedSignOut = self.registry.withLock { registry in
                 defer { registry.owesSignOut = true }
@@ -341,10 +341,10 @@ extension MuxRepository {
             var last: UInt64 = 0
             // Again: a change may have been added before the flag was set.
             await self.forEachParticipant { participant in
-                if let refusal = await participant.refusalOfSignOut() { report.failures.append(refusal) }
+                if let refusal = await participant.refusalOfSignOut() { report.refuse(because: refusal) }
                 last = max(last, await participant.lastSession())
             }
-            guard report.failures.isEmpty else {
+            guard !report.isRefused else {
                 self.registry.withLock { $0.owesSignOut = owedSignOut }
                 return report
             }
@@ -394,7 +394,10 @@ extension MuxRepository {
             }
             return report
         }
-        return done ?? MuxRepository.ClearReport(failures: [MuxError.calledFromStore])
+        if let done { return done }
+        var report = MuxRepository.ClearReport()
+        report.refuse(because: MuxError.calledFromStore)
+        return report
     }
 
     /// Signs out: another name of ``clearAll()``.

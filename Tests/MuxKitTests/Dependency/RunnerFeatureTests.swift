@@ -465,4 +465,25 @@ struct RunnerFeatureTests {
         #expect(service.calls.withLock { $0 } == ["authorize", "editProfile", "refresh", "logout"])
         #expect(try await oauth.call(account.runner) == "alice", "a new session")
     }
+
+    private final class Refusing: SessionParticipant {
+        func refusalOfSignOut() async -> (any Error)? { FetchFailed() }
+        func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void { {} }
+    }
+
+    @Test func `D08 a refused log-out keeps the session at the server, too`() async throws {
+        let oauth = OAuthWorld()
+        let service = Service(server: oauth.server)
+        let account = OAuthAccount(service, store: oauth.tokens, repository: oauth.world.repository)
+        try await account.authorize()
+        let participant = Refusing()
+        oauth.world.repository.attach(participant)
+
+        let report = try await account.logout()
+
+        #expect(report.failures.count == 1)
+        #expect(await account.status == .signedIn)
+        #expect(service.calls.withLock { $0 } == ["authorize"])
+        withExtendedLifetime(participant) {}
+    }
 }
