@@ -181,7 +181,8 @@ extension OutboxCore {
             case .ended: return .output(.next)
             case .failed(let error, attempts: let count?):
                 let isLast = count >= max(1, self.policy.retry.maxAttempts)
-                return await self.failedStep(run, after: error, isLast ? .never : .retry)
+                let plan = isLast ? RetryProvider.Plan.never : .retry
+                return await self.failedStep(run, after: error, plan, wasUnsent: error.isUnsent)
             case .failed(let error, attempts: nil): return await self.stall(run, after: error)
             }
         } catch {
@@ -197,14 +198,22 @@ extension OutboxCore {
         }
         // At least a second, also with a policy without a delay.
         let delay = Duration.seconds(1 << min(stalls - 1, 6))
-        return await self.failedStep(run, after: error, .after(delay))
+        return await self.failedStep(run, after: error, .after(delay), wasUnsent: true)
     }
 
     /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
-    private func failedStep(_ run: Run, after error: any Error, _ plan: RetryProvider.Plan) async -> RetryResult<Step> {
+    ///
+    /// - Parameter wasUnsent: Whether no request was sent; `true` also for a token server without a
+    ///   connection.
+    private func failedStep(
+        _ run: Run,
+        after error: any Error,
+        _ plan: RetryProvider.Plan,
+        wasUnsent: Bool
+    ) async -> RetryResult<Step> {
         await self.release(run)
         let isOffline =
-            error.isUnsent && SilenceableError.isSilenceable(error) && RetryAdvice.of(error).retryAfter == nil
+            wasUnsent && SilenceableError.isSilenceable(error) && RetryAdvice.of(error).retryAfter == nil
         let failures = self.state.withLock { state in
             if isOffline { state.offlineFailures += 1 }
             run.sender.wait = isOffline ? .connection : .other

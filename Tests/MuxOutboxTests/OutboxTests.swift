@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxNetwork
 import MuxOutbox
 import MuxTestSupport
 import MuxTesting
@@ -334,6 +335,36 @@ struct OutboxFailureTests {
         #expect(server.requestCount == attempts + 50)
     }
 
+    @Test(
+        arguments: [
+            OAuthError.transport(URLError(.notConnectedToInternet)),
+            RunnerError.signInFailed(underlying: URLError(.timedOut)),
+        ] as [any Error]
+    )
+    func `OB-03 without a connection to the token server, a single lane tries`(error: any Error) async throws {
+        let world = OutboxWorld()
+        let (isOffline, calls) = (Locked(true), Locked(0))
+        let policy = MuxOutboxPolicy(retry: .fixed(.seconds(60), maxAttempts: .max, jitter: .none))
+        let outbox = world.outbox(
+            policy: policy,
+            token: {
+                calls.withLock { $0 += 1 }
+                if isOffline.withLock({ $0 }) { throw error }
+                return "token"
+            }
+        )
+        for number in 0..<50 { try await outbox.add(Note("\(number)", in: "\(number)")) }
+        await world.waitForRest(outbox)
+        #expect(calls.withLock { $0 } <= 5)
+
+        isOffline.withLock { $0 = false }
+        world.clock.advance(by: .seconds(60))
+
+        await world.server.waitForApplied(50)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+    }
+
     @Test func `OB-03 a failure before the request is no attempt, and the lane waits`() async throws {
         let world = OutboxWorld()
         let failures = Locked<[any Error]>([RunnerError.signedOut, CancellationError(), MuxStoreError.noRoom])
@@ -370,7 +401,7 @@ struct OutboxFailureTests {
             }
             // The third and the fifth call get a token.
             if [3, 5].contains(number) { return "token" }
-            throw URLError(.timedOut)
+            throw MuxStoreError.noRoom
         })
         for text in ["a", "b"] { try await outbox.add(Note(text)) }
         for (delay, count) in [(1, 2), (2, 4), (1, 5)] {
