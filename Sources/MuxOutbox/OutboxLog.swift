@@ -233,8 +233,8 @@ package final class OutboxLog {
 
     /// Drops the changes of the sessions before `session`, in memory; the next ``update(_:)`` removes the
     /// changes from the file.
-    package func drop(before session: UInt64) {
-        for item in self.machine.sessionBegan(session) {
+    package func drop(before session: UInt64, sparesDamage: Bool = false) {
+        for item in self.machine.sessionBegan(session, sparesDamage: sparesDamage) {
             self.forget(item.id)
             self.unsaved.remove(item.id)
             self.events.append(.dropped(item.id))

@@ -52,8 +52,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package let id: ID
         /// The lane; `nil` for a damaged record, whose lane is unreadable.
         package let lane: String?
-        /// The number of the session in which the change was added.
-        package let session: UInt64
+        /// The number of the session in which the change was added; of damage, the session of the first record.
+        package fileprivate(set) var session: UInt64
         package var progress: Progress
         /// The monotonic time in nanoseconds after which the change is not sent.
         package var expiry: Int64
@@ -176,12 +176,22 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// A session began: the changes of earlier sessions are dropped.
     ///
+    /// - Parameters:
+    ///   - session: The number of the session.
+    ///   - sparesDamage: Whether changes without a lane, which are damaged, belong to the session.
     /// - Returns: The dropped changes.
-    package mutating func sessionBegan(_ session: UInt64) -> [Item] {
+    package mutating func sessionBegan(_ session: UInt64, sparesDamage: Bool = false) -> [Item] {
         guard session > self.session else { return [] }
         self.session = session
-        let dropped = self.items.values.filter { $0.session < session }
-        for item in dropped { self.ended(item.id) }
+        var dropped: [Item] = []
+        for item in self.items.values where item.session < session {
+            if sparesDamage, item.lane == nil {
+                self.items[item.id]?.session = session
+            } else {
+                self.ended(item.id)
+                dropped.append(item)
+            }
+        }
         return dropped
     }
 

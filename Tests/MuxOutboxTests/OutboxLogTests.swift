@@ -177,6 +177,23 @@ struct OutboxLogTests {
         #expect(try self.found() == ["a", "b"])
     }
 
+    @Test func `OB-06 a damaged first record is listed, and dropped only by a sign-out`() throws {
+        try self.add("a", self.log())
+        var data = Data("damage\n".utf8)
+        data += Data(try self.codec.record(of: self.entry("add", "b", session: 3)))
+        try data.write(to: self.file)
+        let log = self.log()
+
+        try log.update { log throws(MuxStoreError) in log.drop(before: 3) }
+
+        #expect(log.machine.all.map(\.lane) == [nil, "lane"])
+        #expect(log.machine.violation == nil)
+        #expect(!log.takeEvents().contains(where: \.isDrop))
+        #expect(try self.found().count == 2)
+        try log.update { log throws(MuxStoreError) in try log.beginSession(4) }
+        #expect(try self.found() == [])
+    }
+
     @Test func `OB-06 a discarded record of a later version is not listed again`() throws {
         try self.add("a", self.log())
         try self.append(self.entry("add", "b", session: 0, version: 2))
