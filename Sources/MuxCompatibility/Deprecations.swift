@@ -335,13 +335,10 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
 
     /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
     ///
-    /// The `accessLifetime` of the tokens is ignored.
-    ///
     /// - Throws: The error of the service, or `RunnerError`, such as
-    ///   `RunnerError/tokensNotStored(underlying:)`.
+    ///   `RunnerError/tokensNotStored(underlying:)`, or `RunnerError/signedOut` after a sign-out during the edit.
     public func editProfile() async throws {
-        let tokens = try await self.service.editProfile()
-        try await self.runner.set(refresh: tokens.refresh, access: tokens.access)
+        try await self.runner.set { try await self.service.editProfile() }
     }
 
     /// Renews the access token, even if the current token is valid.

@@ -211,9 +211,13 @@ extension RunnerCore {
 
     /// Sets the value; waiting callers get `value` at once, and the value of a running update is dropped.
     @discardableResult
-    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
+    package func set(
+        _ value: Dependency,
+        lifetime: Duration? = nil,
+        cancellingUpdate: Bool = false
+    ) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
-        let renewal = self.renewal(of: value, isNew: false)
+        let renewal = self.renewal(of: value, lifetime: lifetime, isNew: lifetime != nil)
         let (held, number, former) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
             let former = state
             let held = state.machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)

@@ -220,6 +220,26 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         try await self.session.tokenManager.set(refresh: refresh, access: access, upper: upper, lower: lower)
     }
 
+    /// Replaces the tokens with the tokens of `signIn`, as ``set(refresh:access:)`` does.
+    ///
+    /// - Throws: The error of `signIn` or of ``set(refresh:access:)``; ``RunnerError/signedOut`` if the session
+    ///   ended during `signIn`.
+    package nonisolated(nonsending) func set(
+        _ signIn: () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+    ) async throws {
+        let (upper, lower) = (self.session.upper, self.session.lower)
+        let session = upper.session
+        let tokens = try await signIn()
+        guard upper.session == session else { throw RunnerError.signedOut }
+        try await self.session.tokenManager.set(
+            refresh: tokens.refresh,
+            access: tokens.access,
+            lifetime: tokens.accessLifetime,
+            upper: upper,
+            lower: lower
+        )
+    }
+
     /// Replaces the access token with a token from outside the runner.
     ///
     /// Use this function for an access token without a refresh token. The token is kept in memory only.

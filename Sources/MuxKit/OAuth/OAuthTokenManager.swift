@@ -127,19 +127,25 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// If the current grant has the same refresh token, and the server has not refused the grant, the grant
     /// is kept: a running refresh may be about to replace the refresh token. A refresh token that the server
     /// has refused is tried again.
-    func set(refresh: RefreshToken, access: AccessToken?, upper: Upper, lower: Lower) async throws {
+    func set(
+        refresh: RefreshToken,
+        access: AccessToken?,
+        lifetime: Duration? = nil,
+        upper: Upper,
+        lower: Lower
+    ) async throws {
         let refusedEpoch = self.sessionState.withLock { $0.refusedEpoch }
         if let present = upper.held, present.epoch != refusedEpoch,
             self.storage.tokens.areSame(present.value.refresh, refresh)
         {
-            if let access { lower.set(access) } else { lower.clearFailures() }
+            if let access { lower.set(access, lifetime: lifetime) } else { lower.clearFailures() }
             return try await self.storeNow(present, of: upper)
         }
         let serial = self.sessionState.withLock { sessionState in
             sessionState.tokenFamily &+= 1
             return sessionState.serial
         }
-        let end = self.end(of: access, after: nil)
+        let end = self.end(of: access, after: lifetime)
         let grant = Grant(refresh: refresh, access: access, accessEnd: end, serial: serial)
         let held = upper.set(grant, cancellingUpdate: true)
         lower.parentReplaced()

@@ -1,4 +1,5 @@
 import Foundation
+import MuxCompatibility
 import MuxKit
 import MuxTestSupport
 import MuxTesting
@@ -212,6 +213,51 @@ struct ShortLivedTokenTests {
         try await runner.set(refresh: "s", access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)))
         world.clock.advance(by: .seconds(300))
         #expect(try await runner.run { .output($0.number) } == 2)
+    }
+
+    private struct ProfileService: OAuthService {
+        var refresh = "s"
+        var gate: Gate<Void>?
+
+        func authorize() async throws -> OAuthSignIn<String, String> { OAuthSignIn(refresh: "r", access: "a") }
+
+        func editProfile() async throws -> OAuthSignIn<String, String> {
+            try await self.gate?.pass()
+            return OAuthSignIn(refresh: self.refresh, access: "b", accessLifetime: .seconds(60))
+        }
+
+        func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {
+            OAuthRenewal(access: "of \(token)")
+        }
+
+        func logout() async throws {}
+    }
+
+    @Test(arguments: ["r", "s"])
+    func `CO-19 an access token of an edited profile is not used after its lifetime`(refresh: String) async throws {
+        let world = World()
+        let account = OAuthAccount(ProfileService(refresh: refresh), repository: world.repository)
+        try await account.authorize()
+        try await account.editProfile()
+
+        #expect(try await account.runner.run { .output($0) } == "b")
+        world.clock.advance(by: .seconds(60))
+        #expect(try await account.runner.run { .output($0) } == "of \(refresh)")
+    }
+
+    @Test func `D05 the tokens of an edited profile do not undo a sign-out during the edit`() async throws {
+        let gate = Gate<Void>()
+        let account = OAuthAccount(ProfileService(gate: gate), repository: World().repository)
+        try await account.authorize()
+        let edit = Task { try await account.editProfile() }
+        await gate.waitForCall()
+        try await account.logout()
+        gate.open()
+
+        let error = await #expect(throws: RunnerError.self) { try await edit.value }
+
+        #expect(error?.code == .signedOut)
+        #expect(await account.status == .signedOut)
     }
 
     @Test func `CO-19 a preset value that seems expired is used if its renewal fails`() async throws {
