@@ -163,9 +163,8 @@ struct AccessEnd: Sendable {
     /// The end in wall-clock time, for the store.
     let date: Date
 
-    /// The end of a new token; `nil` if the lifetime is unknown or not positive.
-    init?(_ lifetime: Duration?, now: Moment, wallTime: Date) {
-        guard let lifetime, lifetime > .zero else { return nil }
+    /// The end of a token with a remaining lifetime.
+    init(_ lifetime: Duration, now: Moment, wallTime: Date) {
         self.moment = now.advanced(by: lifetime)
         self.date = wallTime.addingTimeInterval(lifetime.secondsValue)
     }

@@ -199,10 +199,18 @@ extension OAuthTokenManager {
         }
     }
 
-    /// The end of a new access token: after `lifetime`, or at the token's expiry if `lifetime` is `nil`.
-    func end(of access: AccessToken?, after lifetime: Duration?) -> AccessEnd? {
+    /// The end of an access token: after `lifetime`, or at the token's expiry if `lifetime` is `nil`.
+    ///
+    /// - Parameters:
+    ///   - access: The token; `nil` without a token.
+    ///   - lifetime: The remaining lifetime; `nil` if unknown.
+    ///   - isNew: Whether the token server has just made the token. Such a token cannot have ended: without a
+    ///     positive lifetime, the end is not known.
+    /// - Returns: The end; `nil` if the end is not known.
+    func end(of access: AccessToken?, after lifetime: Duration?, isNew: Bool = true) -> AccessEnd? {
         let wallTime = self.repository.wallTime()
         let lifetime = lifetime ?? access.flatMap { Duration(lifetimeOf: $0, at: wallTime) }
+        guard let lifetime, lifetime > .zero || !isNew else { return nil }
         return AccessEnd(lifetime, now: self.repository.time.now, wallTime: wallTime)
     }
 }

@@ -145,7 +145,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             sessionState.tokenFamily &+= 1
             return sessionState.serial
         }
-        let end = self.end(of: access, after: lifetime)
+        let end = self.end(of: access, after: lifetime, isNew: lifetime != nil)
         let grant = Grant(refresh: refresh, access: access, accessEnd: end, serial: serial)
         let held = upper.set(grant, cancellingUpdate: true)
         lower.parentReplaced()

@@ -215,6 +215,26 @@ struct ShortLivedTokenTests {
         #expect(try await runner.run { .output($0.number) } == 2)
     }
 
+    @Test func `CO-19 an access token that had ended when set is renewed before its first use`() async throws {
+        let fails = Locked(false)
+        let runner = OAuthDependentRunner<Pass, String>(
+            repository: World().repository,
+            refreshAccess: { _ in
+                if fails.withLock({ $0 }) { throw FetchFailed() }
+                return OAuthRenewal(access: Pass(number: 2, expiry: .distantFuture))
+            },
+            signIn: { throw FetchFailed() }
+        )
+        let ended = Pass(number: 1, expiry: World.start.addingTimeInterval(-60))
+        try await runner.set(refresh: "r", access: ended)
+        #expect(try await runner.run { .output($0.number) } == 2)
+
+        // The wall clock may be wrong: the token is used if the renewal fails.
+        fails.withLock { $0 = true }
+        try await runner.set(refresh: "s", access: ended)
+        #expect(try await runner.run { .output($0.number) } == 1)
+    }
+
     private struct ProfileService: OAuthService {
         var refresh = "s"
         var gate: Gate<Void>?
