@@ -270,7 +270,12 @@ extension OutboxCore {
         let isNew = self.state.withLock { $0.tenure } != tenure
         guard isNew || lane.map({ log.machine.isInterrupted($0) }) ?? false else { return }
         let items = log.withMachine { $0.becameSender(isIdempotent: self.policy.serverDetectsRepetitions) }
-        for item in items { try log.write(item) }
+        // A failed write leaves the state to the next operation: each change needs its own attempt.
+        var failure: MuxStoreError?
+        for item in items {
+            do throws(MuxStoreError) { try log.write(item) } catch { failure = failure ?? error }
+        }
+        if let failure { throw failure }
         self.state.withLock { $0.tenure = tenure }
     }
 

@@ -95,6 +95,43 @@ struct OutboxInterruptionTests {
         }
     }
 
+    @Test func `OB-01 the lost outcomes of all interrupted attempts are written after a full disk`() async throws {
+        let world = OutboxWorld()
+        let log = { (fileSystem: any FileSystem) in
+            OutboxLog(
+                StoreFolder(world.file.deletingLastPathComponent()),
+                limits: OutboxLog.Limits(count: 100, bytes: 100_000, age: .seconds(100)),
+                fileSystem: fileSystem,
+                problems: StorageProblems(),
+                wallTime: world.repository.wallTime,
+                time: TimeSource(world.clock)
+            )
+        }
+        let payload = try JSONEncoder().encode(Note("a"))
+        try log(POSIXFileSystem()).update { log throws(MuxStoreError) in
+            for id in ["1", "2"] {
+                try? log.append(payload, id: id, lane: id)
+                log.withMachine { _ = $0.attemptBegan(id) }
+                if let item = log.machine[id] { try log.write(item) }
+            }
+        }
+        let isFull = Locked(true)
+        let fileSystem = RecordingFileSystem { _, call in
+            isFull.withLock { $0 } && call.operation == .write && call.name == "changes.jsonl" ? .refuse(ENOSPC) : nil
+        }
+        let outbox = world.outbox(policy: MuxOutboxPolicy(serverDetectsRepetitions: false), fileSystem: fileSystem)
+        outbox.start()
+        _ = await outbox.list
+        await world.waitForRest(outbox)
+
+        isFull.withLock { $0 = false }
+        #expect(await outbox.list == ["a unknown", "a unknown"])
+
+        let next = log(POSIXFileSystem())
+        try next.readIfPresent()
+        #expect(next.machine.all.map(\.progress.status) == [.unknown, .unknown])
+    }
+
     @Test func `OB-01 a removed folder loses no change of the running process`() async throws {
         let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
         let outbox = world.outbox()
