@@ -332,13 +332,13 @@ extension OutboxCore {
 
     /// Sends a change, and writes the outcome.
     private func attempt(_ id: ID, _ change: Change) async -> AttemptResult {
-        // Whether the last request began, and whether the server refused its token.
-        let progress = Locked((hasBegun: false, isRefused: false))
+        // Whether the last request was counted as an attempt, began, and got a refusal of its token.
+        let progress = Locked((isCounted: false, hasBegun: false, isRefused: false))
         var failure: (any Error)?
         do {
             try await self.deliver(change) {
-                progress.withLock { $0 = (false, false) }
-                let attempt = try await self.begin(id)
+                progress.withLock { $0 = (false, false, false) }
+                let attempt = try await self.begin(id) { progress.withLock { $0.isCounted = true } }
                 progress.withLock { $0.hasBegun = true }
                 return attempt
             } _: {
@@ -347,11 +347,13 @@ extension OutboxCore {
         } catch {
             failure = error
         }
-        let (isAttempt, isRefused) = progress.withLock { $0 }
+        let (isCounted, isAttempt, isRefused) = progress.withLock { $0 }
+        // Without a count, the change is in flight only from an earlier request, whose token was refused.
+        let notBegun = isCounted ? OutboxStateMachine.Outcome.notBegun : .unsent
         // A closure that sends nothing confirms a change without an attempt.
         let isUnattempted = failure == nil && !isAttempt
         let outcome =
-            failure.map { isAttempt ? self.outcome(of: $0, isTokenRefused: isRefused) : .notBegun } ?? .confirmed
+            failure.map { isAttempt ? self.outcome(of: $0, isTokenRefused: isRefused) : notBegun } ?? .confirmed
         switch outcome {
         case .confirmed, .refused, .unknown: self.overlays.hold(change)
         case .notBegun, .unsent, .unclear: break
@@ -411,7 +413,12 @@ extension OutboxCore {
     /// Called when the token of the attempt, if any, is available. A sign-out raises the session of the log
     /// before the next user can sign in, so no change of an ended session is sent with the token of the next
     /// session.
-    private func begin(_ id: ID) async throws -> Attempt {
+    ///
+    /// - Parameters:
+    ///   - id: The change.
+    ///   - counted: Called when the attempt counts.
+    /// - Returns: The attempt.
+    private func begin(_ id: ID, counted: @escaping @Sendable () -> Void) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
@@ -420,6 +427,7 @@ extension OutboxCore {
             guard case .write(let progress, let mayHaveArrived) = log.withMachine({ $0.attemptBegan(id) }),
                 let item = log.machine[id]
             else { return nil }
+            counted()
             try log.write(item)
             return Attempt(
                 number: progress.attempts,

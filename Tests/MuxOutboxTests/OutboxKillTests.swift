@@ -132,6 +132,41 @@ struct OutboxInterruptionTests {
         #expect(next.machine.all.map(\.progress.status) == [.unknown, .unknown])
     }
 
+    @Test func `OB-03 an attempt with a refused token counts even if its repetition cannot begin`() async throws {
+        let world = OutboxWorld()
+        let (isBroken, numbers) = (Locked(false), Locked<[Int]>([]))
+        let outbox = MuxOutbox<Note>(
+            "Notes",
+            RepositoryChoice(given: world.repository, ofDependency: nil),
+            directory: world.folder,
+            policy: MuxOutboxPolicy(),
+            wakingOn: [],
+            fileSystem: RecordingFileSystem { _, _ in isBroken.withLock { $0 } ? .refuse(EIO) : nil },
+            leaseDuration: .seconds(30),
+            order: { $0.lane }
+        ) { _, begin, refused in
+            let attempt = try await begin()
+            let count = numbers.withLock { numbers in
+                numbers.append(attempt.number)
+                return numbers.count
+            }
+            guard count == 1 else { return }
+            refused()
+            isBroken.withLock { $0 = true }
+            _ = try await begin()
+        }
+        try await outbox.add(Note("a"))
+        await world.waitForRest(outbox)
+        #expect(await outbox.pending.map(\.attempts) == [1])
+
+        isBroken.withLock { $0 = false }
+        world.clock.advance(by: .seconds(1))
+
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.isEmpty)
+        #expect(numbers.withLock { $0 } == [1, 2])
+    }
+
     @Test func `OB-01 a removed folder loses no change of the running process`() async throws {
         let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
         let outbox = world.outbox()
