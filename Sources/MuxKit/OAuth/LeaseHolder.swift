@@ -108,7 +108,7 @@ package final class LeaseHolder: Sendable {
     }
 
     /// Takes the lease again after a possible end of the lease; other owners may have had the lease in
-    /// between.
+    /// between. Called inside a use of the lease.
     ///
     /// - Returns: The new ``tenure``; `nil` if another owner has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
@@ -117,8 +117,8 @@ package final class LeaseHolder: Sendable {
         return self.state.withLock { term.owner == self.owner ? $0.tenure : nil }
     }
 
-    /// Counts `body` as a use of the lease; the lease is given back after the last use.
-    private func using<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
+    /// Counts `body` as a use of the lease; the lease, if taken, is given back after the last use.
+    func using<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
         let result = await Result<_, any Error> { try await body() }
         // The lease is given back even after a cancellation, so that other owners do not wait for the end of

@@ -132,7 +132,8 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
             where !hasBegun && grant?.isAtStake != true && cause.saysUnwritable
         {
             self.storage.failed(.lease, because: cause)
-            return try await work()
+            // `maySend` takes the lease if the folder has become writable.
+            return try await self.lease.using { try await work() }
         }
     }
 

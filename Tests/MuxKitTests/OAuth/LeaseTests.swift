@@ -355,6 +355,34 @@ struct LeaseTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
+    @Test func `L02 a lease that is taken during work without a lease is given back`() async throws {
+        let (oauth, scratch) = (OAuthWorld(), Scratch())
+        let refusals = Locked(0)
+        let fileSystem = RecordingFileSystem { _, call in
+            let isRefused = refusals.withLock { refusals in
+                guard call.operation == .lock, refusals > 0 else { return false }
+                refusals -= 1
+                return true
+            }
+            return isRefused ? .refuse(EROFS) : nil
+        }
+        let runner = OAuthDependentRunner<String, String>(
+            store: oauth.tokens,
+            lease: Self.lease(scratch, oauth.world.clock, fileSystem),
+            repository: oauth.world.repository,
+            refreshAccess: { _ in OAuthRenewal(access: "b") },
+            signIn: { OAuthSignIn(refresh: "r", access: "a") }
+        )
+        #expect(try await runner.run { .output($0) } == "a")
+        refusals.withLock { $0 = 1 }
+
+        #expect(try await runner.renew() == "b")
+
+        #expect(refusals.withLock { $0 } == 0)
+        let other = Self.lease(scratch, oauth.world.clock)
+        #expect(try await other.take(as: "bob", for: .seconds(1)).owner == "bob")
+    }
+
     /// Counts the calls of `take`.
     private struct CountedLease: MuxLease {
         let base: any MuxLease
