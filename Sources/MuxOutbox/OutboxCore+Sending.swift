@@ -203,8 +203,7 @@ extension OutboxCore {
 
     /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
     ///
-    /// - Parameter wasUnsent: Whether no request was sent; `true` also for a token server without a
-    ///   connection.
+    /// `wasUnsent` is whether no request was sent, such as without a connection to the token server.
     private func failedStep(
         _ run: Run,
         after error: any Error,
@@ -350,8 +349,6 @@ extension OutboxCore {
         let (isCounted, isAttempt, isRefused) = progress.withLock { $0 }
         // Without a count, the change is in flight only from an earlier request, whose token was refused.
         let notBegun = isCounted ? OutboxStateMachine.Outcome.notBegun : .unsent
-        // A closure that sends nothing confirms a change without an attempt.
-        let isUnattempted = failure == nil && !isAttempt
         let outcome =
             failure.map { isAttempt ? self.outcome(of: $0, isTokenRefused: isRefused) : notBegun } ?? .confirmed
         switch outcome {
@@ -359,10 +356,7 @@ extension OutboxCore {
         case .notBegun, .unsent, .unclear: break
         }
         let action = await self.finish { log in
-            let action = log.withMachine { machine in
-                if isUnattempted { _ = machine.attemptBegan(id) }
-                return machine.attemptEnded(id, outcome)
-            }
+            let action = log.withMachine { $0.attemptEnded(id, outcome) }
             switch action {
             case .ignore: break
             case .writeEnd(let item): try? log.writeEnd(item)
@@ -414,10 +408,7 @@ extension OutboxCore {
     /// before the next user can sign in, so no change of an ended session is sent with the token of the next
     /// session.
     ///
-    /// - Parameters:
-    ///   - id: The change.
-    ///   - counted: Called when the attempt counts.
-    /// - Returns: The attempt.
+    /// Calls `counted` when the attempt counts.
     private func begin(_ id: ID, counted: @escaping @Sendable () -> Void) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }
@@ -447,7 +438,6 @@ extension OutboxCore {
         guard !isTokenRefused else { return .unsent }
         let isSafe = self.policy.serverDetectsRepetitions
         switch error {
-        case is NotSendable, is LostLease: return .unsent
         // A runner of the app ended a call of `send`. The request may have been sent.
         case RunnerError.critical, RunnerError.reset, RunnerError.signedOut, RunnerError.timedOut:
             return isSafe ? .unclear : .unknown(error.sentence)

@@ -186,7 +186,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             self.deliverEvents()
             await self.eventsDelivered()
             self.start(done.lanes)
-            if done.rests { self.overlays.rest() }
+            if done.rests { self.overlays.releaseHolds() }
             return (done.result, done.session)
         }
     }
@@ -244,16 +244,16 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             // The repository may have lost its number, which an operation restores.
             if !self.state.withLock({ $0.hasComparedSessions }) { try await self.perform { _ in } }
             let session = try await self.repository.currentEpoch()
-            let result = try await self.perform { log -> Result<Void, OutboxLogError> in
+            let result = try await self.perform { log -> Result<Void, MuxOutboxError> in
                 // The change belongs to the session at the time of the call.
                 guard log.machine.session == session, !self.repository.isSigningOut else {
                     return .failure(.sessionEnded)
                 }
-                return Result { () throws(OutboxLogError) in try log.append(payload, id: id, lane: lane) }
+                return Result { () throws(MuxOutboxError) in try log.append(payload, id: id, lane: lane) }
             }
             try result.get()
-        } catch let error as OutboxLogError {
-            throw error.publicError
+        } catch let error as MuxOutboxError {
+            throw error
         } catch {
             throw MuxOutboxError.notStored(underlying: error)
         }
@@ -364,7 +364,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             }
             for waiter in waiters { waiter.resume() }
             guard !events.isEmpty else { break }
-            self.deliver(events)
+            self.apply(events)
         }
         self.changes.send((), to: 0)
     }
@@ -381,7 +381,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
-    private func deliver(_ events: [Event]) {
+    private func apply(_ events: [Event]) {
         var dropped = 0
         let isOverlaid = !self.overlays.isEmpty
         for (event, item, payload) in events where isOverlaid || event.isDrop {
@@ -449,16 +449,5 @@ extension OutboxCore.State {
         if self.isStopped { return 0 }
         guard self.offlineFailures == 0 else { return 1 + self.waitingCount - self.offlineCount }
         return min(max(1, maximum), 1_000) + self.waitingCount
-    }
-}
-
-extension OutboxLogError {
-    fileprivate var publicError: MuxOutboxError {
-        switch self {
-        case .sessionEnded: .sessionEnded
-        case .tooMany(let limit): .tooManyChanges(limit: limit)
-        case .tooLarge(let bytes, let limit): .tooLarge(bytes: bytes, limit: limit)
-        case .store(let error): .notStored(underlying: error)
-        }
     }
 }

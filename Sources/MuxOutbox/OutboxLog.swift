@@ -245,10 +245,10 @@ package final class OutboxLog {
 
     /// Appends a change durably.
     ///
-    /// - Throws: ``OutboxLogError``. The change is then not in memory; if the written bytes could not be
+    /// - Throws: ``MuxOutboxError``. The change is then not in memory; if the written bytes could not be
     ///   removed, the next ``update(_:)`` ends the change.
-    package func append(_ payload: Data, id: ID, lane: String) throws(OutboxLogError) {
-        guard self.machine.count < self.limits.count else { throw .tooMany(limit: self.limits.count) }
+    package func append(_ payload: Data, id: ID, lane: String) throws(MuxOutboxError) {
+        guard self.machine.count < self.limits.count else { throw .tooManyChanges(limit: self.limits.count) }
         guard payload.count <= self.limits.bytes - min(self.size, self.limits.bytes) else {
             throw .tooLarge(bytes: payload.count, limit: self.limits.bytes)
         }
@@ -260,7 +260,7 @@ package final class OutboxLog {
         } catch {
             // If the written bytes could not be removed, the next call ends the change.
             if self.file == nil { self.unsaved.insert(id) }
-            throw .store(error)
+            throw .notStored(underlying: error)
         }
         self.applyAddition(entry, id, raw: [])
     }
@@ -471,11 +471,3 @@ package final class OutboxLog {
 
 @available(*, unavailable)
 extension OutboxLog: Sendable {}
-
-/// An error of an addition; ``OutboxLog/append(_:id:lane:)`` does not throw `sessionEnded`.
-package enum OutboxLogError: Error {
-    case sessionEnded
-    case tooMany(limit: Int)
-    case tooLarge(bytes: Int, limit: Int)
-    case store(MuxStoreError)
-}

@@ -59,7 +59,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         self.state.withLock { [shown] in $0.shown[id] = shown }
     }
 
-    /// Postpones the refresh of the keys of `change` until ``rest()``.
+    /// Postpones the refresh of the keys of `change` until ``releaseHolds()``.
     func hold(_ change: Change) {
         for target in self.state.withLock({ $0.overlays }).compactMap({ $0(change) }) {
             guard self.state.withLock({ $0.holds[target.id] == nil }), let hold = target.hold() else { continue }
@@ -84,7 +84,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     }
 
     /// No change is being sent: the keys of the sent changes are refreshed.
-    func rest() {
+    func releaseHolds() {
         let holds = self.state.withLock { state in
             defer { state.holds = [:] }
             return state.holds

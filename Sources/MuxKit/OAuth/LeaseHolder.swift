@@ -108,7 +108,9 @@ package final class LeaseHolder: Sendable {
     }
 
     /// Takes the lease again after a possible end of the lease; other owners may have had the lease in
-    /// between. Called inside a use of the lease.
+    /// between.
+    ///
+    /// Called inside a use of the lease.
     ///
     /// - Returns: The new ``tenure``; `nil` if another owner has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.

@@ -183,7 +183,7 @@ extension OAuthGrant {
     /// Whether an exchange without a save of the new refresh token may lose the session.
     ///
     /// `true` if ``wasStored`` is `true`, and the server is known to rotate refresh tokens.
-    var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
+    var isAtStake: Bool { self.wasStored && self.rotates }
 
     /// The grant of a stored record; `nil` for a record without a refresh token.
     init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record, now: Moment, wallTime: Date) {

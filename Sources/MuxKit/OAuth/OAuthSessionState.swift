@@ -15,7 +15,7 @@ package struct OAuthSessionState: Sendable {
     /// The epoch of the last grant that the server refused.
     package var refusedEpoch: UInt64?
     /// Whether the last read of a grant found the mark that the server has refused the tokens.
-    package var findsRefusal = false
+    package var foundRefusal = false
     /// The greatest serial number of the records that this runner has read or written.
     package var serial: UInt64 = 0
     /// The serial number of the record with the last reported interruption of an exchange.
@@ -51,7 +51,7 @@ package struct OAuthSessionState: Sendable {
     package mutating func worked(_ problem: OAuthProblem) { self.reported.remove(problem) }
 
     /// Records a session epoch from the store.
-    package mutating func met(session: UInt64) { self.greatestSession = max(self.greatestSession, session) }
+    package mutating func noteSession(_ session: UInt64) { self.greatestSession = max(self.greatestSession, session) }
 
     /// Records the serial number of a record from the store.
     ///
@@ -60,7 +60,7 @@ package struct OAuthSessionState: Sendable {
     ///   - isInterrupted: Whether another runner, such as in an ended process, was about to send the record's
     ///     refresh token, and is not sending the token now.
     /// - Returns: Whether to report the interruption.
-    package mutating func met(_ serial: UInt64, isInterrupted: Bool) -> Bool {
+    package mutating func noteSerial(_ serial: UInt64, isInterrupted: Bool) -> Bool {
         self.serial = max(self.serial, serial)
         guard isInterrupted, self.interruption != serial else { return false }
         self.interruption = serial
@@ -71,7 +71,7 @@ package struct OAuthSessionState: Sendable {
     package mutating func ends(before epoch: UInt64) {
         self.isEnding = true
         self.endedBefore = epoch
-        self.met(session: epoch)
+        self.noteSession(epoch)
     }
 
     /// Ends the session: its stored tokens are not used again.

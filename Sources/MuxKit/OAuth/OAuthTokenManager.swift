@@ -68,7 +68,9 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// - Throws: ``RunnerError``, a ``CriticalError`` of the sign-in, or `CancellationError`.
     func obtainGrant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
-        if let grant = try await self.coordination.restored(insteadOf: refused) {
+        if refused == nil,
+            let grant = try await self.storage.restored(insteadOf: nil, isAlone: !self.storage.isShared)
+        {
             return Upper.Updated(.updatedDependency(grant))
         }
         return try await self.coordination.exclusively(risking: nil) {
@@ -82,7 +84,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             }
             var grant: Grant
             do {
-                let isRefused = refused != nil || self.sessionState.withLock { $0.findsRefusal }
+                let isRefused = refused != nil || self.sessionState.withLock { $0.foundRefusal }
                 let tokens = try await self.signIn(isRefused ? .tokensRefused : .noTokens)
                 grant = Grant(
                     refresh: tokens.refresh,

@@ -71,7 +71,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     func repositoryEpoch() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
-        if !self.isShared, self.tokens.store is InMemoryTokenStore {
+        if self.isPrivate {
             return (self.repository.registry.withLock { $0.sessionEpoch } ?? 0, true)
         }
         do {
@@ -104,7 +104,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         guard mayRestore || isKnown else { return nil }
         let found = try await self.tokens.load(session: epoch)
         self.sessionState.withLock { sessionState in
-            if case .refused = found { sessionState.findsRefusal = true } else { sessionState.findsRefusal = false }
+            if case .refused = found { sessionState.foundRefusal = true } else { sessionState.foundRefusal = false }
         }
         switch found {
         case .nothing:
@@ -115,14 +115,14 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         case .record(let record), .refused(let record):
             self.worked(.damaged)
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
-            self.sessionState.withLock { $0.met(session: record.session) }
+            self.sessionState.withLock { $0.noteSession(record.session) }
             // The repository's epoch never decreases, but may have been lost with the caches folder.
             if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
             return self.grant(record, isAlone: isAlone)
         case .ended(let end):
-            self.sessionState.withLock { $0.met(session: end) }
+            self.sessionState.withLock { $0.noteSession(end) }
             if end > epoch, isKnown {
                 // A sign-out of an earlier launch was interrupted, or another process has signed out. Without
                 // a grant, this runner has no session to end.
@@ -142,7 +142,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// The grant of a record; reports an interrupted exchange of the record's refresh token.
     func grant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
-        if self.sessionState.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) {
+        if self.sessionState.withLock({ $0.noteSerial(record.serial ?? 0, isInterrupted: isInterrupted) }) {
             self.repository.observer?.tell(MuxEvent(.updateInterrupted))
         }
         return Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())

@@ -19,9 +19,6 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
 
     // MARK: Before and after a sign-in
 
-    /// The stored grant, read without exclusive access; `nil` after a refusal, or without a usable grant.
-    func restored(insteadOf refused: Grant?) async throws -> Grant?
-
     /// The stored grant to use instead of a sign-in; called inside ``exclusively(risking:_:)``.
     func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant?
 
@@ -77,11 +74,6 @@ struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     ) async throws -> Success { try await work() }
 
     var tenure: UInt64? { 0 }
-
-    func restored(insteadOf refused: Grant?) async throws -> Grant? {
-        guard refused == nil else { return nil }
-        return try await self.storage.restored(insteadOf: nil, isAlone: true)
-    }
 
     func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? { nil }
 
@@ -140,11 +132,6 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     var tenure: UInt64? { self.lease.tenure }
 
     private func isAlone(since tenure: UInt64?) -> Bool { tenure != nil && self.lease.tenure == tenure }
-
-    func restored(insteadOf refused: Grant?) async throws -> Grant? {
-        guard refused == nil else { return nil }
-        return try await self.storage.restored(insteadOf: nil, isAlone: false)
-    }
 
     /// Reads the store again.
     ///

@@ -190,10 +190,7 @@ public struct OAuthTokenEndpoint: Sendable {
         var headers: HTTPHeaders = [
             .accept: "application/json", .contentType: "application/x-www-form-urlencoded",
         ]
-        if case .header = self.client.authentication {
-            guard let credentials = self.client.credentials else { throw .invalidParameter(name: "client_id") }
-            headers[.authorization] = credentials.headerValue
-        }
+        if let credentials = self.client.credentials { headers[.authorization] = credentials.headerValue }
         let body = all.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }.joined(separator: "&")
         guard let url = OAuthAddress.removing(names, from: self.url) else { throw .insecureEndpoint }
         return HTTPCall(method: "POST", url: url, headers: headers, body: .data(Data(body.utf8)))

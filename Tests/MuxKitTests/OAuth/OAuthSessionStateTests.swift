@@ -24,7 +24,7 @@ struct OAuthMemoTests {
         sessionState.refusedEpoch = 3
         sessionState.storedSession = 0
         sessionState.owesRemoval = true
-        _ = sessionState.met(7, isInterrupted: false)
+        _ = sessionState.noteSerial(7, isInterrupted: false)
         sessionState.ends(before: 1)
         #expect(sessionState.isEnding && sessionState.mayRestore)
 
@@ -40,10 +40,10 @@ struct OAuthMemoTests {
 
     @Test func `B11 an interrupted exchange is reported once`() {
         var sessionState = OAuthSessionState()
-        let told = [(1, true), (1, true), (2, false), (3, true)].map { sessionState.met($0, isInterrupted: $1) }
+        let told = [(1, true), (1, true), (2, false), (3, true)].map { sessionState.noteSerial($0, isInterrupted: $1) }
         #expect(told == [true, false, false, true])
         sessionState.ended()
-        let isToldAgain = sessionState.met(3, isInterrupted: true)
+        let isToldAgain = sessionState.noteSerial(3, isInterrupted: true)
         #expect(!isToldAgain)
         #expect(sessionState.serial == 3)
     }
