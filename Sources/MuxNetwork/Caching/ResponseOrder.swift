@@ -64,9 +64,16 @@ struct SupersedingResponse: Sendable {
     private let validator: HTTPValidator?
     private let isStorable: Bool
 
-    /// Statuses 400 to 499 about the request, the connection or a temporary condition, not about the
-    /// resource.
-    private static let neutralStatuses: Set<Int> = [407, 408, 411, 412, 413, 415, 416, 417, 421, 425, 428, 429, 431]
+    /// Statuses about the request, the connection or a temporary condition, not about the resource.
+    private static let neutralStatuses: Set<Int> = [
+        407, 408, 411, 412, 413, 415, 416, 417, 421, 425, 428, 429, 431, 511,
+    ]
+
+    /// Whether a response is about the request, the connection or a temporary condition, not about the
+    /// resource: the response is not stored, and has no effect on stored responses.
+    static func isNeutral(_ reply: HTTPReply) -> Bool {
+        self.neutralStatuses.contains(reply.status) || (reply.status == 403 && reply.headers[.retryAfter] != nil)
+    }
 
     /// Makes a superseding response from a reply; `nil` for a reply without an effect on stored responses.
     ///
@@ -80,7 +87,7 @@ struct SupersedingResponse: Sendable {
     ///   - now: The time of the arrival.
     init?(_ reply: HTTPReply, to request: CacheableRequest, _ order: ResponseOrder, at now: Date) {
         guard request.call.method == .get, request.call.call.body == nil, (200...499).contains(reply.status),
-            !Self.neutralStatuses.contains(reply.status), reply.status != 403 || reply.headers[.retryAfter] == nil
+            !Self.isNeutral(reply)
         else { return nil }
         self.order = order
         self.fields = request.selecting

@@ -34,7 +34,7 @@ extension StoredResponse {
         // After a redirection inside the transport, the response is of another URL.
         guard (reply.url.flatMap { HTTPResourceName($0)?.text } ?? request.name) == request.name else { return nil }
         // These responses are about the request, not the resource: not stored, even with a lifetime.
-        guard ![401, 407, 412, 416].contains(reply.status) else { return nil }
+        guard reply.status != 401, !SupersedingResponse.isNeutral(reply) else { return nil }
         var part: Part?
         if reply.status == 206 {
             guard case .range = request.kind,

@@ -40,7 +40,7 @@ struct CachingTransportEdgeTests {
         #expect(server.calls.count == 3)
     }
 
-    @Test(arguments: [401, 407, 412, 416])
+    @Test(arguments: [401, 407, 408, 412, 416, 421, 425, 428, 429, 431, 511])
     func `HC-04 a response about the request rather than the resource is not stored`(status: Int) async throws {
         let (cache, server) = self.world.cache { call in
             guard call.headers["Range"] == nil, call.headers["Authorization"] != "old" else {

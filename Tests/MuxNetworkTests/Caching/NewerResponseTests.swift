@@ -138,6 +138,22 @@ struct NewerResponseTests {
         #expect(server.calls.count == 2)
     }
 
+    @Test(arguments: [403, 408, 416, 421, 425, 428, 429, 431, 511])
+    func `WR-11 a status about the request replaces no stored response, even with a lifetime`(status: Int) async throws
+    {
+        var refusal = Self.reply("", ["Cache-Control": "max-age=30"], status: status)
+        if status == 403 { refusal.headers["Retry-After"] = "1" }
+        let (cache, server) = self.cache([
+            Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""]), refusal,
+        ])
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+        #expect(try await cache.send(self.world.call()).status == status)
+        self.world.clock.advance(by: .seconds(1))
+        #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
+        #expect(server.calls.map { $0.headers["If-None-Match"] } == [nil, "\"1\"", "\"1\""])
+    }
+
     @Test func `WR-11 the replacement of a variant does not remove other variants`() async throws {
         func call(_ language: String, _ headers: HTTPHeaders = [:]) -> HTTPCall {
             self.world.call("GET", headers.merging(["Accept-Language": language]))
