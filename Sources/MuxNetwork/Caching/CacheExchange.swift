@@ -332,7 +332,8 @@ struct CacheExchange: Sendable {
             }
             return
         }
-        guard let stored = self.forward.described, reply.status < 500 else { return }
+        guard let stored = self.forward.described, reply.status < 500, !SupersedingResponse.isNeutral(reply)
+        else { return }
         guard stored.isDescribed(by: reply) else { return await self.cache.invalidate(self.request.name) }
         guard stored.freshness.validator?.isUpdated(by: reply.headers) ?? true else { return }
         let now = self.cache.now
