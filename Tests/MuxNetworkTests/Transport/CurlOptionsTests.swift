@@ -177,6 +177,31 @@ struct CurlOptionsTests {
         "SEEKDATA", "INFILESIZE_LARGE",
     ]
 
+    /// Options that libcurl refuses, and the errors.
+    private static let refusals: [(option: String, error: HTTPError)] = [
+        ("URL", .invalidURL),
+        ("CAINFO", .preparation(.unsupportedOption(name: "certificateAuthorities"))),
+        // Before 7.71, libcurl has no certificates in memory.
+        ("SSLCERT_BLOB", .preparation(.unsupportedOption(name: "clientCertificate"))),
+        ("KEYPASSWD", .preparation(.unsupportedOption(name: "clientCertificate"))),
+    ]
+
+    @Test(arguments: Self.refusals)
+    func `PT-04 an option that libcurl refuses is a failure of the preparation`(option: String, error: HTTPError)
+        async throws
+    {
+        let recorder = try #require(CurlRecorder())
+        let row = Row("", [:]) { options, _ in
+            options.certificateAuthorities = URL(filePath: "/ca.pem")
+            options.clientCertificate = .pem(chain: Data("chain".utf8), key: Data("key".utf8))
+        }
+        recorder.refuse(option)
+
+        await #expect(throws: error) { try await recorder.send(row.call, row.options) }
+
+        #expect(recorder.take().startCount == 0)
+    }
+
     @Test(arguments: Self.rows)
     private func `PT-04 no transfer starts if libcurl refuses a required option`(row: Row) async throws {
         let recorder = try #require(CurlRecorder())

@@ -80,7 +80,7 @@ final class CurlLoop {
         self.transfers[order.id] = transfer
         self.ids[easy] = order.id
         guard transfer.prepare(), self.mailbox.multi.add(easy) else {
-            order.exchange.ended(.outOfMemory(self.library))
+            order.exchange.ended(transfer.failure ?? .outOfMemory(self.library))
             self.transfers[order.id] = nil
             self.remove(transfer)
             return false

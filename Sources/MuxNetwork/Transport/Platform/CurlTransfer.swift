@@ -13,9 +13,9 @@ final class CurlTransfer {
     private var fields: UnsafeMutableRawPointer?
     private var head: HTTPHeadParser
     /// A failure found by this class, not by libcurl; takes precedence over libcurl's result.
-    private var failure: HTTPExchangeStateMachine.Failure?
-    /// Whether all options were set.
-    private var isPrepared = true
+    private(set) var failure: HTTPExchangeStateMachine.Failure?
+    /// The error if libcurl refuses the next option.
+    private var refusal = HTTPError.invalidURL
     private var sendings = 0
     /// Whether the last sending of the request used a new connection.
     private var isOnNewConnection = false
@@ -49,12 +49,12 @@ final class CurlTransfer {
 
     /// Sets the options of the handle, and the callbacks.
     ///
-    /// - Returns: Whether all options were set.
+    /// - Returns: Whether all options were set; if not, ``failure`` is the reason, or memory is missing.
     func prepare() -> Bool {
         self.setOptions()
         self.setMethod()
         self.setCallbacks()
-        return self.setFields() && self.isPrepared
+        return self.setFields() && self.failure == nil
     }
 
     /// Whether to send the request again on a new connection, because the server has not processed the
@@ -81,7 +81,7 @@ final class CurlTransfer {
         }
         self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
         self.set(CInt(MUX_CURLOPT_FORBID_REUSE), 0)
-        return self.isPrepared
+        return self.failure == nil
     }
 
     /// Frees libcurl's list of the request's fields; called after the handle was freed.
@@ -138,17 +138,24 @@ final class CurlTransfer {
         self.require(mux_easy_set_text(self.library.table, self.easy, option, text))
     }
 
-    private func require(_ result: CInt) { if result != 0 { self.isPrepared = false } }
+    private func require(_ result: CInt) {
+        guard result != 0, self.failure == nil else { return }
+        self.failure = result == 27 ? .outOfMemory(self.library) : .other(self.refusal)
+    }
+
+    /// Makes a refused option an unsupported option of this name, a property of the configuration or libcurl.
+    private func setRefusal(_ name: String) { self.refusal = .preparation(.unsupportedOption(name: name)) }
 
     private func setOptions() {
         let call = self.order.call.call
         var components = URLComponents(url: call.url, resolvingAgainstBaseURL: true)
         components?.fragment = nil
         guard let url = components?.url?.absoluteString else {
-            self.isPrepared = false
+            self.failure = .other(self.refusal)
             return
         }
         self.set(CInt(MUX_CURLOPT_URL), url)
+        self.setRefusal("libcurl")
         self.set(CInt(MUX_CURLOPT_PROTOCOLS), Int(MUX_CURLPROTO_HTTP_AND_HTTPS))
         self.set(CInt(MUX_CURLOPT_PATH_AS_IS), 1)
         self.set(CInt(MUX_CURLOPT_NOSIGNAL), 1)
@@ -169,21 +176,24 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
         if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
         if let authorities = self.order.options.certificateAuthorities {
+            self.setRefusal("certificateAuthorities")
             guard let path = try? FilePath.path(of: authorities) else {
-                self.isPrepared = false
+                self.failure = .other(self.refusal)
                 return
             }
             self.set(CInt(MUX_CURLOPT_CAINFO), path)
             _ = mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_CAPATH), nil)
         }
         if let certificate = self.order.options.clientCertificate { self.set(certificate) }
+        self.setRefusal("libcurl")
     }
 
     private func set(_ certificate: HTTPTransportConfiguration.ClientCertificate) {
+        self.setRefusal("clientCertificate")
         switch certificate.source {
         case .files(let chain, let key):
             guard let chain = try? FilePath.path(of: chain), let key = try? FilePath.path(of: key) else {
-                self.isPrepared = false
+                self.failure = .other(self.refusal)
                 return
             }
             self.set(CInt(MUX_CURLOPT_SSLCERT), chain)
