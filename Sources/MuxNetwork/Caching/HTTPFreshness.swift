@@ -151,7 +151,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         let said =
             Duration.seconds(HTTPDeltaSeconds.parse(first) ?? 0)
             + min(max(response.delay, .zero), .seconds(HTTPDeltaSeconds.greatest))
-        return max(apparent, said)
+        return min(max(apparent, said), .longest)
     }
 
     /// The field `Date`; without a valid field (RFC 9110, section 6.6.1), the time of the arrival.

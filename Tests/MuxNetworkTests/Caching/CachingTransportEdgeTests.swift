@@ -253,6 +253,24 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
+    @Test func `HC-04 a response with the greatest Age is read back from disk`() async throws {
+        let folder = try CacheFolder()
+        let world = self.world
+        let (cache, _) = world.cache(self.persistent(folder)) { _ in
+            world.clock.advance(by: .seconds(1))
+            return Self.reply("1", ["Age": "2147483648", "ETag": "\"1\""])
+        }
+        _ = try await cache.send(world.call())
+        await world.repository.saveAll()
+
+        let next = world.relaunched()
+        let (nextCache, server) = next.cache(self.persistent(folder)) { _ in
+            HTTPReply(status: 304, headers: ["ETag": "\"1\""])
+        }
+        #expect(try await nextCache.send(next.call()).body == Data("1".utf8))
+        #expect(server.calls.map { $0.headers["If-None-Match"] } == ["\"1\""])
+    }
+
     @Test(arguments: [#"{"answers":[]}"#, "[]", "[{}]"])
     func `HC-04 an invalid record is a miss`(text: String) async throws {
         let folder = try CacheFolder()

@@ -362,7 +362,10 @@ struct HTTPFreshnessTests {
             let freshness = HTTPFreshness.of(answer, heuristicLimit: .seconds(3600))
 
             let longest = Duration.seconds(HTTPDeltaSeconds.greatest)
-            for time in [freshness.timeToLive, freshness.staleIfError, freshness.staleWhileRevalidate] {
+            for time in [
+                freshness.age, freshness.overdue, freshness.timeToLive, freshness.staleIfError,
+                freshness.staleWhileRevalidate,
+            ] {
                 #expect(time.map { $0 >= .zero && $0 <= longest } ?? true, "seed \(seed)")
             }
             if let validator = freshness.validator {
