@@ -336,7 +336,8 @@ final class ResponseCache: SessionCounter {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         let reply = self.reply(hit, status)
-        let hasBody = request.call.method != .head && !hit.isNotModified
+        // For a background revalidation, only the presence of the body is checked.
+        let hasBody = request.call.method != .head && !hit.isNotModified && !(sink is DroppingSink)
         let places = hasBody ? hit.places ?? 0..<hit.response.count : 0..<0
         switch hit.response.body {
         case .memory(let data):

@@ -160,6 +160,31 @@ struct BodyLeakTests {
         #expect(server.calls.count == 2)
     }
 
+    @Test func `PT-01 a background revalidation by a 304 does not read the body`() async throws {
+        let folder = try CacheFolder()
+        let headers: HTTPHeaders = ["Cache-Control": "max-age=10, stale-while-revalidate=100", "ETag": "\"1\""]
+        let server = ClosureTransport { call in
+            guard call.headers["If-None-Match"] == nil else { return HTTPReply(status: 304, headers: headers) }
+            return HTTPReply(status: 200, headers: headers, body: Data(Self.piece.utf8))
+        }
+        let fileSystem = RecordingFileSystem()
+        let cache = CachingTransport(
+            server,
+            options: self.options(folder),
+            repository: self.world.repository,
+            fileSystem: fileSystem
+        )
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+        fileSystem.restart()
+
+        #expect(try await cache.send(self.world.call()).body == Data(Self.piece.utf8))
+        #expect(await settledOccupancy { cache.occupancy } == (0, 0, 0))
+
+        #expect(server.calls.count == 2)
+        #expect(fileSystem.calls.count { $0.operation == .read } == 1, "the read for the caller")
+    }
+
     @Test func `PT-01 the variants beyond the limit of a URL leave no file`() async throws {
         let folder = try CacheFolder()
         let (cache, _) = self.world.cache(self.options(folder)) { _ in
