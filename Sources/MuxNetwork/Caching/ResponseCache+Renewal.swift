@@ -57,7 +57,7 @@ extension ResponseCache {
     private func renewed(_ name: FlightName, _ result: Result<HTTPReply, any Error>) {
         let retryAfter: Duration?
         switch result {
-        case .success(let reply) where (200...399).contains(reply.status):
+        case .success(let reply) where Self.isRenewed(reply):
             return self.engine.withState { $0.pauses[name] = nil }
         case .success(let reply): retryAfter = reply.retryAfter(now: self.repository.wallTime())
         case .failure(let error) where error.isCancellation: return
@@ -70,6 +70,13 @@ extension ResponseCache {
             }
             state.pauses[name, default: FailurePause()].failed(at: now, first: first, retryAfter: retryAfter)
         }
+    }
+
+    /// Whether the server has confirmed the stored response, which may have any status, or has sent a new
+    /// response of the resource.
+    private static func isRenewed(_ reply: HTTPReply) -> Bool {
+        reply.headers.cacheStatuses.last?.forwardStatus == 304
+            || (reply.status < 500 && !SupersedingResponse.isNeutral(reply))
     }
 
     /// The number of pauses at which the next failure removes finished pauses.

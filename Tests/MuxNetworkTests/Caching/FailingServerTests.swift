@@ -78,6 +78,20 @@ struct FailingServerTests {
         #expect(server.calls.count == 1 + 8, "the pauses begin again with a second")
     }
 
+    @Test(arguments: [(404, true), (410, true), (501, true), (404, false)])
+    func `WR-07 the confirmation of a stored error response is no failure`(status: Int, isConfirmed: Bool) async throws
+    {
+        let (cache, server) = self.world.cache { call in
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=0, stale-while-revalidate=1000", "ETag": "\"1\""]
+            guard isConfirmed, call.headers["If-None-Match"] != nil else {
+                return HTTPReply(status: status, headers: headers, body: Data("1".utf8))
+            }
+            return HTTPReply(status: 304, headers: headers)
+        }
+        try await self.ask(cache, times: 6)
+        #expect(server.calls.count == 6, "each use of the stale response is followed by a revalidation")
+    }
+
     @Test(arguments: [403, 429, 503])
     func `WR-07 background revalidations obey Retry-After`(status: Int) async throws {
         let busy = HTTPReply(status: status, headers: ["Retry-After": "60"])
