@@ -13,6 +13,19 @@ struct CacheHit: Sendable {
     var revalidates = false
 }
 
+extension CacheHit {
+    /// Makes a hit of a whole stored response, fresh or stale.
+    init(_ response: StoredResponse, at now: StoredResponse.Now) {
+        let (freshness, resident) = (response.freshness, response.residentTime(at: now) ?? .longest)
+        let lifetime = response.isInvalidated ? .zero : freshness.timeToLive ?? .zero
+        self.init(
+            response: response,
+            age: freshness.age + resident,
+            timeToLive: lifetime - freshness.overdue - resident
+        )
+    }
+}
+
 /// The parameters of a request to the server.
 struct CacheForward: Sendable {
     var reason: HTTPCacheStatus.Forward

@@ -85,7 +85,8 @@ struct CacheExchange: Sendable {
                 return reply
             case .validated(let response, let status):
                 do {
-                    let reply = try await self.deliver(response, status, into: sink)
+                    let hit = CacheHit(response, at: self.cache.now)
+                    let reply = try await self.cache.deliver(hit, status, to: self.request, into: sink)
                     self.cache.tell(.fetched)
                     landed = status.isStored ? .stored(response) : .alone
                     return reply
@@ -97,9 +98,16 @@ struct CacheExchange: Sendable {
                 }
             case .failed(let fallback, let status):
                 do {
-                    let reply = try await self.cache.deliverStale(fallback, to: self.request, into: sink)
+                    let reason = self.forward.reason
+                    let reply = try await self.cache.deliverStale(
+                        fallback,
+                        reason,
+                        status,
+                        to: self.request,
+                        into: sink
+                    )
                     self.cache.tell(.fetchFailed, because: .status(status))
-                    landed = .failed
+                    landed = .failed(status)
                     return reply
                 } catch is BodyFolder.Gone {
                     (exchange.forward.fallback, exchange.forward.toleratesFailure) = (nil, false)
@@ -348,20 +356,5 @@ struct CacheExchange: Sendable {
         // RFC 9111, section 5.2.2.5: if the response to HEAD may not be stored, the stored response is out of
         // date.
         _ = await self.replace(stored, by: validated)
-    }
-
-    private nonisolated(nonsending) func deliver(
-        _ response: StoredResponse,
-        _ status: HTTPCacheStatus,
-        into sink: any HTTPSink
-    ) async throws -> HTTPReply {
-        let resident = response.residentTime(at: self.cache.now) ?? .longest
-        let freshness = response.freshness
-        let hit = CacheHit(
-            response: response,
-            age: freshness.age + resident,
-            timeToLive: (freshness.timeToLive ?? .zero) - resident
-        )
-        return try await self.cache.deliver(hit, status, to: self.request, into: sink)
     }
 }

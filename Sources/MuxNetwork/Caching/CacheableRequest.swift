@@ -141,7 +141,8 @@ extension CacheableRequest {
             renewed.revalidates = true
             return .use(renewed)
         }
-        return .forward(self.forward(.stale, validating: hit, staleLimit: staleLimit))
+        let reason: HTTPCacheStatus.Forward = hit.timeToLive > .zero ? .request : .stale
+        return .forward(self.forward(reason, validating: hit, staleLimit: staleLimit))
     }
 
     /// Whether the request accepts a stored response of this age: RFC 9111, sections 4.2 and 5.2.1.
@@ -166,14 +167,7 @@ extension CacheableRequest {
     /// content.
     private func hit(_ response: StoredResponse, at now: StoredResponse.Now) -> CacheHit? {
         guard response.body != .none else { return nil }
-        let resident = response.residentTime(at: now)
-        var hit = CacheHit(
-            response: response,
-            age: response.freshness.age + (resident ?? .longest),
-            timeToLive: (response.isInvalidated ? .zero : response.freshness.timeToLive ?? .zero)
-                - response.freshness.overdue
-                - (resident ?? .longest)
-        )
+        var hit = CacheHit(response, at: now)
         switch self.kind {
         case .other: return nil
         case .whole: return response.part == nil ? hit : nil

@@ -26,8 +26,8 @@ final class ResponseCache: SessionCounter {
         case stored(StoredResponse)
         /// The exchange failed without a complete response.
         case unavailable(any Error)
-        /// The server responded with an error, and a stale response was used.
-        case failed
+        /// The server responded with this error status, and a stale response was used.
+        case failed(Int)
         /// The response cannot be shared; each waiter sends a request.
         case alone
         /// The exchange ended early, such as by cancellation of its caller; each waiter tries again.
@@ -291,10 +291,10 @@ final class ResponseCache: SessionCounter {
             }
         case .unavailable(let error):
             return try await self.deliverUnreached(forward, error, to: request, into: sink)
-        case .failed:
+        case .failed(let status):
             guard forward.toleratesFailure, let fallback = forward.fallback else { return nil }
             do {
-                return try await self.deliverStale(fallback, to: request, into: sink)
+                return try await self.deliverStale(fallback, forward.reason, status, to: request, into: sink)
             } catch is BodyFolder.Gone {
                 return nil
             }
@@ -389,7 +389,7 @@ final class ResponseCache: SessionCounter {
         guard Self.isUnreached(error) else { throw error }
         if let fallback = forward.fallback {
             do {
-                return try await self.deliverStale(fallback, to: request, into: sink)
+                return try await self.deliverStale(fallback, forward.reason, nil, to: request, into: sink)
             } catch is BodyFolder.Gone {
                 throw error
             }
@@ -400,12 +400,23 @@ final class ResponseCache: SessionCounter {
 
     /// Responds with a stale response in place of an error of the server or the connection: RFC 5861, section
     /// 4.
+    ///
+    /// - Parameters:
+    ///   - hit: The stored response.
+    ///   - reason: The reason for the request to the server.
+    ///   - forwardStatus: The status of the server; `nil` without a response.
+    ///   - request: The request.
+    ///   - sink: Receives the stored response.
+    /// - Returns: The head of the stored response.
     nonisolated(nonsending) func deliverStale(
         _ hit: CacheHit,
+        _ reason: HTTPCacheStatus.Forward,
+        _ forwardStatus: Int?,
         to request: CacheableRequest,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        let status = HTTPCacheStatus(forward: .stale)
+        var status = HTTPCacheStatus(forward: reason)
+        status.forwardStatus = forwardStatus
         let reply = try await self.deliver(hit, status, to: request, into: sink)
         self.toldIfStale(hit)
         return reply

@@ -270,6 +270,49 @@ struct CachingTransportTests {
         #expect(response.headers.cacheStatuses.map(\.cache) == ["Edge", "Origin", "MuxKit"])
     }
 
+    @Test(arguments: ["max-age=2", "min-fresh=8"])
+    func `HC-07 Cache-Status names the request as the reason if the request refuses a fresh response`(control: String)
+        async throws
+    {
+        let (cache, _) = self.world.cache { _ in Self.reply("1", ["Cache-Control": "max-age=10"]) }
+        _ = try await cache.send(self.world.call())
+        for reason in [HTTPCacheStatus.Forward.request, .stale] {
+            self.world.clock.advance(by: .seconds(reason == .request ? 4 : 11))
+            let reply = try await cache.send(self.world.call("GET", ["Cache-Control": control]))
+            #expect(reply.headers.cacheStatuses.last?.forward == reason)
+        }
+    }
+
+    @Test func `HC-07 Cache-Status of a stale response has the status of the server`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, server) = self.world.cache { _ in try await gate.pass() }
+        gate.open(1, returning: Self.reply("1", ["Cache-Control": "max-age=10, stale-if-error=100"]))
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+
+        let calls = (0..<2).map { _ in Task { try await cache.send(self.world.call()) } }
+        await gate.waitForCall(2)
+        await self.waitForWaiters(1, cache)
+        gate.open(2, returning: HTTPReply(status: 503))
+        for call in calls {
+            let status = try await call.value.headers.cacheStatuses.last
+            #expect(status?.forward == .stale && status?.forwardStatus == 503)
+        }
+        #expect(server.calls.count == 2)
+    }
+
+    @Test func `HC-07 Cache-Status after a 304 has the lifetime of the updated response`() async throws {
+        let (cache, _) = self.world.cache { call in
+            guard call.headers["If-None-Match"] != nil else {
+                return Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""])
+            }
+            return HTTPReply(status: 304, headers: ["Age": "15", "ETag": "\"1\""])
+        }
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.timeToLive == .seconds(-5))
+    }
+
     @Test func `HC-07 the log reports the action of the cache`() async throws {
         let lines = Locked<[String]>([])
         let repository = MuxRepository(
