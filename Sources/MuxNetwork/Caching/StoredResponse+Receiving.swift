@@ -113,6 +113,8 @@ extension StoredResponse {
         if let names = Self.storedNames(updated.headers) {
             updated.selecting = Self.selecting(names, in: request.selecting)
             updated.isTransient = Self.areCredentials(names, of: request)
+            // A response that depends on credentials has no file.
+            if updated.isTransient, updated.fileName != nil { updated.freshness.isKept = false }
         } else {
             updated.freshness.isKept = false
         }

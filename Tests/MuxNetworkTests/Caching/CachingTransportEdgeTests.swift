@@ -113,6 +113,34 @@ struct CachingTransportEdgeTests {
         }
     }
 
+    @Test(arguments: ["GET", "HEAD"])
+    func `HC-04 a long body is removed from disk when an update makes the response vary on credentials`(method: String)
+        async throws
+    {
+        let folder = try CacheFolder()
+        let isFirst = Locked(true)
+        let (cache, _) = self.world.cache(self.persistent(folder)) { call in
+            var headers: HTTPHeaders = ["Cache-Control": "max-age=10", "ETag": "\"1\""]
+            let isFirst = isFirst.withLock { isFirst in
+                defer { isFirst = false }
+                return isFirst
+            }
+            if !isFirst { headers["Vary"] = "Authorization" }
+            guard call.method == "GET" else { return HTTPReply(status: 200, headers: headers) }
+            guard call.headers["If-None-Match"] == nil else { return HTTPReply(status: 304, headers: headers) }
+            return Self.reply("a private body", headers)
+        }
+        let secret: HTTPHeaders = ["Authorization": "Bearer secret"]
+        _ = try await cache.send(self.world.call("GET", secret))
+        #expect(try folder.files().count == 1)
+        self.world.clock.advance(by: .seconds(11))
+
+        _ = try await cache.send(self.world.call(method, secret))
+
+        #expect(try folder.files().isEmpty)
+        #expect(try await cache.send(self.world.call("GET", secret)).body == Data("a private body".utf8))
+    }
+
     @Test func `HC-04 a late validation does not bring an older version back`() async throws {
         let gate = Gate<HTTPReply>()
         let (cache, _) = self.world.cache { call in
