@@ -38,6 +38,19 @@ final class BodyFolder: Sendable {
         mutating func forget(_ name: String) {
             self.used -= self.files.removeValue(forKey: name)?.size ?? 0
         }
+
+        /// Forgets the least recently used files above `limit`.
+        ///
+        /// - Returns: The names of the files, for their removal.
+        mutating func evict(limit: Int64) -> [String] {
+            var gone: [String] = []
+            guard self.used > limit else { return gone }
+            for (name, _) in self.files.sorted(by: { $0.value.place < $1.value.place }) where self.used > limit {
+                gone.append(name)
+                self.forget(name)
+            }
+            return gone
+        }
     }
 
     private static let prefix = "bodies-"
@@ -92,11 +105,14 @@ final class BodyFolder: Sendable {
             guard let status = try self.fileSystem.status(at: FilePath.join(path, file)) else { continue }
             found.append((file, status.size, status.modified))
         }
-        self.state.withLock { state in
-            guard state.path != path else { return }
+        let gone = self.state.withLock { state -> [String] in
+            guard state.path != path else { return [] }
             state = State(path: path)
             for file in found.sorted(by: { $0.modified < $1.modified }) { state.use(file.name, size: file.size) }
+            // The limit may be lower than in an earlier process.
+            return state.evict(limit: self.limit)
         }
+        for name in gone { try? self.fileSystem.removeFile(FilePath.join(path, name)) }
     }
 
     /// Marks all files for removal at the next opening; does not block.
@@ -214,13 +230,7 @@ final class BodyFolder: Sendable {
         let gone = self.state.withLock { state -> [String]? in
             guard state.path == growing.folder else { return nil }
             state.use(growing.name, size: growing.count)
-            var gone: [String] = []
-            guard state.used > self.limit else { return gone }
-            for (name, _) in state.files.sorted(by: { $0.value.place < $1.value.place }) where state.used > self.limit {
-                gone.append(name)
-                state.forget(name)
-            }
-            return gone
+            return state.evict(limit: self.limit)
         }
         guard let gone else {
             self.discard(growing)

@@ -256,6 +256,27 @@ struct BodyLeakTests {
         #expect(server.calls.count == 2)
     }
 
+    @Test func `PT-01 a limit that is lower than in an earlier process applies from the first use`() async throws {
+        let folder = try CacheFolder()
+        let answer: @Sendable (HTTPCall) -> HTTPReply = { _ in
+            HTTPReply(status: 200, headers: Self.fresh, body: Data(Self.piece.utf8))
+        }
+        let (cache, _) = self.world.cache(self.options(folder), answer)
+        var known: Set<URL> = []
+        for number in 0..<4 {
+            _ = try await cache.send(self.url(number))
+            for file in try folder.files() where known.insert(file).inserted {
+                let date = Date(timeIntervalSince1970: 1_000_000 + Double(number))
+                try FileManager.default.setAttributes([.modificationDate: date], ofItemAtPath: file.path)
+            }
+        }
+        await self.world.repository.saveAll()
+
+        let (again, _) = self.world.relaunched().cache(self.options(folder) { $0.diskLimit = 150 }, answer)
+        #expect(Self.isHit(try await again.send(self.url(3))))
+        #expect(try folder.size() == 100)
+    }
+
     @Test func `PT-01 a file that is read or replaced often counts once against the limit`() async throws {
         let folder = try CacheFolder()
         let options = self.options(folder) { $0.diskLimit = 450 }

@@ -121,11 +121,11 @@ struct CachingTransportEdgeTests {
         let isFirst = Locked(true)
         let (cache, _) = self.world.cache(self.persistent(folder)) { call in
             var headers: HTTPHeaders = ["Cache-Control": "max-age=10", "ETag": "\"1\""]
-            let isFirst = isFirst.withLock { isFirst in
+            let isUpdated = isFirst.withLock { isFirst in
                 defer { isFirst = false }
-                return isFirst
+                return !isFirst
             }
-            if !isFirst { headers["Vary"] = "Authorization" }
+            if isUpdated { headers["Vary"] = "Authorization" }
             guard call.method == "GET" else { return HTTPReply(status: 200, headers: headers) }
             guard call.headers["If-None-Match"] == nil else { return HTTPReply(status: 304, headers: headers) }
             return Self.reply("a private body", headers)
