@@ -208,19 +208,22 @@ extension ResponseCache {
     }
 
     func remove(_ resource: String) async {
-        let stored = await self.stored(resource)
-        self.runningExchanges.withLock { _ in self.fence(resource) }
-        await self.responses.clear(key: resource)
-        // Again: an exchange that began after the first fence may have validated a removed response.
-        self.runningExchanges.withLock { _ in self.fence(resource) }
-        await self.removeFiles(of: stored)
+        // Twice: an exchange that began after the first fence may have validated a removed response.
+        for _ in 0..<2 {
+            self.runningExchanges.withLock { _ in self.fence(resource) }
+            let stored = await self.stored(resource)
+            await self.responses.clear(key: resource)
+            await self.removeFiles(of: stored)
+        }
     }
 
     func removeAll() async -> MuxRepository.ClearReport {
-        self.runningExchanges.withLock { _ in self.engine.fenceAll { _ in } }
-        var report = await self.responses.clear()
-        // Again: an exchange that began after the first fence may have validated a removed response.
-        self.runningExchanges.withLock { _ in self.engine.fenceAll { _ in } }
+        var report = MuxRepository.ClearReport()
+        // Twice: an exchange that began after the first fence may have validated a removed response.
+        for _ in 0..<2 {
+            self.runningExchanges.withLock { _ in self.engine.fenceAll { _ in } }
+            report = await self.responses.clear()
+        }
         guard let folder else { return report }
         if case .failure(let error) = await BlockingWork.run({ Result { try folder.end() } }) {
             report.failures.append(error)

@@ -131,6 +131,42 @@ struct CachingTransportReuseTests {
         #expect(server.calls.count == 3)
     }
 
+    @Test(arguments: [true, false])
+    func `HC-05 a validation that begins during a removal does not restore the removed response`(isOfAll: Bool)
+        async throws
+    {
+        let (gate, replies, folder) = (Gate<Void>(), Gate<HTTPReply>(), try CacheFolder())
+        let repository = MuxRepository(store: HeldStore(gate: gate), durability: .relaxed, clock: self.world.clock)
+        var options = CachingTransport.Configuration()
+        (options.cacheKey, options.directory) = ("HTTP", folder.url)
+        let server = ClosureTransport { _ in try await replies.pass() }
+        let cache = CachingTransport(server, options: options, repository: repository)
+        let (call, headers) = (self.world.call(), ["Cache-Control": "max-age=10", "ETag": "\"1\""] as HTTPHeaders)
+        replies.open(1, returning: Self.reply("1", headers))
+        _ = try await cache.send(call)
+        self.world.clock.advance(by: .seconds(11))
+
+        // A running save delays the removal after its first fence.
+        let save = Task { await repository.saveAll() }
+        await gate.waitForCall(1)
+        let removal = Task(executorPreference: InlineExecutor()) {
+            if isOfAll { _ = await cache.clear() } else { await cache.clear(call.url) }
+        }
+        let validation = Task { try await cache.send(call) }
+        await replies.waitForCall(2)
+        gate.open(1)
+        // Memory is empty now, and the removal on disk is held.
+        await gate.waitForCall(2)
+        replies.open(2, returning: HTTPReply(status: 304, headers: headers))
+        #expect(try await validation.value.body == Data("1".utf8))
+        gate.openForGood(returning: ())
+        await removal.value
+        _ = await save.value
+
+        let stored = try await cache.send(self.world.call("GET", ["Cache-Control": "only-if-cached"]))
+        #expect(stored.status == 504)
+    }
+
     @Test func `HC-05 a file that cannot be removed is reported, and not used again`() async throws {
         let folder = try CacheFolder()
         let refuses = Locked(false)
@@ -361,5 +397,34 @@ struct CachingTransportReuseTests {
         let (cache, server) = next.persistent(folder, answer)
         #expect(try await cache.send(self.world.call()).body.count == 100)
         #expect(server.calls.count == (name.isEmpty ? 0 : 1))
+    }
+}
+
+/// A store that holds each save and each removal at a gate.
+private struct HeldStore: MuxStore {
+    private let base = MemoryStore()
+    let gate: Gate<Void>
+
+    init(gate: Gate<Void>) { self.gate = gate }
+
+    func sessionEpoch() async -> UInt64 { await self.base.sessionEpoch() }
+    func raiseSessionEpoch(to epoch: UInt64) async { await self.base.raiseSessionEpoch(to: epoch) }
+    func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { await self.base.load(name) }
+    func removeEverything() async { await self.base.removeEverything() }
+    func statistics() async -> JournalStore.Statistics { await self.base.statistics() }
+
+    func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
+        try await self.gate.pass()
+        await self.base.save(entries, durability: durability)
+    }
+
+    func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {
+        try await self.gate.pass()
+        await self.base.remove(names, durability: durability)
+    }
+
+    func removeAll(domain: String, durability: MuxDurability) async throws {
+        try await self.gate.pass()
+        await self.base.removeAll(domain: domain, durability: durability)
     }
 }
