@@ -62,7 +62,7 @@ struct CacheExchange: Sendable {
             let caching = CachingSink(exchange, sink)
             let end: CachingSink.End
             do {
-                end = try await caching.finish(try await self.cache.send(try exchange.call, self.limits, into: caching))
+                end = await caching.finish(try await self.cache.send(try exchange.call, self.limits, into: caching))
             } catch {
                 await caching.discard()
                 guard !caching.asksAgain else {
@@ -185,8 +185,6 @@ struct CacheExchange: Sendable {
         case askAgain
     }
 
-    private static let failures: Set<Int> = [500, 502, 503, 504]
-
     /// The time of sending a request, and the request's number in the order of sending.
     struct Sending: Sendable {
         let moment: Moment
@@ -202,21 +200,6 @@ struct CacheExchange: Sendable {
     func nextSequenceNumber() -> UInt64 { self.cache.engine.nextID() }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
-        switch self.unnumberedMeaning(of: reply, sent) {
-        case .response(var response?):
-            response.sent = sent.number
-            return .response(response)
-        case .notModified(var response):
-            response.sent = sent.number
-            return .notModified(response)
-        case .rest(let stored, var rest):
-            rest.sent = sent.number
-            return .rest(of: stored, rest)
-        case let meaning: return meaning
-        }
-    }
-
-    private func unnumberedMeaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         let now = self.cache.now
         let delay = now.moment.duration(since: sent.moment)
         if let stored = self.forward.validated, reply.status == 304 {
@@ -224,42 +207,58 @@ struct CacheExchange: Sendable {
                 return .askAgain
             }
             guard validator.isUpdated(by: reply.headers) else { return .confirmed(stored) }
-            return .notModified(
-                stored.validated(
-                    by: reply,
-                    for: self.request,
-                    at: now,
-                    delay: delay,
-                    heuristicLimit: self.cache.heuristicLimit
-                )
-            )
+            return .notModified(self.validated(stored, by: reply, sent))
         }
-        if self.forward.toleratesFailure, let fallback = self.forward.fallback, Self.failures.contains(reply.status) {
+        if self.forward.toleratesFailure, let fallback = self.forward.fallback,
+            StaleIfError.statuses.contains(HTTPStatus(reply.status))
+        {
             return .failure(fallback)
         }
         if let completed = self.forward.completed {
-            guard reply.status == 206 else { return reply.status == 200 ? self.plain(reply, now, delay) : .askAgain }
+            guard reply.status == 206 else { return reply.status == 200 ? self.plain(reply, sent) : .askAgain }
             guard let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
                 range.places.lowerBound == completed.count, range.total == range.places.upperBound + 1,
-                let rest = StoredResponse(
+                var rest = StoredResponse(
                     reply,
                     StoredResponse.Part(first: completed.count, total: range.total),
                     self.request,
                     HTTPFreshness.Response(headers: reply.headers, receivedAt: now.date, delay: delay),
                     at: now,
-                    self.cache.heuristicLimit
+                    self.cache.settings.heuristicLimit
                 ),
                 rest.strongTag == completed.strongTag
             else { return .askAgain }
+            rest.sent = sent.number
             return .rest(of: completed, rest)
         }
-        return self.plain(reply, now, delay)
+        return self.plain(reply, sent)
     }
 
-    private func plain(_ reply: HTTPReply, _ now: StoredResponse.Now, _ delay: Duration) -> Meaning {
-        .response(
-            StoredResponse(reply, to: self.request, at: now, delay: delay, heuristicLimit: self.cache.heuristicLimit)
+    private func plain(_ reply: HTTPReply, _ sent: Sending) -> Meaning {
+        let now = self.cache.now
+        var response = StoredResponse(
+            reply,
+            to: self.request,
+            at: now,
+            delay: now.moment.duration(since: sent.moment),
+            heuristicLimit: self.cache.settings.heuristicLimit
         )
+        response?.sent = sent.number
+        return .response(response)
+    }
+
+    /// A stored response, updated by a 304 or by a response to HEAD.
+    private func validated(_ stored: StoredResponse, by reply: HTTPReply, _ sent: Sending) -> StoredResponse {
+        let now = self.cache.now
+        var validated = stored.validated(
+            by: reply,
+            for: self.request,
+            at: now,
+            delay: now.moment.duration(since: sent.moment),
+            heuristicLimit: self.cache.settings.heuristicLimit
+        )
+        validated.sent = sent.number
+        return validated
     }
 
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
@@ -344,17 +343,8 @@ struct CacheExchange: Sendable {
         else { return }
         guard stored.isDescribed(by: reply) else { return await self.cache.invalidate(self.request.name) }
         guard stored.freshness.validator?.isUpdated(by: reply.headers) ?? true else { return }
-        let now = self.cache.now
-        var validated = stored.validated(
-            by: reply,
-            for: self.request,
-            at: now,
-            delay: now.moment.duration(since: sent.moment),
-            heuristicLimit: self.cache.heuristicLimit
-        )
-        validated.sent = sent.number
         // RFC 9111, section 5.2.2.5: if the response to HEAD may not be stored, the stored response is out of
         // date.
-        _ = await self.replace(stored, by: validated)
+        _ = await self.replace(stored, by: self.validated(stored, by: reply, sent))
     }
 }

@@ -179,7 +179,7 @@ extension CacheableRequest {
             guard response.status == 200 || response.status == 206 else { return response.part == nil ? hit : nil }
             let first = response.part?.first ?? 0
             // The byte positions of a decoded body differ from the server's byte positions.
-            guard ["", "identity"].contains(response.headers[.contentEncoding]?.lowercased() ?? "") else { return nil }
+            guard !response.isEncoded else { return nil }
             let total = response.part == nil ? response.count : response.part?.total
             guard let places = range.places(in: total), places.lowerBound >= first,
                 places.upperBound <= first + response.count

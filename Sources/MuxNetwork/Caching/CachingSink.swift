@@ -68,16 +68,15 @@ final class CachingSink: AttemptSink {
         var hasForwarded = false
         /// Whether the response has removed the stored responses of its origin.
         var hasCleared = false
-        var sinkFailed = false
     }
 
     private let exchange: CacheExchange
-    private let sink: any HTTPSink
+    private let sink: RecordingSink
     private let state: Locked<State>
 
     init(_ exchange: CacheExchange, _ sink: any HTTPSink) {
         self.exchange = exchange
-        self.sink = sink
+        self.sink = RecordingSink(sink)
         self.state = Locked(State(sent: exchange.beginSending()))
     }
 
@@ -100,7 +99,7 @@ final class CachingSink: AttemptSink {
     private var sent: CacheExchange.Sending { self.state.withLock { $0.sent } }
 
     var hasForwarded: Bool { self.state.withLock { $0.hasForwarded } }
-    var sinkFailed: Bool { self.state.withLock { $0.sinkFailed } }
+    var sinkFailed: Bool { self.sink.failure != nil }
 
     var asksAgain: Bool {
         self.state.withLock { state in
@@ -141,7 +140,7 @@ final class CachingSink: AttemptSink {
             let spool = await self.exchange.spool(for: head)
             self.state.withLock { $0.spool = spool }
             try await self.pass(reply, status)
-            try await self.passing { try await self.sink.receive(data) }
+            try await self.sink.receive(data)
         }
     }
 
@@ -151,7 +150,7 @@ final class CachingSink: AttemptSink {
         case .notModified, .confirmed, .failure, .askAgain, nil: return
         }
         await self.keep(bytes)
-        try await self.passing { try await self.sink.receive(bytes) }
+        try await self.sink.receive(bytes)
     }
 
     private func pass(_ head: HTTPReply, _ status: HTTPCacheStatus) async throws {
@@ -159,8 +158,7 @@ final class CachingSink: AttemptSink {
             (state.head, state.status) = (head, status)
             state.hasForwarded = true
         }
-        let reply = Self.reply(head, status)
-        try await self.passing { try await self.sink.receive(head: reply) }
+        try await self.sink.receive(head: Self.reply(head, status))
     }
 
     private static func reply(_ head: HTTPReply, _ status: HTTPCacheStatus?) -> HTTPReply {
@@ -177,15 +175,6 @@ final class CachingSink: AttemptSink {
         var reply = Self.reply(state.head ?? head, status)
         reply.trailers = head.trailers
         return .forwarded(reply, response)
-    }
-
-    private func passing(_ body: () async throws -> Void) async throws {
-        do {
-            try await body()
-        } catch {
-            self.state.withLock { $0.sinkFailed = true }
-            throw error
-        }
     }
 
     /// Stores a copy of a piece; without room, the response is only passed on.
@@ -217,7 +206,7 @@ final class CachingSink: AttemptSink {
     }
 
     /// Completes the exchange, and stores the response if permitted.
-    func finish(_ head: HTTPReply) async throws -> End {
+    func finish(_ head: HTTPReply) async -> End {
         let state = self.state.withLock { $0 }
         switch state.meaning {
         case .askAgain: return .askAgain

@@ -54,7 +54,6 @@ final class ResponseCache: SessionCounter {
     /// The names of credential fields in ``options`` that are not default names.
     private let ownCredentialHeaders: Set<String>
     let time: TimeSource
-    let heuristicLimit: Duration
     /// Whether the observer receives hits.
     private let tellsHits: Bool
     let engine: Engine
@@ -96,7 +95,6 @@ final class ResponseCache: SessionCounter {
         )
         self.time = validated?.time ?? repository.time
         self.retryAfter = RetryAfterInterceptor(time: repository.time, wallTime: repository.wallTime)
-        self.heuristicLimit = options.heuristicLimit
         self.tellsHits = repository.observer?.observesHits ?? false
         let cleared = ClearedOrigins(options.cacheKey, repository)
         self.cleared = cleared

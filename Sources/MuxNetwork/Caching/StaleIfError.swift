@@ -6,7 +6,7 @@ import MuxKit
 /// `MuxPolicy/staleIfError`.
 enum StaleIfError {
     /// The statuses of a server that counts as unreachable.
-    private static let statuses: Set<HTTPStatus> = [500, 502, 503, 504]
+    static let statuses: Set<HTTPStatus> = [500, 502, 503, 504]
 
     /// `policy`, extended: a stale value may also replace an error with one of these statuses.
     static func applied(to policy: MuxPolicy) -> MuxPolicy {

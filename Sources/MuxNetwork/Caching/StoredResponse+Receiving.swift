@@ -13,7 +13,7 @@ extension StoredResponse {
     }
 
     /// Whether the body has a content coding: RFC 9110, section 8.4.
-    var isEncoded: Bool { self.headers[.contentEncoding].map { $0.lowercased() != "identity" } ?? false }
+    var isEncoded: Bool { !self.headers.isIdentityCoded }
 
     /// The response to store, before its body arrives; `nil` if the response may not be stored.
     ///

@@ -98,8 +98,7 @@ struct StoredResponse: Sendable, Equatable {
     /// For an encoded body, `Accept-Encoding` is always a dependency, even without `Vary`: the transport
     /// decodes a body only if the request asked for the coding.
     static func storedNames(_ headers: HTTPHeaders) -> [HTTPHeaders.Name]? {
-        let isPlain = ["", "identity"].contains(headers[.contentEncoding]?.lowercased() ?? "")
-        return self.selectingNames(headers).map { isPlain ? $0 : $0 + [.acceptEncoding] }
+        self.selectingNames(headers).map { headers.isIdentityCoded ? $0 : $0 + [.acceptEncoding] }
     }
 
     /// Whether one of `names` is a field of credentials.

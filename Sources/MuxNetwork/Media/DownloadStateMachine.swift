@@ -235,8 +235,7 @@ package struct DownloadHead: Sendable, Equatable {
     /// Reads the header fields of a response.
     package init(_ reply: HTTPReply) {
         self.status = reply.status
-        let isPlain = ["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
-        self.mayArriveDecoded = !isPlain && !reply.isBodyAsSent.value
+        self.mayArriveDecoded = !reply.headers.isIdentityCoded && !reply.isBodyAsSent.value
         self.range = reply.headers["Content-Range"].flatMap { ContentRange($0) }
         guard !self.mayArriveDecoded else { return }
         self.length = reply.headers[.contentLength].flatMap { HTTPGrammar.number($0) }

@@ -106,6 +106,11 @@ extension HTTPHeaders: ExpressibleByDictionaryLiteral {
     }
 }
 
+extension HTTPHeaders {
+    /// Whether the body has no content coding: RFC 9110, section 8.4.
+    var isIdentityCoded: Bool { ["", "identity"].contains(self[.contentEncoding]?.lowercased() ?? "") }
+}
+
 extension HTTPHeaders: RedactedDescription {
     /// The names of the fields.
     public var description: String { "[\(self.fields.map(\.name.rawValue).joined(separator: ", "))]" }

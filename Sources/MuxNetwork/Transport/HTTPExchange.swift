@@ -54,8 +54,8 @@ package struct HTTPExchangeStateMachine: Sendable {
         guard others.isEmpty || areOnlyUnknown else { return .notHTTP }
         guard let first = lengths.first else { return nil }
         guard let length = first, lengths.allSatisfy({ $0 == length }) else { return isChunked ? nil : .notHTTP }
-        let isIdentity = ["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
-        guard self.method != .head, reply.status != 204, reply.status != 304, isIdentity, !isChunked else { return nil }
+        guard self.method != .head, reply.status != 204, reply.status != 304, reply.headers.isIdentityCoded, !isChunked
+        else { return nil }
         self.expected = length
         guard let sizeLimit, length > sizeLimit else { return nil }
         return .bodyTooLarge(limit: sizeLimit)

@@ -70,7 +70,7 @@ final class CurlUpload: Sendable {
     ///
     /// - Parameter isRefused: Whether the server has certainly not processed the request.
     /// - Returns: Whether the next read begins at the start of the body.
-    func rewind(isRefused: Bool = false) -> Bool {
+    func rewind(isRefused: Bool) -> Bool {
         self.state.withLock { state in
             guard state.sent > 0 else { return true }
             guard self.isRepeatable || isRefused, let data = self.body.data else { return false }
