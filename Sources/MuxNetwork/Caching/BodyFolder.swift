@@ -17,7 +17,7 @@ final class BodyFolder: Sendable {
     private struct Use: Sendable {
         var size: Int64
         /// The sequence number of the last use.
-        var place: UInt64
+        var lastUse: UInt64
     }
 
     private struct State: Sendable {
@@ -25,14 +25,14 @@ final class BodyFolder: Sendable {
         var path: String?
         var files: [String: Use] = [:]
         var used: Int64 = 0
-        var lastPlace: UInt64 = 0
+        var lastUse: UInt64 = 0
         /// Whether the next opening removes all files.
         var isAbandoned = false
 
         mutating func use(_ name: String, size: Int64) {
-            self.lastPlace &+= 1
+            self.lastUse &+= 1
             self.used += size - (self.files[name]?.size ?? 0)
-            self.files[name] = Use(size: size, place: self.lastPlace)
+            self.files[name] = Use(size: size, lastUse: self.lastUse)
         }
 
         mutating func forget(_ name: String) {
@@ -45,7 +45,7 @@ final class BodyFolder: Sendable {
         mutating func evict(limit: Int64) -> [String] {
             var gone: [String] = []
             guard self.used > limit else { return gone }
-            for (name, _) in self.files.sorted(by: { $0.value.place < $1.value.place }) where self.used > limit {
+            for (name, _) in self.files.sorted(by: { $0.value.lastUse < $1.value.lastUse }) where self.used > limit {
                 gone.append(name)
                 self.forget(name)
             }

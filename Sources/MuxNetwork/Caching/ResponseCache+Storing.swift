@@ -237,7 +237,7 @@ extension ResponseCache: SessionParticipant {
         self.runningExchanges.withLock { _ in
             self.engine.dismissed(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])
-                self.sessionCounted()
+                self.countSession()
                 // Waiters send separate requests, with the credentials that their callers have now.
                 return (.success(.alone), ())
             }.resumeWaiters
@@ -247,7 +247,7 @@ extension ResponseCache: SessionParticipant {
     func signOutCompleted() {
         // A call that began during the end of the session may have credentials of the ended session.
         self.runningExchanges.withLock { _ in
-            self.engine.fenceAll { (_: inout State) in self.sessionCounted() }
+            self.engine.fenceAll { (_: inout State) in self.countSession() }
             self.cleared.sessionEnded()
             self.responses.core.signOutCompleted()
             self.folder?.abandon()

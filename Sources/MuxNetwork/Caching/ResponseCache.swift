@@ -137,7 +137,7 @@ final class ResponseCache: SessionCounter {
     var session: UInt64 { UInt64(self.sessionCount.load(ordering: .acquiring)) }
 
     /// Counts an ended session; the caller holds the lock of ``engine``.
-    func sessionCounted() { self.sessionCount.wrappingAdd(1, ordering: .releasing) }
+    func countSession() { self.sessionCount.wrappingAdd(1, ordering: .releasing) }
 
     var now: Now { Now(moment: self.repository.time.now, date: self.repository.wallTime()) }
 
@@ -199,7 +199,7 @@ final class ResponseCache: SessionCounter {
                 if hit.revalidates { try await self.startRenewal(of: hit, for: request, in: limits.session) }
                 do {
                     let reply = try await self.deliver(hit, .init(), to: request, into: sink)
-                    if isCounted { self.toldIfStale(hit) } else { self.recordUse(of: hit) }
+                    if isCounted { self.tellIfStale(hit) } else { self.recordUse(of: hit) }
                     return reply
                 } catch is BodyFolder.Gone {
                     self.forget(hit.response, of: request.name)
@@ -282,7 +282,7 @@ final class ResponseCache: SessionCounter {
             status.isCollapsed = true
             do {
                 let reply = try await self.deliver(hit, status, to: request, into: sink)
-                self.toldIfStale(hit)
+                self.tellIfStale(hit)
                 return reply
             } catch is BodyFolder.Gone {
                 return nil
@@ -406,6 +406,7 @@ final class ResponseCache: SessionCounter {
     ///   - request: The request.
     ///   - sink: Receives the stored response.
     /// - Returns: The head of the stored response.
+    /// - Throws: The errors of ``deliver(_:_:to:into:)``.
     nonisolated(nonsending) func deliverStale(
         _ hit: CacheHit,
         _ reason: HTTPCacheStatus.Forward,
@@ -416,7 +417,7 @@ final class ResponseCache: SessionCounter {
         var status = HTTPCacheStatus(forward: reason)
         status.forwardStatus = forwardStatus
         let reply = try await self.deliver(hit, status, to: request, into: sink)
-        self.toldIfStale(hit)
+        self.tellIfStale(hit)
         return reply
     }
 
@@ -439,10 +440,10 @@ final class ResponseCache: SessionCounter {
     /// Counts and reports a response without a wait for the server.
     private func recordUse(of hit: CacheHit) {
         self.tell(.hit)
-        self.toldIfStale(hit)
+        self.tellIfStale(hit)
     }
 
-    private func toldIfStale(_ hit: CacheHit) {
+    private func tellIfStale(_ hit: CacheHit) {
         if hit.timeToLive < .zero { self.tell(.servedStale) }
     }
 

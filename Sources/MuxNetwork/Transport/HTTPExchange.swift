@@ -323,7 +323,7 @@ package final class HTTPExchange: Sendable {
                 if let head = news.head { try await sink.receive(head: head) }
                 if !news.pieces.isEmpty {
                     try await sink.receive(Self.joined(news.pieces))
-                    try self.check()
+                    try self.throwIfAbandoned()
                 }
                 if let outcome = news.outcome {
                     let reply = try outcome.get()
@@ -353,7 +353,7 @@ package final class HTTPExchange: Sendable {
     }
 
     /// Throws the error of the first ``abandon(_:)``, if any; called between two pieces.
-    package func check() throws {
+    package func throwIfAbandoned() throws {
         if let error = self.state.withLock({ $0.leaving }) { throw error }
     }
 

@@ -106,8 +106,8 @@ final class CurlTransfer {
         } else if result != 0, mux_easy_is_proxy_refusal(self.library.table, self.easy) != 0 {
             exchange.ended(.other(.unreachable(ProxyRefusal())))
         } else if result == 0 {
-            let isComplete = exchange.isHeadReceived
-            exchange.ended(isComplete ? nil : .closed(CurlError(52, self.library)), trailers: self.head.trailers)
+            let hasHead = exchange.isHeadReceived
+            exchange.ended(hasHead ? nil : .closed(CurlError(52, self.library)), trailers: self.head.trailers)
         } else {
             let isPartOfHead = self.head.hasBegun && !exchange.isHeadReceived
             exchange.ended(

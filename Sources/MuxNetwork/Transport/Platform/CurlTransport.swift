@@ -40,7 +40,7 @@ package final class CurlTransport: ValidatedTransport {
             throw HTTPError.preparation(.unsupportedOption(name: "clientCertificate"))
         }
         let exchange = HTTPExchange(call, limits, self.time)
-        let sink = DecodingSink(sink, call) { try exchange.check() }
+        let sink = DecodingSink(sink, call) { try exchange.throwIfAbandoned() }
         let reply = try await exchange.run(into: sink) { self.start(call, $0) }
         try sink.finish()
         return reply
@@ -75,7 +75,7 @@ package final class CurlTransport: ValidatedTransport {
 
         func stop() {
             self.feeder?.cancel()
-            self.mailbox.left()
+            self.mailbox.callerResumed()
             guard !self.order.exchange.hasProducerEnded else { return }
             self.mailbox.post(.stop(self.order.id))
         }
@@ -176,7 +176,7 @@ final class CurlMailbox: Sendable {
     }
 
     /// Decrements the number of pending calls, because a caller has resumed.
-    func left() { self.state.withLock { $0.pendingCount -= 1 } }
+    func callerResumed() { self.state.withLock { $0.pendingCount -= 1 } }
 
     /// Frees the multi handle; called at the end of the thread.
     func free() {
