@@ -143,18 +143,19 @@ struct OutboxInterruptionTests {
             wakingOn: [],
             fileSystem: RecordingFileSystem { _, _ in isBroken.withLock { $0 } ? .refuse(EIO) : nil },
             leaseDuration: .seconds(30),
-            order: { $0.lane }
-        ) { _, begin, refused in
-            let attempt = try await begin()
-            let count = numbers.withLock { numbers in
-                numbers.append(attempt.number)
-                return numbers.count
+            order: { $0.lane },
+            deliver: { _, begin, refused in
+                let attempt = try await begin()
+                let count = numbers.withLock { numbers in
+                    numbers.append(attempt.number)
+                    return numbers.count
+                }
+                guard count == 1 else { return }
+                refused()
+                isBroken.withLock { $0 = true }
+                _ = try await begin()
             }
-            guard count == 1 else { return }
-            refused()
-            isBroken.withLock { $0 = true }
-            _ = try await begin()
-        }
+        )
         try await outbox.add(Note("a"))
         await world.waitForRest(outbox)
         #expect(await outbox.pending.map(\.attempts) == [1])
