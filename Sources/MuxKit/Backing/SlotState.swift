@@ -21,21 +21,10 @@ struct FollowedKey: Sendable {
     @usableFromInline var count = 0
     /// The failure of the last flight since the first consumer; `nil` after a value, a store or a clear.
     @usableFromInline var failure: FetchFailure?
-    /// The number of replacements and removals of the entry; an eviction does not count.
-    @usableFromInline var replacements: UInt64 = 0
-    /// The number of changes that made the entry stale, even if memory did not have the entry.
-    @usableFromInline var refreshes: UInt64 = 0
-    /// The number of responses that must not be kept; such a response removes the entry.
-    @usableFromInline var uncached: UInt64 = 0
-    /// The number of fetches.
-    @usableFromInline var fetches: UInt64 = 0
-    /// The number of replacements, removals and failures, and of responses that were not kept because of
-    /// changes of the app.
-    @usableFromInline var outcomes: UInt64 = 0
+    /// The numbers of events since the first consumer, without ``StateCounts/clears``.
+    @usableFromInline var counts = StateCounts()
     /// The last kept condition of the entry, for changes of tags while the entry is not in memory.
     @usableFromInline var lastCondition: EntryCondition?
-    /// The value of ``refreshes`` at the last change of ``outcomes``.
-    @usableFromInline var answeredRefreshes: UInt64 = 0
 }
 
 /// The failure of a flight.
@@ -264,7 +253,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///
     /// - Parameter key: The key; `nil` for all followed keys.
     mutating func becameStale(_ key: Key?) {
-        for key in key.map({ [$0] }) ?? Array(self.followed.keys) { self.followed[key]?.refreshes += 1 }
+        for key in key.map({ [$0] }) ?? Array(self.followed.keys) { self.followed[key]?.counts.refreshes += 1 }
     }
 
     /// Counts a fetch.
@@ -272,7 +261,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     mutating func fetchBegins(_ key: Key) {
         self.statistics.fetches += 1
         guard !self.followed.isEmpty else { return }
-        self.followed[key]?.fetches += 1
+        self.followed[key]?.counts.fetches += 1
     }
 
     /// Counts a response that must not be kept, as a clear, and removes the changes of its key, except
@@ -282,7 +271,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.clears &+= 1
         self.uncached &+= 1
         self.loseBase(of: key, keepsChanges: false)
-        self.followed[key]?.uncached += 1
+        self.followed[key]?.counts.uncached += 1
     }
 
     /// Takes ``dropped``, to be released outside the lock.
@@ -304,11 +293,11 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
         if let former = self.followed.values[place].failure { self.dropped.append(former) }
         if error == nil, isReplaced {
-            self.followed.values[place].replacements += 1
+            self.followed.values[place].counts.replacements += 1
             self.followed.values[place].lastCondition = nil
         }
-        self.followed.values[place].outcomes += 1
-        self.followed.values[place].answeredRefreshes = self.followed.values[place].refreshes
+        self.followed.values[place].counts.outcomes += 1
+        self.followed.values[place].counts.answeredRefreshes = self.followed.values[place].counts.refreshes
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
     }
 

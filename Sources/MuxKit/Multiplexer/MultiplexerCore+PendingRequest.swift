@@ -113,7 +113,7 @@ extension MultiplexerCore {
                 highestPriority: self.highestPriority,
                 gather: gather,
                 decide: { state in
-                    if let outcomes = options?.outcomes, state.followed[key]?.outcomes != outcomes {
+                    if let outcomes = options?.outcomes, state.followed[key]?.counts.outcomes != outcomes {
                         return .fail(AlreadyAnswered())
                     }
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)

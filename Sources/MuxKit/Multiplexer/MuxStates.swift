@@ -25,20 +25,14 @@ public struct MuxState<Value: Sendable>: Sendable {
     package let counts: StateCounts
 
     init(entry: MuxEntry<Value>?, _ reading: StateFollower<Value>.Reading) {
+        var counts = reading.facts.counts
+        counts.clears = reading.clears
         self.init(
             entry: entry,
             isLoading: reading.isLoading,
             failure: reading.facts.failure?.error,
             failureNumber: reading.facts.failure?.number,
-            counts: StateCounts(
-                replacements: reading.facts.replacements,
-                refreshes: reading.facts.refreshes,
-                fetches: reading.facts.fetches,
-                outcomes: reading.facts.outcomes,
-                uncached: reading.facts.uncached,
-                answeredRefreshes: reading.facts.answeredRefreshes,
-                clears: reading.clears
-            )
+            counts: counts
         )
     }
 
@@ -80,20 +74,22 @@ public struct MuxState<Value: Sendable>: Sendable {
     }
 }
 
-/// The numbers of events of a key, for a consumer that requests values.
+/// The numbers of events of a key since its first consumer, for a consumer that requests values.
+@usableFromInline
 package struct StateCounts: Sendable, Hashable {
-    /// The number of replacements and removals of the entry, since the first consumer of the key.
-    package var replacements: UInt64 = 0
-    /// The number of refreshes since the first consumer of the key.
-    package var refreshes: UInt64 = 0
-    /// The number of fetches since the first consumer of the key.
-    package var fetches: UInt64 = 0
-    /// The number of outcomes since the first consumer of the key; see ``FollowedKey/outcomes``.
-    package var outcomes: UInt64 = 0
-    /// The number of responses that must not be kept, since the first consumer of the key.
+    /// The number of replacements and removals of the entry; an eviction does not count.
+    @usableFromInline package var replacements: UInt64 = 0
+    /// The number of changes that made the entry stale, even if memory did not have the entry.
+    @usableFromInline package var refreshes: UInt64 = 0
+    /// The number of fetches.
+    @usableFromInline package var fetches: UInt64 = 0
+    /// The number of replacements, removals and failures, and of responses that were not kept because of
+    /// changes of the app.
+    @usableFromInline package var outcomes: UInt64 = 0
+    /// The number of responses that must not be kept; such a response removes the entry.
     package var uncached: UInt64 = 0
-    /// The value of ``refreshes`` at the last outcome.
-    package var answeredRefreshes: UInt64 = 0
+    /// The value of ``refreshes`` at the last change of ``outcomes``.
+    @usableFromInline package var answeredRefreshes: UInt64 = 0
     /// A counter of sign-outs, and of clears and invalidations of any key of the multiplexer.
     package var clears: UInt64 = 0
 }
@@ -247,7 +243,7 @@ extension MuxStates {
             var followed = FollowedKey()
             followed.failure = facts.failure.map { FetchFailure(error: $0.0, number: $0.number) }
             // An entry is never evicted: a state without an entry is a removal.
-            followed.replacements = entry == nil ? .max : 0
+            followed.counts.replacements = entry == nil ? .max : 0
             return StateFollower.Reading(
                 entry: entry,
                 isLoading: facts.isLoading,
@@ -336,9 +332,9 @@ final class StateFollower<Value: Sendable>: Sendable {
             let former = state.held
             if let entry = reading.entry {
                 state.held = Held(entry: entry, facts: reading.facts, now: reading.now)
-            } else if let held = former, held.facts.replacements == reading.facts.replacements {
+            } else if let held = former, held.facts.counts.replacements == reading.facts.counts.replacements {
                 // Evicted: the entry stays, and ages.
-                let isStale = held.facts.refreshes != reading.facts.refreshes
+                let isStale = held.facts.counts.refreshes != reading.facts.counts.refreshes
                 let entry = held.entry.aged(by: reading.now.duration(since: held.now), isStale: isStale)
                 state.held = Held(entry: entry, facts: reading.facts, now: reading.now)
             } else {
