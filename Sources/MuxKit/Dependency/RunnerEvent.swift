@@ -27,9 +27,6 @@ public enum RunnerEvent: Sendable, Hashable {
 /// Delivers the events of a runner to its listeners, in the order of the event numbers.
 final class RunnerEvents: Sendable {
     private struct State: Sendable {
-        var listeners = Subscribers<AsyncStream<RunnerEvent>.Continuation>()
-        /// Listeners that get an element for each event, without the event.
-        var signals = Subscribers<AsyncStream<Void>.Continuation>()
         /// The number of the next event to deliver.
         var next: UInt64 = 1
         /// Events that arrived before an event with a smaller number.
@@ -38,22 +35,13 @@ final class RunnerEvents: Sendable {
     }
 
     private let state = Locked(State())
-
-    deinit {
-        let (listeners, signals) = self.state.withLock { ($0.listeners.inOrder, $0.signals.inOrder) }
-        for listener in listeners { listener.finish() }
-        for signal in signals { signal.finish() }
-    }
+    private let listeners = Broadcast<SoleKey, RunnerEvent>()
 
     /// Makes `continuation` yield an element after each event, and finish with the runner.
     ///
     /// - Returns: A closure that removes the listener.
     func signal(_ continuation: AsyncStream<Void>.Continuation) -> @Sendable () -> Void {
-        let id = self.state.withLock { $0.signals.add(continuation) }
-        return { [weak self] in
-            let removed = self?.state.withLock { $0.signals.remove(id) }
-            withExtendedLifetime(removed) {}
-        }
+        self.listeners.add(to: .sole, finish: { continuation.finish() }) { _ in continuation.yield() }
     }
 
     /// The future events; the stream ends with the runner.
@@ -62,11 +50,8 @@ final class RunnerEvents: Sendable {
             of: RunnerEvent.self,
             bufferingPolicy: .bufferingNewest(256)
         )
-        let id = self.state.withLock { $0.listeners.add(continuation) }
-        continuation.onTermination = { [weak self] _ in
-            let removed = self?.state.withLock { $0.listeners.remove(id) }
-            withExtendedLifetime(removed) {}
-        }
+        let remove = self.listeners.add(to: .sole, finish: { continuation.finish() }) { continuation.yield($0) }
+        continuation.onTermination = { _ in remove() }
         return stream
     }
 
@@ -79,17 +64,16 @@ final class RunnerEvents: Sendable {
         }
         guard isFirst else { return }
         while true {
-            let step = self.state.withLock { state -> (RunnerEvent, State)? in
+            let event = self.state.withLock { state -> RunnerEvent? in
                 guard let event = state.waiting.removeValue(forKey: state.next) else {
                     state.isDelivering = false
                     return nil
                 }
                 state.next &+= 1
-                return (event, state)
+                return event
             }
-            guard let (event, state) = step else { return }
-            for listener in state.listeners.inOrder { listener.yield(event) }
-            for signal in state.signals.inOrder { signal.yield() }
+            guard let event else { return }
+            self.listeners.send(event, to: .sole)
         }
     }
 }
