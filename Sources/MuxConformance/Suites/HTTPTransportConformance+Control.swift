@@ -115,7 +115,8 @@ extension HTTPTransportConformance {
     static func slowSinks(_ transport: any HTTPTransport) async throws {
         let size = 32 << 20
         let held = Gate<Int>()
-        let sink = CountingSink()
+        let gate = Gate<Void>()
+        let sink = WatchedSink(onPiece: { try await gate.pass() })
         let script: RawServer.Script = { connection in
             try connection.readRequest()
             try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
@@ -125,7 +126,7 @@ extension HTTPTransportConformance {
                 let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 500)
                 stalls = count == 0 ? stalls + 1 : 0
                 // Two writes waited 500 ms each for space while the sink waited: the client does not read.
-                if stalls >= 2, sink.gate.callCount > 0 { held.open(1, returning: written) }
+                if stalls >= 2, gate.callCount > 0 { held.open(1, returning: written) }
                 written += count
             }
             held.open(1, returning: written)
@@ -135,25 +136,11 @@ extension HTTPTransportConformance {
             async let reply = transport.stream(HTTPCall(url: url), into: sink)
             let written = try await held.pass()
             try self.expect(written < 8 << 20, "the server could send \(written) bytes while the sink waited")
-            sink.gate.openForGood(returning: ())
+            gate.openForGood(returning: ())
             let status = try await reply.status
             try self.expect(status == 200, "the status is \(status)")
-            try self.expect(sink.count == size, "the sink got \(sink.count) bytes instead of \(size)")
-        }
-    }
-
-    /// A sink that counts bytes, and waits at a gate for each piece.
-    private final class CountingSink: HTTPSink {
-        let gate = Gate<Void>()
-        private let received = Locked(0)
-
-        var count: Int { self.received.withLock { $0 } }
-
-        func receive(head: HTTPReply) {}
-
-        func receive(_ bytes: Data) async throws {
-            try await self.gate.pass()
-            self.received.withLock { $0 += bytes.count }
+            let count = sink.body.count
+            try self.expect(count == size, "the sink got \(count) bytes instead of \(size)")
         }
     }
 }

@@ -30,9 +30,7 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
         for (name, rule) in self.rules {
             let (alice, bob) = try await makeLease()
             let parties = Parties(alice: alice, bob: bob, advance: advance)
-            if let detail = try await self.runCheck(within: limit, { try await rule(parties) }) {
-                throw ConformanceFailure(rule: name, detail: detail)
-            }
+            try await self.runCheck(of: name, within: limit) { try await rule(parties) }
         }
     }
 

@@ -34,9 +34,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
         for (name, rule) in self.rules {
             let (alice, bob) = try await makeStore()
             let fleet = Fleet(alice: alice, bob: bob, unit: unit, advance: advance)
-            if let detail = try await self.runCheck(within: limit, { try await rule(fleet) }) {
-                throw ConformanceFailure(rule: name, detail: detail)
-            }
+            try await self.runCheck(of: name, within: limit) { try await rule(fleet) }
         }
     }
 

@@ -23,9 +23,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
     ) async throws {
         for (name, rule) in self.rules {
             let store = try await makeStore()
-            if let detail = try await self.runCheck(within: limit, { try await rule(store) }) {
-                throw ConformanceFailure(rule: name, detail: detail)
-            }
+            try await self.runCheck(of: name, within: limit) { try await rule(store) }
         }
     }
 

@@ -37,12 +37,13 @@ extension RuleSuite {
     /// Any error of the check, or exceeding the limit, breaks the rule. A check over the limit is cancelled
     /// and not awaited.
     ///
-    /// - Returns: The violation of the rule; `nil` if the rule is obeyed.
-    /// - Throws: `CancellationError` if the current task is cancelled.
+    /// - Throws: ``ConformanceFailure`` if the rule is broken; `CancellationError` if the current task is
+    ///   cancelled.
     static func runCheck(
+        of rule: String,
         within limit: Duration,
         _ check: @escaping @Sendable @concurrent () async throws -> Void
-    ) async throws -> String? {
+    ) async throws {
         let verdict = Gate<String?>()
         let work = TaskLauncher()(name: "mux.conformance") {
             do {
@@ -62,7 +63,7 @@ extension RuleSuite {
             work.cancel()
             timer.cancel()
         }
-        return try await verdict.pass()
+        if let detail = try await verdict.pass() { throw ConformanceFailure(rule: rule, detail: detail) }
     }
 
     /// Waits for 30 ms of real time, so that running calls make progress.

@@ -95,7 +95,7 @@ public final class LoopbackServer: Sendable {
             do throws(Failure) {
                 let port = state.port ?? self.fixedPort
                 if port == nil { (state.reservation, state.port) = try Socket.reservePort() }
-                let descriptor = try Socket.listen(port: port ?? state.port ?? 0)
+                let descriptor = try Socket.listen(on: .ipv4, port: port ?? state.port ?? 0).descriptor
                 state.port = state.port ?? port
                 state.wake = wakeUp.wake
                 state.starts += 1

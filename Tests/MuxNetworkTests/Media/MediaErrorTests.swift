@@ -120,7 +120,7 @@ struct MediaErrorTests {
             // A server without TLS.
             let (reservation, port) = try Socket.reservePort()
             defer { if let reservation { Socket.close(reservation) } }
-            let listener = try Socket.listen(port: port)
+            let listener = try Socket.listen(on: .ipv4, port: port).descriptor
             Thread.detachNewThread {
                 while let connection = Socket.accept(listener) {
                     _ = Socket.write(Array("This is no handshake.".utf8), to: connection)

@@ -33,11 +33,6 @@ package enum Socket {
         case ipv6
     }
 
-    /// Listens on a port of 127.0.0.1 only.
-    package static func listen(port: UInt16) throws(LoopbackServer.Failure) -> Int32 {
-        try Self.listen(on: .ipv4, port: port, buffers: nil).descriptor
-    }
-
     /// Listens on a port of a loopback address, which other machines cannot reach.
     ///
     /// - Parameters:
@@ -49,7 +44,7 @@ package enum Socket {
     package static func listen(
         on address: Loopback,
         port: UInt16,
-        buffers: Int32?
+        buffers: Int32? = nil
     ) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
         let (descriptor, port) = try Self.bind(address, port: port)
         if var size = buffers {
