@@ -219,16 +219,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ) async throws -> Output {
         switch try await self.core.firstTry(task) {
         case .output(let output): return output
-        case .unfinished(let call): return try await self.run(from: call, task)
+        case .unfinished(let call): return try await self.core.run(from: call) { held, _ in try await task(held.value) }
         }
-    }
-
-    @inlinable
-    nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<Dependency>.PendingCall,
-        _ task: (Dependency) async throws -> RunResult<Output>
-    ) async throws -> Output {
-        try await self.core.run(from: call) { held, _ in try await task(held.value) }
     }
 
     /// Runs `task` like ``run(_:update:)``, with a time-out; both closures receive the history of the call.

@@ -23,9 +23,6 @@ package struct FailurePause: Sendable, Hashable {
     @usableFromInline
     package func isOver(at now: Moment) -> Bool { self.end <= now }
 
-    /// The time until an attempt may start; `nil` if an attempt may start now.
-    package func remaining(at now: Moment) -> Duration? { self.isOver(at: now) ? nil : self.end.duration(since: now) }
-
     /// Reports a failed attempt.
     ///
     /// - Parameters:

@@ -271,10 +271,8 @@ package struct RetryStateMachine: Sendable {
     package enum EndAction: Sendable, Equatable {
         /// The retry had already ended.
         case ignore
-        /// The first attempt had not begun.
+        /// The retry was not waiting.
         case nothing
-        /// An attempt was running.
-        case stopAttempt
         /// End the wait.
         case stopWaiting
     }
@@ -283,8 +281,7 @@ package struct RetryStateMachine: Sendable {
     package mutating func ended() -> EndAction {
         defer { self.state = .over }
         switch self.state {
-        case .ready: return .nothing
-        case .running: return .stopAttempt
+        case .ready, .running: return .nothing
         case .waiting: return .stopWaiting
         case .over: return .ignore
         }

@@ -48,13 +48,13 @@ struct FailurePauseTests {
         for _ in 0..<5 { pause.failed(at: self.start, first: .seconds(1)) }
         #expect(pause.failures == 5)
         #expect(!pause.isOver(at: self.start))
-        #expect(pause.remaining(at: self.start) == .seconds(16))
-        #expect(pause.remaining(at: self.start.advanced(by: .seconds(16))) == nil)
+        #expect(pause.end == self.start.advanced(by: .seconds(16)))
+        #expect(pause.isOver(at: pause.end))
 
         pause.succeeded()
 
         #expect(pause == FailurePause())
         pause.failed(at: self.start, first: .seconds(1))
-        #expect(pause.remaining(at: self.start) == .seconds(1))
+        #expect(pause.end == self.start.advanced(by: .seconds(1)))
     }
 }

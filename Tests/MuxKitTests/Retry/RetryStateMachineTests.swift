@@ -43,7 +43,7 @@ struct RetryStateMachineTests {
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .attempt(1))
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore)
         #expect(machine.demanded(at: self.at(60)) == .ignore(.running))
-        #expect(machine.ended() == .stopAttempt)
+        #expect(machine.ended() == .nothing)
         #expect(machine.ended() == .ignore)
         #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
         #expect(machine.demanded(at: self.at(60)) == .ignore(.finished))
