@@ -261,16 +261,16 @@ public final class ObservedValue<Value: Sendable> {
     /// After a refresh, a new request replaces a running request, because the running request waits for a
     /// value from before the refresh.
     ///
-    /// - Parameter hasPlace: Whether the activity permits a fetch for an event or an interval.
-    private func requestIfNeeded(hasPlace: Bool = false) {
+    /// - Parameter isAdmitted: Whether the activity permits a fetch for an event or an interval.
+    private func requestIfNeeded(isAdmitted: Bool = false) {
         guard self.followers > 0, self.request == nil || self.isRefreshed else { return }
         self.pause?.cancel()
         self.pause = nil
         let always = self.owesFetch
-        guard hasPlace || self.isRefreshed || !always && !self.mustRepeat else { return self.activity.enqueue(self) }
+        guard isAdmitted || self.isRefreshed || !always && !self.mustRepeat else { return self.activity.enqueue(self) }
         guard always || self.mustRepeat || self.needsRequest else { return }
         let (time, now) = (self.source.time, self.source.time.now)
-        guard hasPlace || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
+        guard isAdmitted || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
             self.pause = self.source.repository.spawn(name: "mux.pause") {
                 @MainActor [weak self, end = self.mayRenewAt] in
                 guard (try? await time.sleep(for: end.duration(since: now))) != nil, !Task.isCancelled else { return }
@@ -436,7 +436,7 @@ extension ObservedValue: AppActivity.Follower {
 
     func refetch() -> Task<Void, Never>? {
         guard self.request == nil else { return nil }
-        self.requestIfNeeded(hasPlace: true)
+        self.requestIfNeeded(isAdmitted: true)
         return self.request
     }
 }

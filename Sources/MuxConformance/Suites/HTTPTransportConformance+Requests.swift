@@ -171,7 +171,7 @@ extension HTTPTransportConformance {
             async let reply = transport.send(call)
             await made.reached(1)
             // No event signals that the transport no longer requests pieces, so the check waits for a time.
-            for _ in 0..<10 { try await self.settle() }
+            for _ in 0..<10 { try await self.waitBriefly() }
             let held = made.value * piece
             try self.expect(held < 8 << 20, "\(held) bytes were made before the server read the first byte")
             server.proceed()

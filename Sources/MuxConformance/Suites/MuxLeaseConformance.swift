@@ -205,7 +205,7 @@ extension MuxLeaseConformance {
                 }
             }
             await begun.reached(leases.count)
-            try await self.settle()
+            try await self.waitBriefly()
             try await event()
             try await group.waitForAll()
         }
@@ -236,7 +236,7 @@ extension MuxLeaseConformance {
                 }
                 if isWaiting {
                     await begun.reached(1)
-                    try await self.settle()
+                    try await self.waitBriefly()
                 }
                 group.cancelAll()
                 return try await group.next() ?? nil

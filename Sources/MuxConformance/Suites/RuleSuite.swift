@@ -67,7 +67,7 @@ extension RuleSuite {
     }
 
     /// Waits for 30 ms of real time, so that running calls make progress.
-    static func settle() async throws {
+    static func waitBriefly() async throws {
         try await TimeSource(ContinuousClock()).sleep(for: .milliseconds(30))
     }
 

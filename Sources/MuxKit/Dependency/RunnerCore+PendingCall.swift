@@ -124,7 +124,7 @@ extension RunnerCore {
     func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
-        throw self.raise(cause, call)
+        throw self.raiseCritical(cause, call)
     }
 
     /// Returns the current dependency to a call whose early renewal failed with `error`.

@@ -147,7 +147,7 @@ extension RunnerCore {
     /// critical error was raised before.
     ///
     /// - Returns: The error for `call`.
-    func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
+    func raiseCritical(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
         let (number, former): (UInt64?, RunnerState<Dependency>) = self.engine.dismissAll(cancelling: false) { state in

@@ -145,7 +145,7 @@ package final class RetryControl: Sendable {
         switch action {
         case .ignore: break
         case .attempt: waitEnd.give(.attempt)
-        case .settle(let next): self.race(next, wakeUps.filter { $0.wake == .demand })
+        case .waitAgain(let next): self.race(next, wakeUps.filter { $0.wake == .demand })
         case .stop(let reason): waitEnd.give(.stop(reason))
         }
     }
@@ -155,7 +155,7 @@ package final class RetryControl: Sendable {
     /// Ends the current wait and starts the next attempt; without a wait, only logs the ignored demand.
     func retryNow() {
         let now = self.loop.time.now
-        self.follow([]) { $0.demanded(at: now) }
+        self.applyDemand([]) { $0.demanded(at: now) }
     }
 
     /// Replaces the current wait; without a wait, only logs the ignored demand.
@@ -165,10 +165,10 @@ package final class RetryControl: Sendable {
     ///   - wakeUps: The wake-ups of the new wait.
     func reschedule(_ delay: Duration?, _ wakeUps: [RetrySignal.WakeUp]) {
         let now = self.loop.time.now
-        self.follow(wakeUps) { $0.rescheduled(delay, at: now) }
+        self.applyDemand(wakeUps) { $0.rescheduled(delay, at: now) }
     }
 
-    private func follow(
+    private func applyDemand(
         _ wakeUps: [RetrySignal.WakeUp],
         _ demand: (inout RetryStateMachine) -> RetryStateMachine.DemandAction
     ) {

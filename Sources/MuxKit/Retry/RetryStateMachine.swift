@@ -124,12 +124,12 @@ package struct RetryStateMachine: Sendable {
         case .ready, .waiting, .over: return .ignore
         case .running: break
         }
-        let action = self.answer(to: verdict, at: now, random: random)
+        let action = self.action(after: verdict, at: now, random: random)
         if case .stop = action { self.state = .over }
         return action
     }
 
-    private mutating func answer(to verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
+    private mutating func action(after verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         guard verdict != .never else { return .stop(.refused) }
         guard self.index + 1 < max(self.policy.maxAttempts, 1) else { return .stop(.attemptsExhausted) }
         let wait: Wait?
@@ -190,7 +190,7 @@ package struct RetryStateMachine: Sendable {
         /// Wait for the random delay after a wake-up, or for the end of a `Retry-After`.
         ///
         /// Of the wake-ups, only demands end this wait.
-        case settle(Wait)
+        case waitAgain(Wait)
         /// End the retry.
         case stop(RetryError.Reason)
     }
@@ -209,7 +209,7 @@ package struct RetryStateMachine: Sendable {
                 return .stop(.timeExhausted)
             }
             guard next <= now else {
-                return .settle(self.enter(until: next, floor: wait.floor))
+                return .waitAgain(self.enter(until: next, floor: wait.floor))
             }
             self.index += 1
             self.state = .running

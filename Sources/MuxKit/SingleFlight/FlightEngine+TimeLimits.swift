@@ -107,10 +107,12 @@ extension FlightEngine {
             var stuck: Few<Waiter> = []
             var flights: [FlightID] = []
             let due = due(&engineState)
-            let circles = WaitForGraph.ticketsInCycles(with: due.map { self.node($0.0) })
+            let cycles = WaitForGraph.ticketsInCycles(with: due.map { self.node($0.0) })
             for (flight, key) in due {
-                let circle = circles[self.node(flight)] ?? []
-                if !circle.isEmpty { stuck += engineState.withMachine(of: key) { $0.taken(circle, from: flight) } }
+                let ticketsInCycle = cycles[self.node(flight)] ?? []
+                if !ticketsInCycle.isEmpty {
+                    stuck += engineState.withMachine(of: key) { $0.taken(ticketsInCycle, from: flight) }
+                }
                 let isCurrent = engineState.machines[key]?.currentFlight == flight
                 guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
                 if let former = self.options.whenTimedOut?(&engineState.state, key, isCurrent, now) {

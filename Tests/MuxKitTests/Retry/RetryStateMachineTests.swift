@@ -73,7 +73,7 @@ struct RetryStateMachineTests {
         var (machine, wait) = try self.waiting(.whenWoken)
         #expect(wait.deadline == nil)
 
-        guard case .settle(let next) = machine.woken(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
+        guard case .waitAgain(let next) = machine.woken(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
             Issue.record("no settling")
             return
         }
@@ -141,7 +141,7 @@ struct RetryStateMachineTests {
                 switch machine.woken(wait?.id ?? 99, by: wake, at: now, random: random) {
                 case .ignore: break
                 case .stop: isOver = true
-                case .settle(let next):
+                case .waitAgain(let next):
                     #expect(next.deadline.map { $0 > now && $0 <= max(floor, now.advanced(by: .seconds(3))) } == true)
                     wait = next
                 case .attempt(let index):
@@ -220,7 +220,7 @@ struct RetryStateMachineTests {
 
         switch machine.woken(wait.id, by: .signal, at: self.at(99), random: random) {
         case .attempt(let index): #expect(index == 1 && random == 0)
-        case .settle(let next):
+        case .waitAgain(let next):
             let deadline = try #require(next.deadline)
             #expect(deadline < self.at(100))
             #expect(machine.woken(next.id, by: .time, at: deadline, random: random) == .attempt(1))
