@@ -336,7 +336,8 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
     ///
     /// - Throws: The error of the service, or `RunnerError`, such as
-    ///   `RunnerError/tokensNotStored(underlying:)`, or `RunnerError/signedOut` after a sign-out during the edit.
+    ///   `RunnerError/tokensNotStored(underlying:)`, or `RunnerError/signedOut` after a sign-out during the
+    ///   edit.
     public func editProfile() async throws {
         try await self.runner.set { try await self.service.editProfile() }
     }

@@ -52,7 +52,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package let id: ID
         /// The lane; `nil` for a damaged record, whose lane is unreadable.
         package let lane: String?
-        /// The number of the session in which the change was added; of damage, the session of the first record.
+        /// The number of the session of the addition; of damage, the session of the first record.
         package fileprivate(set) var session: UInt64
         package var progress: Progress
         /// The monotonic time in nanoseconds after which the change is not sent.

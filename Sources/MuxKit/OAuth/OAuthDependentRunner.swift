@@ -222,8 +222,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Replaces the tokens with the tokens of `signIn`, as ``set(refresh:access:)`` does.
     ///
-    /// - Throws: The error of `signIn` or of ``set(refresh:access:)``; ``RunnerError/signedOut`` if the session
-    ///   ended during `signIn`.
+    /// - Throws: The error of `signIn` or of ``set(refresh:access:)``; ``RunnerError/signedOut`` if the
+    ///   session ended during `signIn`.
     package nonisolated(nonsending) func set(
         _ signIn: () async throws -> OAuthSignIn<AccessToken, RefreshToken>
     ) async throws {
