@@ -41,7 +41,7 @@ final class RunnerEvents: Sendable {
     ///
     /// - Returns: A closure that removes the listener.
     func signal(_ continuation: AsyncStream<Void>.Continuation) -> @Sendable () -> Void {
-        self.listeners.add(to: .sole, finish: { continuation.finish() }) { _ in continuation.yield() }
+        self.listeners.add(to: .sole, finish: { continuation.finish() }, { _ in continuation.yield() })
     }
 
     /// The future events; the stream ends with the runner.
@@ -50,7 +50,7 @@ final class RunnerEvents: Sendable {
             of: RunnerEvent.self,
             bufferingPolicy: .bufferingNewest(256)
         )
-        let remove = self.listeners.add(to: .sole, finish: { continuation.finish() }) { continuation.yield($0) }
+        let remove = self.listeners.add(to: .sole, finish: { continuation.finish() }, { continuation.yield($0) })
         continuation.onTermination = { _ in remove() }
         return stream
     }

@@ -74,26 +74,6 @@ public struct MuxState<Value: Sendable>: Sendable {
     }
 }
 
-/// The numbers of events of a key since its first consumer, for a consumer that requests values.
-@usableFromInline
-package struct StateCounts: Sendable, Hashable {
-    /// The number of replacements and removals of the entry; an eviction does not count.
-    @usableFromInline package var replacements: UInt64 = 0
-    /// The number of changes that made the entry stale, even if memory did not have the entry.
-    @usableFromInline package var refreshes: UInt64 = 0
-    /// The number of fetches.
-    @usableFromInline package var fetches: UInt64 = 0
-    /// The number of replacements, removals and failures, and of responses that were not kept because of
-    /// changes of the app.
-    @usableFromInline package var outcomes: UInt64 = 0
-    /// The number of responses that must not be kept; such a response removes the entry.
-    package var uncached: UInt64 = 0
-    /// The value of ``refreshes`` at the last change of ``outcomes``.
-    @usableFromInline package var answeredRefreshes: UInt64 = 0
-    /// A counter of sign-outs, and of clears and invalidations of any key of the multiplexer.
-    package var clears: UInt64 = 0
-}
-
 /// The states of a multiplexer, or of one key of a map: the current state, then every change.
 ///
 /// ```swift

@@ -467,7 +467,9 @@ final class ResponseCache: SessionCounter {
     }
 }
 
-extension ResponseCache: ValidatedTransport {}
+extension ResponseCache: ValidatedTransport {
+    var admitsCalls: Bool { true }
+}
 
 extension Data {
     /// The bytes at `places`, counted from the first byte.

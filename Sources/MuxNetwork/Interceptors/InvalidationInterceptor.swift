@@ -1,4 +1,4 @@
-package import Foundation
+import Foundation
 package import MuxKit
 
 /// Makes cached values stale when a request changes their resource: RFC 9111, section 4.4.
@@ -185,37 +185,4 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
 
     /// The number of recorded keys.
     package var count: Int { self.state.withLock { $0.count } }
-}
-
-/// The resource of a URL, independent of the URL's spelling: RFC 9110, section 4.2.3.
-package struct HTTPResourceName: Sendable, Hashable {
-    private let origin: HTTPOrigin
-    /// The path and query, normalized.
-    private let target: String
-
-    /// The name of the resource of an absolute `http` or `https` URL; `nil` for any other URL.
-    package init?(_ url: URL) {
-        guard let origin = HTTPOrigin(url) else { return nil }
-        self.init(url, of: origin)
-    }
-
-    /// The name of the resource of a URL whose origin is known to be `origin`.
-    init(_ url: URL, of origin: HTTPOrigin) {
-        self.origin = origin
-        let path = url.path(percentEncoded: true)
-        let query = url.query(percentEncoded: true).map { "?\($0)" } ?? ""
-        self.target = PercentEncoding.normalized((path.isEmpty ? "/" : path) + query)
-    }
-
-    /// The name as text, without a fragment.
-    var text: String {
-        var text = self.origin.scheme
-        text.reserveCapacity(text.utf8.count + self.origin.host.utf8.count + self.target.utf8.count + 9)
-        text += "://"
-        text += self.origin.host
-        text += ":"
-        text += String(self.origin.port)
-        text += self.target
-        return text
-    }
 }

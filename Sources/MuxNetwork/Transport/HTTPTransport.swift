@@ -227,6 +227,9 @@ package protocol ValidatedTransport: HTTPTransport {
     /// The number of callers that wait for a response; always 0 for a transport without a count.
     var pendingCount: Int { get }
 
+    /// Whether the transport calls ``ValidatedCall/admit`` before a request to the server, as a cache does.
+    var admitsCalls: Bool { get }
+
     /// Performs one exchange, without redirections, and passes the response to `sink` while the response
     /// arrives.
     ///
@@ -253,6 +256,7 @@ package protocol ValidatedTransport: HTTPTransport {
 
 extension ValidatedTransport {
     package var pendingCount: Int { 0 }
+    package var admitsCalls: Bool { false }
     package var session: UInt64 { 0 }
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
@@ -350,7 +354,7 @@ extension ValidatedTransport {
                 redirects = redirecting.redirects
                 call = try call.redirected(to: next)
                 // A cache may have a stored response, and admits only a request to the server.
-                if !(self is ResponseCache) { try call.admit?(call.origin) }
+                if !self.admitsCalls { try call.admit?(call.origin) }
             }
         } catch  where call.method != method && error.isUnsent {
             throw HTTPError.unreachable(LaterRequestError(underlying: error))

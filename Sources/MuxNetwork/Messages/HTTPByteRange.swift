@@ -37,6 +37,51 @@ enum HTTPByteRange: Sendable, Equatable {
     }
 }
 
+/// The header field `Content-Range` of a single byte range (RFC 9110, section 14.4).
+package struct ContentRange: Sendable, Equatable {
+    /// The first and the last byte; `nil` for an unsatisfied range.
+    package var bounds: ClosedRange<Int64>?
+    /// The length of the representation; `nil` if unknown.
+    package var total: Int64?
+
+    package init(bounds: ClosedRange<Int64>?, total: Int64?) {
+        self.bounds = bounds
+        self.total = total
+    }
+
+    /// Parses a field's value; `nil` if invalid.
+    package init?(_ field: String) {
+        let words = HTTPGrammar.trimmed(field).split(separator: " ")
+        guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
+        let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2 else { return nil }
+        if parts[1] != "*" {
+            guard let total = HTTPGrammar.number(parts[1]) else { return nil }
+            self.total = total
+        }
+        guard parts[0] != "*" else {
+            guard self.total != nil else { return nil }
+            return
+        }
+        let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
+        guard ends.count == 2, let first = HTTPGrammar.number(ends[0]), let last = HTTPGrammar.number(ends[1]),
+            first <= last,
+            last < self.total ?? .max
+        else { return nil }
+        self.bounds = first...last
+    }
+
+    /// The positions of the bytes, and the length of the representation, for a content in memory.
+    ///
+    /// `nil` for an unsatisfied range, or if a number exceeds an `Int`.
+    var inMemory: (places: ClosedRange<Int>, total: Int?)? {
+        guard let bounds, let first = Int(exactly: bounds.lowerBound), let last = Int(exactly: bounds.upperBound)
+        else { return nil }
+        guard last < .max, self.total ?? 0 <= Int.max else { return nil }
+        return (first...last, self.total.map { Int($0) })
+    }
+}
+
 extension HTTPGrammar {
     /// The number in `text`; `nil` if `text` is empty or contains a character that is not a digit, or if the
     /// number exceeds an `Int`.
