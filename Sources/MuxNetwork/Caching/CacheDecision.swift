@@ -54,7 +54,8 @@ struct CacheForward: Sendable {
 /// The handling of a request by a private cache: RFC 9111, section 4.
 enum CacheDecision: Sendable {
     case use(CacheHit)
-    case forward(CacheForward)
+    /// Indirect, because a decision is moved several times, and the parameters are large.
+    indirect case forward(CacheForward)
     /// Status 504: the request accepts only a stored response, and no suitable response is stored (RFC 9111,
     /// section 5.2.1.7).
     case refuse

@@ -105,8 +105,9 @@ extension CacheableRequest {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
         guard !stored.isEmpty else { return .forward(self.forward(.uriMiss)) }
         var found: CacheHit?
-        for response in stored where found == nil && response.isSelected(by: self.selecting) {
-            found = self.hit(response, at: now)
+        // By index, because an iteration copies each response.
+        for index in stored.indices where found == nil && stored[index].isSelected(by: self.selecting) {
+            found = self.hit(stored[index], at: now)
         }
         guard let hit = found else {
             let selected = stored.filter { $0.isSelected(by: self.selecting) }

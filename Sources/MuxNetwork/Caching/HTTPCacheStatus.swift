@@ -93,7 +93,7 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
 
     /// The member as in the field: RFC 9211, section 2.
     public var description: String {
-        var text = HTTPGrammar.quotedIfNeeded(self.cache)
+        var text = self.cache == Self.ownName ? Self.ownName : HTTPGrammar.quotedIfNeeded(self.cache)
         text.reserveCapacity(48)  // one allocation for the usual members
         if self.isHit { text += "; hit" }
         if let forward { text += "; fwd=\(HTTPGrammar.quotedIfNeeded(forward.rawValue))" }
