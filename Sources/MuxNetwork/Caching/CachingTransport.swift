@@ -69,11 +69,12 @@ public import MuxKit
 /// `must-revalidate` or `no-cache`, the result is a response with status 504 (RFC 9111, section 5.2.2.2).
 /// Otherwise, without a usable stored response, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
-    /// One cache per repository: the end of an account's session removes its stored responses.
+    /// The cache of the repository of the initialiser; `nil` without a repository.
+    private let ownCache: ResponseCache?
+    /// Otherwise one cache per repository: the end of an account's session removes its stored responses.
     private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     fileprivate let base: any HTTPTransport
-    private let repository: MuxRepository?
     /// Refuses calls for the session of another repository; kept, so that the mismatch is reported once.
     private let mismatch = Locked<RepositoryChoice?>(nil)
 
@@ -104,18 +105,19 @@ public final class CachingTransport: HTTPTransport {
         fileSystem: any FileSystem
     ) {
         self.base = base
-        self.repository = repository
-        self.makeCache = { repository in
+        let makeCache = { @Sendable (repository: MuxRepository) in
             ResponseCache(base.cache(in: repository) ?? base, options, repository, fileSystem)
         }
-        if let repository { _ = self.cache(in: repository) }
+        self.makeCache = makeCache
+        self.ownCache = repository.map { makeCache($0) }
     }
 
     /// The cache for the session of `account`, or for requests without an account.
     ///
     /// No two caches use the same folder, so the result may be a cache of another repository than `account`.
     func cache(in account: MuxRepository?) -> ResponseCache {
-        let repository = self.repository ?? account ?? .shared
+        if let ownCache { return ownCache }
+        let repository = account ?? .shared
         if let cache = self.caches.withLock({ $0.first { $0.repository === repository } }) { return cache }
         // Outside the lock, because the initialiser calls observers. If two calls make a cache at the same
         // time, one of the caches is used.
@@ -129,7 +131,7 @@ public final class CachingTransport: HTTPTransport {
 
     /// All caches; if no request has made a cache, the cache for requests without an account.
     private var all: [ResponseCache] {
-        let made = self.caches.withLock(\.self)
+        let made = self.ownCache == nil ? self.caches.withLock(\.self) : []
         return made.isEmpty ? [self.cache(in: nil)] : made
     }
 
@@ -212,7 +214,7 @@ public final class CachingTransport: HTTPTransport {
 
     /// Whether a call without a session has credentials of an unknown repository.
     private func hidesAccount(_ call: HTTPCall) -> Bool {
-        guard self.repository == nil else { return false }
+        guard self.ownCache == nil else { return false }
         let names = HTTPTransportConfiguration().credentialHeaders.union(self.base.credentialHeaders)
             .union(call.credentialHeaders)
         let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
