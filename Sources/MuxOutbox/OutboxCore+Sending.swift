@@ -190,7 +190,9 @@ extension OutboxCore {
         }
     }
 
-    /// Returns the wait after a failure of the disk, the lease or the token, which counts as no attempt.
+    /// Returns the wait after a failure that counts as no attempt, or after an attempt of a removed change.
+    ///
+    /// A failure of the disk, the lease or the token counts as no attempt.
     private func stall(_ run: Run, after error: any Error) async -> RetryResult<Step> {
         let stalls = run.state.withLock { state in
             state.stalls += 1
@@ -269,7 +271,7 @@ extension OutboxCore {
         let isNew = self.state.withLock { $0.tenure } != tenure
         guard isNew || lane.map({ log.machine.isInterrupted($0) }) ?? false else { return }
         let items = log.withMachine { $0.becameSender(isIdempotent: self.policy.serverDetectsRepetitions) }
-        // A failed write leaves the state to the next operation: each change needs its own attempt.
+        // After a failed write, the other states are still written; the next operation repeats the write.
         var failure: MuxStoreError?
         for item in items {
             do throws(MuxStoreError) { try log.write(item) } catch { failure = failure ?? error }
@@ -347,7 +349,7 @@ extension OutboxCore {
             failure = error
         }
         let (isCounted, isAttempt, isRefused) = progress.withLock { $0 }
-        // Without a count, the change is in flight only from an earlier request, whose token was refused.
+        // Not counted: if the change is in flight, an earlier request was counted, and its token was refused.
         let notBegun = isCounted ? OutboxStateMachine.Outcome.notBegun : .unsent
         let outcome =
             failure.map { isAttempt ? self.outcome(of: $0, isTokenRefused: isRefused) : notBegun } ?? .confirmed

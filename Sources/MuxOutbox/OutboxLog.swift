@@ -26,7 +26,7 @@ package final class OutboxLog {
 
     /// The content of a change.
     package struct Content: Sendable {
-        /// The change as JSON; `nil` for a damaged record.
+        /// The change as JSON; `nil` if the `add` record is missing, damaged or of a later version.
         package var payload: Data?
         /// The wall-clock time of the addition.
         package var addedAt: Date
@@ -107,8 +107,9 @@ package final class OutboxLog {
         case ended(ID)
         /// Removed by the app.
         case discarded(ID)
-        /// To be hidden until the next ``progressed(_:)`` of the change: the overlays then apply the change
-        /// after the changes that are shown by that time.
+        /// Hide the change until its next ``progressed(_:)``.
+        ///
+        /// The overlays then apply the change again, after all changes shown in the meantime.
         case hidden(ID)
         /// Dropped by a sign-out.
         case dropped(ID)

@@ -41,7 +41,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     /// Adds an overlay, which the next call of ``show(_:isUnsent:_:)`` includes.
     func add(_ overlay: @escaping @Sendable (Change) -> Target?) { self.state.withLock { $0.overlays.append(overlay) } }
 
-    /// Shows a change in overlays that do not have the change yet, and marks the change in other overlays.
+    /// Shows a change in the overlays that lack the change, and passes `isUnsent` to the other overlays.
     ///
     /// - Parameters:
     ///   - id: The change.

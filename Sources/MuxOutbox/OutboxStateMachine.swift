@@ -52,7 +52,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package let id: ID
         /// The lane; `nil` for a damaged record, whose lane is unreadable.
         package let lane: String?
-        /// The number of the session of the addition; of damage, the session of the first record.
+        /// The number of the session of the addition.
+        ///
+        /// Damage has the session of its reading, or, before the first record, the session of that record.
         package fileprivate(set) var session: UInt64
         package var progress: Progress
         /// The monotonic time in nanoseconds after which the change is not sent.
@@ -157,7 +159,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         self.replace(item)
     }
 
-    /// The age of the change counts from another time.
+    /// Sets the monotonic time after which the change is not sent.
+    ///
+    /// The age of the change now counts from another time (``Progress/since``).
     package mutating func setExpiry(_ expiry: Int64, of id: ID) { self.items[id]?.expiry = expiry }
 
     /// The change was confirmed or discarded, by this or another process.
@@ -268,7 +272,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case ignore
     }
 
-    /// An attempt is about to begin; another attempt of the same change may have ended with a refused token.
+    /// An attempt is about to begin.
+    ///
+    /// The change may be in flight already: after a refused token, the same delivery attempts again.
     package mutating func attemptBegan(_ id: ID) -> BeginAction {
         guard var item = self.items[id], item.isReadable, item.session >= self.session, !item.isBlocked,
             item.isInFlight || item.progress.status == .waiting

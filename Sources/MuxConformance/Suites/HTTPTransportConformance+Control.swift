@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for the control of a running call by the caller: cancellation, and errors and pace of the sink.
+/// Rules for the control of a call by the caller: cancellation, and errors and pace of the sink.
 extension HTTPTransportConformance {
     static func cancelledBefore(_ transport: any HTTPTransport) async throws {
         try await self.serving(self.responding { _ in self.text() }) { server, url in

@@ -3,7 +3,9 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for failures: each failure throws the matching error, in time, and never gives a response.
+/// Rules for failures: a failure throws the matching error, not before its limit, and gives no response.
+///
+/// Only a malformed head may be accepted as a response.
 extension HTTPTransportConformance {
     static func refusedConnections(_ transport: any HTTPTransport) async throws {
         let (descriptor, port) = try Socket.reservePort()
@@ -197,8 +199,9 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script: writes a byte of a body every 25 ms until the client ends the connection, even if a busy
-    /// machine delays the deadline.
+    /// A script: writes a byte of a body every 25 ms until the client ends the connection.
+    ///
+    /// The body has no end, because a busy machine may delay the deadline by any time.
     private static func endless(_ connection: inout RawConnection) throws {
         try connection.readRequest()
         try connection.write("HTTP/1.1 200 OK\r\n\r\n")

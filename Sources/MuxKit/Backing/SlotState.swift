@@ -14,7 +14,7 @@ struct WaiterOptions<Value: Sendable>: Sendable {
     }
 }
 
-/// The numbers of events of a key since its first consumer, for a consumer that requests values.
+/// The numbers of events of a key since its first consumer; for screens that request values (`MuxUI`).
 @usableFromInline
 package struct StateCounts: Sendable, Hashable {
     /// The number of replacements and removals of the entry; an eviction does not count.
@@ -147,7 +147,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             if $1.entry?.isDirty ?? false { lost += 1 }
         }
         swap(&evicted, &self.evicted)
-        // Checked here, because this function is specialised.
+        // ``noteRemovals(_:)`` is not inlinable: this test saves the call in specialised copies.
         if !self.followed.isEmpty { self.noteRemovals(self.evicted) }
         self.statistics.evictions += evictions
         self.disk.lost(lost)
@@ -198,14 +198,15 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.noteRemovals(useless)
     }
 
-    /// Schedules the release of `key`, which the tables no longer contain, outside the lock.
+    /// Schedules the release of `key` outside the lock; the tables no longer contain `key`.
     mutating func release(_ key: Key?) {
         if let key { self.evicted.append((key, Slot())) }
     }
 
     /// Prepares an entry for the table.
     ///
-    /// The entry gets its revision, and is excluded from saves if the disk has an entry in a newer format.
+    /// The entry gets its revision, and is excluded from saves if a later version of the program wrote the
+    /// entry on disk.
     ///
     /// - Parameters:
     ///   - entry: The entry.
@@ -284,8 +285,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.counts.fetches += 1
     }
 
-    /// Counts a response that must not be kept, as a clear, and removes the changes of its key, except
-    /// overlays.
+    /// Counts a response that must not be kept, as a clear, and removes the changes of its key.
+    ///
+    /// Uncommitted overlays of an outbox stay.
     @usableFromInline
     mutating func receivedUncacheable(_ key: Key) {
         self.clears &+= 1
@@ -321,8 +323,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
     }
 
-    /// Pauses background renewals of `key` after a fetch took too long; the next ``takePendingWork()`` takes
-    /// the former pause.
+    /// Pauses background renewals of `key` after a fetch took too long.
+    ///
+    /// A call of ``takePendingWork()`` must follow.
     mutating func pauseRenewals(of key: Key, _ first: Duration, at now: Moment) {
         guard self.slots.slot(of: key)?.entry != nil else { return }
         let number = self.nextRevision()
@@ -341,7 +344,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             ?? (self.slots as? any SelfChecking)?.violation()
     }
 
-    /// Counts a hit on disk, or, unless a fetch follows for an answered caller, a hit in the shared store.
+    /// Counts a hit on disk; counts a hit in the shared store only if no answered caller needs a fetch.
     ///
     /// - Parameters:
     ///   - source: The source of the entry.

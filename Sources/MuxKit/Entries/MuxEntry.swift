@@ -17,7 +17,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     @nonexhaustive
     #endif
     public enum StaleReason: Sendable, Hashable {
-        /// The fetch failed with a silenceable error.
+        /// The fetch failed with an error that ``MuxPolicy/isSilenceable`` accepts.
         case fetchFailed
         /// A recent fetch failed, and the pause before the next fetch has not passed.
         case backingOff
@@ -53,7 +53,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// entry that no request returned.
     public let staleReason: StaleReason?
 
-    /// Identifies this version of the entry among all versions in the multiplexer.
+    /// Identifies the value among all values in the multiplexer; a renewed value keeps its revision.
     @usableFromInline package let revision: UInt64
 
     @inlinable

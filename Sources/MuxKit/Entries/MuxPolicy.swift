@@ -109,7 +109,7 @@ public struct MuxPolicy: Sendable {
     /// limit plus 1,024 values, unsaved values may be evicted: the observer gets an event for each eviction
     /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts the evictions.
     /// The limit also applies to the number of remembered failures of keys without a value. With a limit of
-    /// zero or less, callers share a fetch, and no value is kept.
+    /// zero or less, callers share a fetch, and no value is kept, apart from unsaved values until their save.
     public var maximumCount: Int?
 
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.

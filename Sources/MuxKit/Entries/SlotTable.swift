@@ -1,7 +1,8 @@
 /// The slots of a ``MultiplexerMap``: entries in a bounded table, without an object for each key.
 ///
-/// Slots without an entry are stored separately: marks in sets, and remembered failures in a table with the
-/// same maximum count as the table of entries.
+/// A *mark* is an unsaved refresh or a pending removal of a key without an entry in memory. Slots without an
+/// entry are stored separately: marks in ``refreshes`` and ``removals``, and remembered failures in
+/// ``failures``, a table with the same maximum count as the table of entries.
 @usableFromInline
 package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
     @usableFromInline package typealias Key = ExactKey<RawKey>
@@ -103,8 +104,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// The value of the entry of `key`, fresh or stale; counts as a use.
     ///
-    /// `nil` without an entry, and for an entry with a time to live of zero, such as an entry on disk from
-    /// before an external change: see ``Persistence/changedAt``.
+    /// `nil` without an entry, for an entry that a clear of its tags has removed, and for an entry with a
+    /// time to live of zero, such as an entry on disk from before an external change
+    /// (``Persistence/changedAt``).
     @inlinable
     package mutating func requestedValue(of key: Key) -> Value? {
         let place = self.table.place(of: key)
@@ -291,7 +293,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         for key in former.unsaved.keys {
             guard let packed = former.table.peek(key), packed.isUnsaved else { continue }
             let cost = self.costLimit?.cost(of: packed.value) ?? 0
-            // No entry is evicted: pinned entries must not be evicted, and the other entries fitted before.
+            // No entry is evicted: most unsaved entries are pinned, and the expendable entries fitted into
+            // the former table.
             self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
         }
         self.users = former.users?.emptied

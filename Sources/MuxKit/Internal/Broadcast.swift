@@ -1,6 +1,8 @@
 import Synchronization
 
-/// Sends each element to the receivers of the element's topic, in order of registration, outside the lock.
+/// Sends elements to the receivers of one topic or of all topics, outside the lock.
+///
+/// Receivers of a topic are called in order of registration; the order of the topics is not defined.
 @usableFromInline
 package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Sendable {
     @usableFromInline package typealias Receiver = @Sendable (Element) -> Void

@@ -5,8 +5,8 @@
 /// let six = try await zip(repeating: a, b, c, d, e, f)        // any number
 /// ```
 ///
-/// **Cancellation.** If an operation throws, or the caller's task is cancelled, the other operations are
-/// cancelled; the call returns when all operations have ended.
+/// **Cancellation.** If an operation throws, the other operations are cancelled. If the caller's task is
+/// cancelled, all operations are cancelled. The call returns when all operations have ended.
 ///
 /// - Parameter work: Any number of closures with any types of results. A closure literal needs an explicit
 ///   `@Sendable`: `{ @Sendable in … }`.

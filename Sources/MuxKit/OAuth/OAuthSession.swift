@@ -4,8 +4,8 @@ import Foundation
 ///
 /// The upper layer holds an ``OAuthGrant``: the refresh token and its state. The update of the upper layer
 /// reads the stored grant, or signs in. The lower layer holds the access token. The update of the lower
-/// layer, a refresh, runs as a task of the upper layer. An access token is invalid as soon as its grant is
-/// replaced.
+/// layer runs as a task of the upper layer: the update takes the grant's access token, or refreshes. An
+/// access token is invalid as soon as its grant is replaced.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
@@ -180,7 +180,7 @@ struct AccessEnd: Sendable {
 }
 
 extension OAuthGrant {
-    /// Whether an exchange without a save of the new refresh token may lose the session.
+    /// Whether the session may be lost if the new refresh token of an exchange is not saved.
     ///
     /// `true` if ``wasStored`` is `true`, and the server is known to rotate refresh tokens.
     var isAtStake: Bool { self.wasStored && self.rotates }

@@ -117,7 +117,7 @@ public actor MuxRepository {
         var lastSaveFailures = 0
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
-        /// The store's count of losses at the last read.
+        /// The number of times that the store has lost all entries, as last read by a save.
         var losses = 0
     }
 

@@ -2,8 +2,9 @@ public import Foundation
 
 /// The error of an unsuccessful retry.
 ///
-/// A description contains the `errorDescription` of the last error, a text about an error of the system, an
-/// encoder or a decoder, or otherwise the type of the error. Other texts of an error can contain a secret.
+/// A description contains the sentence of the last error: its `errorDescription`, a text about an error of
+/// the system or of a coder, the localized description in the user info of another `NSError`, or otherwise
+/// the type of the error. Other texts of an error can contain a secret.
 public struct RetryError: Error, Sendable {
     /// The reason for the end of an unsuccessful retry.
     #if hasAttribute(nonexhaustive)
@@ -16,8 +17,8 @@ public struct RetryError: Error, Sendable {
         /// The policy permits no further attempt.
         case attemptsExhausted
 
-        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or no wake-up happened before
-        /// that time.
+        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or none of the awaited events
+        /// (``RetrySignal/WakeUp``) happened before that time.
         case timeExhausted
 
         /// The server's `Retry-After` is longer than ``RetryPolicy/maximumRetryAfter``.
@@ -59,8 +60,8 @@ public struct RetryError: Error, Sendable {
 extension RetryError: RetryableError {
     /// The advice of the last error.
     ///
-    /// Permanent without an error, and if the budget, an open circuit breaker, or a lack of values or
-    /// operations ended the retry.
+    /// ``RetryAdvice/permanent`` if no attempt threw an error, or for the reasons `budgetExhausted`,
+    /// `hostDown`, `nothingToTry`, `noOperation` and `operationUsed`.
     public var retryAdvice: RetryAdvice {
         switch self.reason {
         case .budgetExhausted, .hostDown, .nothingToTry, .noOperation, .operationUsed: .permanent
@@ -70,7 +71,9 @@ extension RetryError: RetryableError {
 }
 
 extension RetryError: ConnectivityError {
-    /// Whether the host's circuit breaker is open, or the last error was a connectivity failure.
+    /// Whether the host's circuit breaker is open, or the last error is silenceable by default.
+    ///
+    /// See ``SilenceableError/isSilenceable(_:)``.
     public var isConnectivityFailure: Bool {
         self.reason == .hostDown || self.lastError.map(SilenceableError.isSilenceable) ?? false
     }

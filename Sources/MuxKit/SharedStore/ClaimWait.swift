@@ -1,7 +1,7 @@
-/// Waits until the store reports the end of a claim of a name.
+/// Waits until the store reports a change that may have ended a claim of a name.
 ///
-/// The object receives each report from its creation on, so ``next(within:_:_:)`` returns at once for an end
-/// that was reported between ``begins()`` and the call.
+/// The object receives each report from its creation on, so ``next(within:_:_:)`` returns at once for a
+/// report between ``begins()`` and the call.
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0
@@ -35,8 +35,9 @@ final class ClaimWait: Sendable {
     /// To be called before a claim: the store's reply to the claim already reflects these ends.
     func begins() { self.state.withLock { $0.next = FirstAnswer() } }
 
-    /// Waits until a claim has ended since the last call of ``begins()``, or the caller is cancelled; at most
-    /// for `limit`.
+    /// Waits for a report that a claim may have ended since the last call of ``begins()``.
+    ///
+    /// The wait also ends if the caller is cancelled, and lasts for at most `limit`.
     func next(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
         let next = self.state.withLock { $0.next }
         let timer = spawn(name: "mux.wait-limit") {

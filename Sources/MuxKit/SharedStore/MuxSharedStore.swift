@@ -33,8 +33,9 @@ public import Foundation
 ///
 /// After a connectivity failure (``ConnectivityError``), such as a lost connection or a refused password, a
 /// repository works without the store for a ``MuxShared/Policy/pause``. Any other error, such as the refusal
-/// of a large value, concerns only the entry or scope of the call. Conform errors to ``MuxShared/Failure`` to
-/// give events a reason.
+/// of a large value, concerns only the entry or scope of the call. An error that conforms to
+/// ``MuxShared/Failure`` gives events a reason; a refusal must then set
+/// ``ConnectivityError/isConnectivityFailure`` to `false`.
 ///
 /// **Concurrent calls.** Members may be called at any time from any task. Each call takes effect at one point
 /// in time between the call and the return.
@@ -212,7 +213,7 @@ public enum MuxShared: Sendable {
         }
     }
 
-    /// A valid claim: the right to put one entry.
+    /// Identifies a granted claim, the right to put one entry; the claim may have ended in the meantime.
     public struct Ticket: Sendable, Hashable {
         /// The entry's name.
         public var name: MuxShared.Name

@@ -2,7 +2,10 @@ import MuxKit
 
 /// Revalidation in the background: RFC 5861, section 3.
 extension ResponseCache {
-    /// Starts a revalidation without a waiting caller, unless a shared exchange runs or a pause continues.
+    /// Starts a revalidation that no caller waits for.
+    ///
+    /// No revalidation starts while a shared exchange with the same name runs, or before the end of the pause
+    /// after failed revalidations (``FailurePause``).
     nonisolated(nonsending) func startRenewal(
         of hit: CacheHit,
         for request: CacheableRequest,
@@ -72,8 +75,9 @@ extension ResponseCache {
         }
     }
 
-    /// Whether the server has confirmed the stored response, which may have any status, or has sent a new
-    /// response of the resource.
+    /// Whether the server has confirmed the stored response, whatever its status, or has sent a new response.
+    ///
+    /// Server errors and neutral responses (``SupersedingResponse/isNeutral(_:)``) do not count.
     private static func isRenewed(_ reply: HTTPReply) -> Bool {
         reply.headers.cacheStatuses.last?.forwardStatus == 304
             || (reply.status < 500 && !SupersedingResponse.isNeutral(reply))

@@ -165,13 +165,13 @@ final class MediaWatchers: Sendable {
     }
 }
 
-/// The facts about a file with consumers of states.
+/// The facts about a file that consumers of `MuxStates` follow.
 struct FollowedFile: Sendable {
     /// The number of consumers.
     var count = 0
     /// The complete file; `nil` if absent, or if the folder has not been opened.
     ///
-    /// After an eviction, the file stays until ``MediaCore/noteAbsence(of:)``.
+    /// After an eviction, the URL stays here until ``MediaCore/noteAbsence(of:)``.
     private(set) var file: URL?
     /// The error of the last download; `nil` after a success or a removal.
     private(set) var failure: (any Error)?
@@ -207,7 +207,7 @@ extension MediaCore {
         )
     }
 
-    /// Returns the complete file, if present, and records the file for the consumers of states.
+    /// Returns the complete file, if present, and records the file for the consumers of `MuxStates`.
     ///
     /// Nothing is recorded if the file is absent, or if a download has failed or the file was removed in the
     /// meantime.
@@ -221,7 +221,7 @@ extension MediaCore {
         return file
     }
 
-    /// Tells the consumers of states that a file is absent, such as after its eviction.
+    /// Tells the consumers of `MuxStates` that a file is absent, such as after its eviction.
     func noteAbsence(of name: MediaName) {
         let isFollowed = self.engine.withState { state in
             guard state.followed[name]?.file != nil else { return false }
@@ -242,7 +242,7 @@ extension MediaCore {
         }
     }
 
-    /// Registers a consumer of states.
+    /// Registers a consumer of `MuxStates`.
     ///
     /// - Returns: The removal of the consumer.
     private func follow(

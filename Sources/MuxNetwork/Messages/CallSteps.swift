@@ -3,7 +3,7 @@
 /// A cache runs the steps for each exchange with the server, so the use of a stored response needs neither a
 /// token nor a connection.
 protocol CallSteps: AnyObject, Sendable {
-    /// The credentials that the steps add.
+    /// The identity of the credentials that the steps add, known before the token.
     var credentials: CallCredentials { get }
 
     /// Runs the steps for a call.

@@ -162,7 +162,7 @@ extension DiskBacking {
 
     // MARK: - Before a save
 
-    /// Carries out pending removals and refreshes on disk before a save; runs in the lane.
+    /// Carries out pending removals and refreshes on disk before a save; runs in ``MuxRepository/lane``.
     func repairDisk() async -> DiskRepair {
         let unsaved = self.collect()
         var made = DiskRepair()
@@ -225,11 +225,11 @@ extension DiskBacking {
         }
     }
 
-    /// Reads the entries on disk that values of `store` would replace, and detects newer entries.
+    /// Reads the entries on disk that values of ``DiskState/unseen`` keys would replace.
     ///
-    /// A value of ``MultiplexerCore/store(_:_:ifRevision:)`` does not replace an entry of a later version of
-    /// the program, and does not replace a newer value of another process. After this read, the store would
-    /// permit this process to overwrite the newer value, so the value in memory is removed.
+    /// Such a value does not replace an entry of a later version of the program, and does not replace a newer
+    /// value of another process. After this read, the store would permit this process to overwrite the newer
+    /// value, so the value in memory is removed.
     ///
     /// - Parameter made: Receives the removed entries and the failures.
     private func lookForNewer(_ made: inout DiskRepair) async {

@@ -14,9 +14,11 @@ struct DiskRefresh: Sendable {
     private(set) var number: UInt64?
     /// The wall-clock time of the last refresh with a known time; `nil` without such a refresh.
     private var date: Date?
-    /// The last revision at the time of the refresh, or at the detection of another process's refresh.
+    /// Entries in memory with a sequence up to this number are from before the last refresh.
+    ///
+    /// A refresh that applies to no entry in memory keeps the number.
     private var revision: UInt64 = 0
-    /// Whether the mark was read from disk.
+    /// Whether the mark on disk was read, or is known to be absent.
     private(set) var isRead = false
     /// Whether the last refresh is saved; `true` without a refresh.
     private(set) var isSaved = true
@@ -43,7 +45,7 @@ struct DiskRefresh: Sendable {
     ///   - mark: The mark; `nil` without a mark on disk.
     ///   - numbers: The refresh numbers of entries on disk, which prove a refresh if the store has lost the
     ///     mark.
-    ///   - revision: The last revision of an entry in memory.
+    ///   - revision: The last sequence number of the multiplexer; entries in memory have no greater number.
     mutating func read(_ mark: MuxStoredEntry?, besides numbers: [UInt64] = [], at revision: UInt64) {
         let wasRead = self.isRead
         self.isRead = true

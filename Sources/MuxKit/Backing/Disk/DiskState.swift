@@ -5,7 +5,9 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     var refresh = DiskRefresh()
     /// Keys whose entry on disk was written by a later version of the program.
     @usableFromInline var newer: Set<Key> = []
-    /// Keys of stored values whose entry on disk has not been read yet, and may be newer.
+    /// Keys of stored or fetched values whose entry on disk has not been read yet, and may be newer.
+    ///
+    /// The key of a fetched value is included only after a failed read.
     @usableFromInline var unseen: Set<Key> = []
     /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
     @usableFromInline var isDomainRemovalPending = false

@@ -113,7 +113,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                     let digest: String?
                     switch outcome {
                     case .stored(let stored): digest = stored
-                    // The store has no entry, and refuses the entry: the value in memory is the newest.
+                    // The store refuses the offered entry and has no other: the value in memory is newest.
                     case .refused: digest = nil
                     case .notShared, .superseded: continue
                     }
@@ -152,7 +152,10 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// The state of a flight's key before a claim.
     struct Known {
-        /// Whether a fence occurred since the last claim of the flight.
+        /// Whether the flight was fenced since its last claim.
+        ///
+        /// A fence, such as by a refresh or a clear, detaches the flight from later callers; see
+        /// ``FlightEngine/fence(_:answering:_:)``.
         var wasFenced: Bool
         /// The maximum age of an entry for all callers; `nil` for the entry's time to live.
         var maximumAge: Duration?
@@ -334,10 +337,10 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Changes
 
-    /// Records an invalidation to send, after a refresh of the entry or a call of `store`; called in the
-    /// critical section of the fence.
+    /// Records an invalidation to send, after a refresh of the entry or a `store(_:key:)` of the app.
     ///
-    /// Results of earlier calls of the store are dropped, and later calls first send the invalidation.
+    /// Called under the lock. Pending replies of the shared store about the entry are dropped, and its next
+    /// claim or load first sends the invalidation.
     func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
 
     /// The keys that an invalidation concerns; `nil` for all keys.

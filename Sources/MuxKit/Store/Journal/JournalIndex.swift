@@ -31,8 +31,10 @@ package struct JournalIndex: Sendable {
             set { self.use = newValue << 1 | self.use & 1 }
         }
 
-        /// Whether this process wrote or read the record, so the next save of this process is meant to
-        /// replace the record.
+        /// Whether this process wrote or read the record.
+        ///
+        /// Otherwise the record may be newer than an entry of this process, so a save compares the times of
+        /// the fetches before it replaces the record.
         package var wasAccessedHere: Bool {
             get { self.use & 1 == 1 }
             set { self.use = self.use & ~1 | (newValue ? 1 : 0) }

@@ -119,8 +119,9 @@ package struct RecordHeader: Sendable, Equatable {
         }
     }
 
-    /// Reads the fields from `rest` of ``ChecksummedLine/Content/present(rest:)``; `nil` if a field is
-    /// missing or out of range.
+    /// Reads the fields from `rest` of ``ChecksummedLine/Content/present(rest:)``.
+    ///
+    /// `nil` if a mandatory field is missing or out of range.
     package init?(_ rest: ArraySlice<UInt8>) {
         let start = rest.startIndex
         guard rest.count >= Self.count else { return nil }

@@ -62,7 +62,9 @@ private final class ContentDecoder {
     let coding: DecodableCoding
     /// Encoded bytes that are not decoded yet.
     var input = Data()
-    /// Whether the content is complete; only another gzip member or Zstandard frame may follow.
+    /// Whether the content is complete.
+    ///
+    /// Another gzip member or Zstandard frame may follow; see ``beginAnotherMember()`` for other input.
     private(set) var isComplete = false
     /// Whether the output was full, so further output may exist without further input.
     private var isFull = false
