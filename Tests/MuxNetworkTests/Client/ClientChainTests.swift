@@ -432,8 +432,9 @@ struct ClientChainTests {
     @Test func `HS-03 a stored redirection leads to a stale response while the retry budget admits no request`()
         async throws
     {
-        let works = Locked(true)
+        let (works, requests) = (Locked(true), Locked(0))
         let transport = ExchangeTransport(clock: self.world.clock) { call, sink in
+            requests.withLock { $0 += 1 }
             guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
             guard call.url.path() == "/numbers/a" else {
                 try await sink.receive(head: HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"]))
@@ -458,8 +459,10 @@ struct ClientChainTests {
         works.withLock { $0 = true }
         self.world.clock.advance(by: .seconds(61))
 
+        let count = requests.withLock(\.self)
         let (number, response) = try await client.execute(GetNumber())
         #expect(number.version == 7 && response.headers.cacheStatuses.last?.forward == .stale)
+        #expect(requests.withLock(\.self) == count, "the target of the redirection is requested")
     }
 
     @Test func `HS-03 a failure to get a token counts neither for nor against the host of the request`() async throws {
