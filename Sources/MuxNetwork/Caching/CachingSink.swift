@@ -7,7 +7,7 @@ protocol AttemptSink: HTTPSink {
     func attemptBegins()
 }
 
-/// Drops a response with status 401, because the call is sent again with another token.
+/// Drops a response that refuses the token, because the call is sent again with another token.
 final class RefusableSink: AttemptSink {
     /// Ends the exchange, because the body of the 401 is longer than ``worthReading``.
     ///
@@ -15,18 +15,21 @@ final class RefusableSink: AttemptSink {
     private struct Refused: Error {}
 
     private static let worthReading = 64 << 10
+    private let call: HTTPCall
     private let sink: CachingSink
-    /// The number of dropped bytes; `nil` if the status is not 401.
+    /// The number of dropped bytes; `nil` if the response does not refuse the token.
     private let dropped = Locked<Int?>(nil)
 
-    init(_ sink: CachingSink) { self.sink = sink }
+    init(_ call: HTTPCall, _ sink: CachingSink) { (self.call, self.sink) = (call, sink) }
 
     var isRefused: Bool { self.dropped.withLock { $0 != nil } }
 
     func attemptBegins() { self.sink.attemptBegins() }
 
     func receive(head: HTTPReply) async throws {
-        guard head.status == 401 else { return try await self.sink.receive(head: head) }
+        guard HTTPResponse(request: self.call, reply: head).refusesToken else {
+            return try await self.sink.receive(head: head)
+        }
         self.dropped.withLock { $0 = 0 }
         await self.sink.clear(head)
     }

@@ -23,7 +23,7 @@ extension ResponseCache {
             limits.exclude(self.time.now.duration(since: waiting))
             defer { waiting = self.time.now }
             guard mayRefuse else { return try await self.attempt(call, limits, into: sink) }
-            let refusable = RefusableSink(sink)
+            let refusable = RefusableSink(call.call, sink)
             do {
                 let reply = try await self.attempt(call, limits, into: refusable)
                 return refusable.isRefused ? nil : reply

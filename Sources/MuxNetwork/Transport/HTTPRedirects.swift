@@ -106,10 +106,18 @@ final class RedirectingSink: HTTPSink {
 
     private static let worthReading = 64 << 10
     private let state: Locked<State>
+    private let hasOtherMethod: Bool?
     private let base: any HTTPSink
 
-    init(_ redirects: HTTPRedirects, _ base: any HTTPSink) {
+    /// Makes a sink for one exchange.
+    ///
+    /// - Parameters:
+    ///   - redirects: The rules.
+    ///   - hasOtherMethod: See ``HTTPReply/hasOtherMethod``; `nil` for the first exchange.
+    ///   - base: Receives the final response.
+    init(_ redirects: HTTPRedirects, _ hasOtherMethod: Bool?, _ base: any HTTPSink) {
         self.state = Locked(State(redirects: redirects))
+        self.hasOtherMethod = hasOtherMethod
         self.base = base
     }
 
@@ -123,7 +131,10 @@ final class RedirectingSink: HTTPSink {
             state.next = (try? next.get()) ?? nil
             return next
         }.get()
-        if next == nil { try await self.base.receive(head: head) }
+        guard next == nil else { return }
+        var head = head
+        if let hasOtherMethod { head.hasOtherMethod.value = hasOtherMethod }
+        try await self.base.receive(head: head)
     }
 
     func receive(_ bytes: Data) async throws {

@@ -337,22 +337,22 @@ extension ValidatedTransport {
             from: self.time.now,
             session: session
         )
-        var isRedirected = false
+        var hasOtherMethod: Bool?
         do {
             while true {
-                let redirecting = RedirectingSink(redirects, sink)
+                let redirecting = RedirectingSink(redirects, hasOtherMethod, sink)
                 let outcome = await Result<_, any Error> { try await self.perform(call, limits, into: redirecting) }
                 guard let next = redirecting.next else {
                     var reply = try outcome.get()
-                    if isRedirected { reply.hasOtherMethod.value = method != call.method }
+                    if let hasOtherMethod { reply.hasOtherMethod.value = hasOtherMethod }
                     return reply
                 }
-                isRedirected = true
                 // A failure in the body of a redirection is ignored, except a cancellation or an exceeded
                 // time limit.
                 if case .failure(let error) = outcome, error.isAbort { throw error }
                 redirects = redirecting.redirects
                 call = try call.redirected(to: next)
+                hasOtherMethod = method != call.method
                 // A cache may have a stored response, and admits only a request to the server.
                 if !self.admitsCalls { try call.admit?(call.origin) }
             }

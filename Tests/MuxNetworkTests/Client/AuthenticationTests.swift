@@ -109,18 +109,31 @@ struct AuthenticationTests {
         #expect(door.transport.calls[0].body == door.transport.calls[1].body)
     }
 
-    @Test(arguments: [
+    private struct CustomTransport: HTTPTransport {
+        let base: ExchangeTransport
+
+        func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.base.send(call) }
+
+        func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+            try await self.base.stream(call, into: sink)
+        }
+    }
+
+    typealias Redirection = (method: String, status: Int, location: String, methods: [String])
+
+    private static let redirections: [Redirection] = [
         ("POST", 303, "/result", ["POST", "GET"]), ("POST", 303, "/", ["POST", "GET"]),
         ("POST", 303, "http://other/result", ["POST", "GET"]), ("GET", 302, "http://other/result", ["GET", "GET"]),
         ("POST", 307, "/result", ["POST", "POST", "POST", "POST"]),
         ("GET", 302, "/result", ["GET", "GET", "GET", "GET"]),
-    ])
+    ]
+
+    @Test(arguments: Self.redirections, [false, true])
     func `K08 a 401 of a later request than the redirected request is no refusal of the token`(
-        method: String,
-        status: Int,
-        location: String,
-        methods: [String]
+        redirection: Redirection,
+        isCached: Bool
     ) async throws {
+        let (method, status, location, methods) = redirection
         let sent = Locked<[String]>([])
         let transport = ExchangeTransport { call, sink in
             let number = sent.withLock { sent in
@@ -134,7 +147,9 @@ struct AuthenticationTests {
             return [:]
         }
         let fetch = ScriptedFetch<String>(thereafter: .value("new"))
-        let client = HTTPClient(transport: transport, authenticator: self.runner("old", fetch))
+        // A cache does not see the redirections of a custom transport.
+        let cache = CachingTransport(CustomTransport(base: transport), repository: MuxRepository(store: MemoryStore()))
+        let client = HTTPClient(transport: isCached ? cache : transport, authenticator: self.runner("old", fetch))
         let ask = Ask { $0.method = HTTPMethod(rawValue: method) ?? .get }
 
         let error = await #expect(throws: HTTPError.self) { try await client.execute(ask) }
