@@ -452,12 +452,14 @@ extension OutboxCore {
         if error.isCancellation { return isSafe ? .unclear : .unknown(error.sentence) }
         var repeated = self.policy.retry
         repeated.repeatsUnsafeWork = true
+        // A redirection has replaced a processed change: the status concerns only the later request.
+        let status = advice.isOfLaterRequest ? nil : advice.status
         guard repeated.permits(advice) else {
-            let isClientError = advice.status.map { (400..<500).contains($0) } ?? false
+            let isClientError = status.map { (400..<500).contains($0) } ?? false
             return .refused(error.sentence, mayHaveArrived: !isClientError)
         }
         // The server rejects requests for a time.
-        if [425, 429, 503].contains(advice.status) { return .unsent }
+        if [425, 429, 503].contains(status) { return .unsent }
         return isSafe && advice.isRepeatable ? .unclear : .unknown(error.sentence)
     }
 }

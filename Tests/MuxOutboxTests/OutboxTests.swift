@@ -302,6 +302,43 @@ struct OutboxFailureTests {
         #expect(world.server.applied.map(\.content) == ["1"])
     }
 
+    /// The error of a request that replaced a processed change after a redirection.
+    private func laterFailure(_ status: HTTPStatus) throws -> HTTPError {
+        let url = try #require(URL(string: "https://host/changes"))
+        let request = HTTPCall(method: "POST", url: url)
+        return .status(.init(HTTPResponse(request: request, status: status, url: url.appending(path: "1"))))
+    }
+
+    @Test func `OB-03 without keys a change is not sent again after a 503 of a redirection to GET`() async throws {
+        let world = OutboxWorld()
+        let policy = MuxOutboxPolicy(retry: .immediate(maxAttempts: .max), serverDetectsRepetitions: false)
+        let failure = try self.laterFailure(503)
+        let outbox = world.outbox(policy: policy, received: { throw failure })
+
+        try await outbox.add(Note("1"))
+
+        await world.server.waitForApplied(1)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list == ["1 unknown"])
+        #expect(world.server.requestCount == 1)
+    }
+
+    @Test func `OB-03 a change keeps its key after a 404 of a redirection to GET`() async throws {
+        let world = OutboxWorld()
+        let failure = try self.laterFailure(404)
+        let outbox = world.outbox(received: { throw failure })
+        let id = try await outbox.add(Note("1"))
+        await world.server.waitForApplied(1)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.first?.hasPrefix("1 refused") == true)
+
+        try await outbox.retry(id)
+
+        await world.server.waitForRequest(2)
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["1"])
+    }
+
     @Test func `OB-03 a policy without further attempts ends in a failure`() async throws {
         let world = OutboxWorld()
         let outbox = world.outbox(policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: 2)))

@@ -33,6 +33,10 @@ public struct RetryAdvice: Sendable, Hashable {
     /// The server's `Retry-After`; `nil` if absent.
     public var retryAfter: Duration?
 
+    /// Whether ``status`` is of a later request, after a redirection that changed the method: the server has
+    /// processed the first request.
+    package var isOfLaterRequest = false
+
     /// Makes advice.
     ///
     /// The parameters have the names of the properties.

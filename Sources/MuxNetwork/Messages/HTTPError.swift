@@ -212,15 +212,16 @@ extension HTTPError.StatusFailure: RetryableError {
     /// The advice from the status, the idempotence of the request (RFC 9110, section 9.2.2, and
     /// ``HTTPRequest/idempotencyKey``) and `Retry-After`.
     ///
-    /// 408, 429 and 5xx are transient. After a redirection that changed the method, the advice has no status,
-    /// because the server has processed the request.
+    /// 408, 429 and 5xx are transient.
     public var retryAdvice: RetryAdvice {
-        RetryAdvice(
+        var advice = RetryAdvice(
             isTransient: [408, 429].contains(self.status.code) || (500...599).contains(self.status.code),
             isRepeatable: self.response.request.isRepeatable,
-            status: self.response.isOfLaterRequest ? nil : self.status.code,
+            status: self.status.code,
             retryAfter: self.response.retryAfter
         )
+        advice.isOfLaterRequest = self.response.isOfLaterRequest
+        return advice
     }
 }
 

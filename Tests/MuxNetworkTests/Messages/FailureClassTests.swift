@@ -69,10 +69,10 @@ struct FailureClassTests {
         #expect(error.map { SilenceableError.isSilenceable($0) } == SilenceableError.isSilenceable(failure))
     }
 
-    @Test(arguments: [(303, nil), (307, 503)])
-    func `TR-05 a status after a change of the method to GET says nothing about the first request`(
+    @Test(arguments: [(303, true), (307, false)])
+    func `TR-05 a status after a change of the method to GET is of a later request, and obeys the retry policy`(
         status: Int,
-        advised: Int?
+        isLater: Bool
     ) async throws {
         let transport = ExchangeTransport { call, sink in
             let isFirst = call.url.path() != "/next"
@@ -84,8 +84,9 @@ struct FailureClassTests {
 
         let error = await #expect(throws: HTTPError.self) { try await client.execute(Ask { $0.method = .post }) }
 
-        #expect(error?.status?.code == 503 && error?.retryAdvice.status == advised)
-        #expect(error?.retryAdvice.isTransient == true)
+        let advice = try #require(error).retryAdvice
+        #expect(advice.status == 503 && advice.isTransient && advice.isOfLaterRequest == isLater)
+        #expect(!RetryPolicy(repeatsUnsafeWork: true, refusedStatuses: [503]).permits(advice))
     }
 
     /// A transport whose first call fails.
