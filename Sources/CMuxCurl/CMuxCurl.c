@@ -307,7 +307,7 @@ int mux_easy_is_proxy_refusal(const mux_curl *curl, void *easy) {
     long code = 0;
     curl->easy_getinfo(easy, 0x200000 + 59 /* CURLINFO_PROXY_ERROR, 7.73 */, &code);
     switch (code) {
-    case 7: case 8:            // CURLPX_IDENTD_DIFFER, CURLPX_IDENTD
+    case 7: case 8:            // CURLPX_IDENTD, CURLPX_IDENTD_DIFFER
     case 10: case 11: case 12: // CURLPX_LONG_PASSWD, CURLPX_LONG_USER, CURLPX_NO_AUTH
     case 33: return 1;         // CURLPX_USER_REJECTED
     default: return mux_easy_connect_status(curl, easy) == 407;

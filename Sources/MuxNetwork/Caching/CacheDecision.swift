@@ -14,7 +14,7 @@ struct CacheHit: Sendable {
 }
 
 extension CacheHit {
-    /// Makes a hit of a whole stored response, fresh or stale.
+    /// Makes a hit of a stored response, fresh or stale.
     init(_ response: StoredResponse, at now: StoredResponse.Now) {
         let (freshness, resident) = (response.freshness, response.residentTime(at: now) ?? .longest)
         let lifetime = response.isInvalidated ? .zero : freshness.timeToLive ?? .zero

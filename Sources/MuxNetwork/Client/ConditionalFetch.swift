@@ -130,7 +130,9 @@ struct ConditionalFetch: Sendable {
         _ delay: Duration
     ) -> Fetched<Request.Output> {
         var response = response
-        // A 304 may omit unchanged fields: the heuristic lifetime depends on the previous `Last-Modified`.
+        // A 304 may omit unchanged fields: the heuristic lifetime depends on the previous `Last-Modified`. If
+        // the validator is an entity tag, the previous `Last-Modified` is unknown, and a 304 with a
+        // `Cache-Control` without a lifetime ends the heuristic lifetime.
         if case .lastModified(let text)? = variant.validator, response.headers[.lastModified] == nil {
             response.headers[.lastModified] = text
         }

@@ -23,7 +23,7 @@ public import MuxKit
 /// token is renewed, and the request is sent once more. Concurrent requests share the renewal.
 ///
 /// **Isolation.** The body is encoded and the output is decoded on the concurrent pool, also if an actor,
-/// such as the main actor, calls.
+/// such as the main actor, calls. The synchronous ``call(for:path:)`` encodes on the caller's thread.
 ///
 /// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
 /// ends.

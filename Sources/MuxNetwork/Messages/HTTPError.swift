@@ -336,7 +336,8 @@ extension HTTPError {
         /// TLS handshake.
         ///
         /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent.
-        /// A failure after a redirection that changed the method is ``unreachable(_:)``.
+        /// After a redirection that changed the method, the transports of this library throw
+        /// ``unreachable(_:)``.
         case notConnected(any Error)
 
         /// TLS failed: a certificate is untrusted, expired or for a different name, or the server does not
@@ -348,8 +349,9 @@ extension HTTPError {
         /// The server may have processed the request.
         case closedWithoutResponse(any Error)
 
-        /// Any other error of a transport (see ``HTTPTransport``), or a failure to send the next request
-        /// after a redirection that changed the method: the server has processed the request.
+        /// Any other error of a transport (see ``HTTPTransport``), or a failure of a transport of this
+        /// library to send the next request after a redirection that changed the method: the server has
+        /// processed the request.
         case unreachable(any Error)
 
         /// The server was silent for this time, without any activity on the connection.
@@ -378,8 +380,8 @@ extension HTTPError {
         /// A pause that the server demanded with `Retry-After` has not ended.
         ///
         /// `retryAfter` is the rest of the pause. No request was sent to the server during the pause; after a
-        /// redirection, earlier requests of the call were sent. A pause after a redirection that changed the
-        /// method is ``unreachable(_:)``.
+        /// redirection, earlier requests of the call were sent. After a redirection that changed the method,
+        /// the transports of this library throw ``unreachable(_:)``.
         case serverBusy(retryAfter: Duration)
 
         /// The client does not follow the server's redirection.
