@@ -7,6 +7,8 @@ final class SaveRun: Sendable {
         /// The number of processed entries, from the start of ``names``: saved, failed, superseded or left
         /// over.
         var dealtWith = 0
+        /// See ``DiskRepair/unread``.
+        var unread: [MuxStoreKey: any Error] = [:]
     }
 
     private let participants: [any SessionParticipant]
@@ -60,6 +62,7 @@ final class SaveRun: Sendable {
                 state.report.repairFailures += made.failures
                 state.report.superseded += made.superseded
                 state.report.refreshed += made.refreshed
+                state.unread.merge(made.unread) { $1 }
             }
         }
     }
@@ -91,7 +94,7 @@ final class SaveRun: Sendable {
     func failUnread(_ names: [MuxStoreKey]) {
         self.state.withLock { state in
             guard let error = state.report.repairFailures.last else { return }
-            state.report.failed += names.map { .init(name: $0, error: error) }
+            state.report.failed += names.map { .init(name: $0, error: state.unread[$0] ?? error) }
             state.dealtWith += names.count
         }
     }

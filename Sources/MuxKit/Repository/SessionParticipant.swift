@@ -162,6 +162,9 @@ package struct ClearedEntries: Sendable {
 /// The result of a participant's repairs before a save.
 package struct DiskRepair: Sendable {
     var failures: [any Error] = []
+    /// The names of the entries on disk that could not be read, with the errors; ``failures`` includes the
+    /// errors.
+    var unread: [MuxStoreKey: any Error] = [:]
     /// Entries that were removed from memory, because the disk has a newer value.
     var superseded: [MuxStoreKey] = []
     /// The number of written refreshes.

@@ -52,6 +52,21 @@ struct UnwritableDiskTests {
         #expect(self.count(map, 0..<1_000) <= 100)
     }
 
+    @Test func `CO-44 entries on disk that cannot be read do not suspend the count limit of a map`() async throws {
+        self.store.isUnreadable.withLock { $0 = { $0.key.flatMap { Int($0) }?.isMultiple(of: 2) ?? false } }
+        let map = self.map(.init(maximumCount: 10))
+        for key in 0..<100 {
+            map.store(-key, key: key)
+            self.executor.settle()
+            await map.clear(key: -1)
+            self.executor.settle()
+        }
+        #expect(self.count(map, 0..<100) <= 11)
+        #expect(self.world.events.count(of: .evictedUnsaved) > 0)
+        for key in stride(from: 1, to: 100, by: 2) { #expect(try await map.request(key: key) == -key) }
+        #expect(map.statistics.fetches == 0, "the other entries are saved")
+    }
+
     @Test func `CO-44 a hanging disk raises the count limit of a map by a bounded factor`() async throws {
         let gate = Gate<Void>()
         self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }

@@ -64,6 +64,21 @@ struct StoredByHandTests {
         #expect(await map.save().saved == 1)
     }
 
+    @Test func `CO-17 a stored value is saved even if many other entries on disk cannot be read`() async throws {
+        let store = UnreliableStore()
+        store.isUnreadable.withLock { $0 = { $0.key?.hasPrefix("unreadable") ?? false } }
+        let map = Map(cacheKey: "Map", repository: World(store: store).repository) { _ in 0 }
+        for number in 0..<40 { map.store(number, key: "unreadable \(number)") }
+        for number in 0..<5 { map.store(number, key: "readable \(number)") }
+        var saved = 0
+        // Each save reads at least eight other entries.
+        for _ in 0..<6 { saved += await map.save().saved }
+        #expect(saved == 5)
+        let report = await map.save()
+        #expect(report.failed.count == 40)
+        #expect(report.failed.allSatisfy { $0.error is UnreliableStore.Failure })
+    }
+
     @Test func `CO-17 a store if unchanged accepts an entry that cacheOnly read from disk`() async throws {
         let world = World()
         let first = Map(cacheKey: "Map", repository: world.repository) { _ in 1 }

@@ -7,6 +7,8 @@ struct UnreliableStore: MuxStore {
     let failsRemovals = Locked(false)
     let failsSaves = Locked(false)
     let failsLoads = Locked(false)
+    /// Whether loads of an entry fail.
+    let isUnreadable = Locked<@Sendable (MuxStoreKey) -> Bool>({ _ in false })
     /// Whether a call that loads more than one entry fails.
     let failsPortions = Locked(false)
     /// The number of names in each call.
@@ -42,6 +44,7 @@ struct UnreliableStore: MuxStore {
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         self.beforeLoad.withLock { $0 }()
         try self.pass(self.failsLoads)
+        if self.isUnreadable.withLock({ $0 })(name) { throw Failure() }
         let entry = try await self.memory.load(name)
         await self.afterLoad.withLock { $0 }()
         return entry

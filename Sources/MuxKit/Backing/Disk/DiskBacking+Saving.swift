@@ -44,7 +44,7 @@ extension DiskBacking {
                 let slots = keys.compactMap { key in
                     state.slots.slot(of: key).map { slot in
                         let base = state.layers.isEmpty ? nil : state.layers[key]?.base
-                        return (key, slot, base, isSeen: !state.disk.unseen.contains(key))
+                        return (key, slot, base, isSeen: state.disk.unseen[key] == nil)
                     }
                 }
                 return (slots, next)
@@ -239,11 +239,14 @@ extension DiskBacking {
         let policy = self.memory.policy
         var newer: [Key] = []
         var found: [(key: Key, fetchedAt: Date)] = []
-        var seen: [Key] = []
+        var (seen, unread): ([Key], [Key]) = ([], [])
         var failuresInARow = 0
-        for key in unseen where failuresInARow < Self.mostFailuresInARow {
+        // The keys with the fewest failed reads come first, so that each key is read after a limited number of
+        // saves.
+        for (key, _) in unseen.sorted(by: { $0.value < $1.value }) where failuresInARow < Self.mostFailuresInARow {
+            let name = self.persistence.name(of: key)
             do {
-                let stored = try await repository.load(self.persistence.name(of: key))
+                let stored = try await repository.load(name)
                 seen.append(key)
                 failuresInARow = 0
                 guard let stored else { continue }
@@ -254,8 +257,15 @@ extension DiskBacking {
                 }
             } catch {
                 made.failures.append(error)
+                made.unread[name] = error
+                unread.append(key)
                 failuresInARow += 1
             }
+        }
+        // Otherwise entries that cannot be saved would exceed the bounds of memory.
+        self.memory.inPortions(unread) { state, key in
+            state.disk.unseen[key]? += 1
+            state.withSlot(of: key) { slot in if let entry = slot.entry { slot.notSaved(entry) } }
         }
         self.memory.inPortions(newer) { state, key in
             state.disk.newer.insert(key)
@@ -272,7 +282,7 @@ extension DiskBacking {
             else { continue }
             made.superseded.append(self.persistence.name(of: key))
         }
-        self.memory.inPortions(seen) { state, key in state.release(state.disk.unseen.remove(key)) }
+        self.memory.inPortions(seen) { state, key in state.release(state.disk.read(key)) }
     }
 
     /// The number of consecutive failures after which the reads stop.

@@ -5,10 +5,11 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     var refresh = DiskRefresh()
     /// Keys whose entry on disk was written by a later version of the program.
     @usableFromInline var newer: Set<Key> = []
-    /// Keys of stored or fetched values whose entry on disk has not been read yet, and may be newer.
+    /// Keys of stored or fetched values whose entry on disk has not been read yet, and may be newer; with the
+    /// number of failed reads by saves.
     ///
     /// The key of a fetched value is included only after a failed read.
-    @usableFromInline var unseen: Set<Key> = []
+    @usableFromInline var unseen: [Key: Int] = [:]
     /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
     @usableFromInline var isDomainRemovalPending = false
     /// Keys of entries that were saved while the removal of the domain is pending: the removal includes these
@@ -41,6 +42,17 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         loaded.isRefreshed || self.refresh.isLater(than: (loaded.refreshNumber, loaded.fetchedAt))
     }
 
+    /// Requires a read of the entry on disk before a save of `key`.
+    @usableFromInline
+    mutating func mustRead(_ key: Key) { if self.unseen[key] == nil { self.unseen[key] = 0 } }
+
+    /// The entry of `key` on disk was read.
+    ///
+    /// - Returns: The key in ``unseen``, to be released outside the lock.
+    mutating func read(_ key: Key) -> Key? {
+        self.unseen.index(forKey: key).map { self.unseen.remove(at: $0).key }
+    }
+
     /// Clears the state of an ended session.
     ///
     /// - Returns: The former keys, to be released outside the lock.
@@ -48,7 +60,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         let former = (self.newer, self.unseen, self.savedDuringRemoval)
         self.refresh = DiskRefresh()
         self.isDomainRemovalPending = false
-        (self.newer, self.unseen, self.savedDuringRemoval) = ([], [], [])
+        (self.newer, self.unseen, self.savedDuringRemoval) = ([], [:], [])
         self.lostCount = 0
         return former
     }
