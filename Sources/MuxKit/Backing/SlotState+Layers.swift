@@ -216,9 +216,14 @@ extension SlotState {
         let base = self.layers[key]?.base
         self.dropLayers(of: key)
         guard var layers else {
+            guard let base else { return }
             // After an eviction, the shared store has the entry; without a fact, no report would concern the entry.
-            let isGone = self.shared.hasHadFacts && self.slots.slot(of: key)?.entry == nil
-            if let base, !isGone { self.put(base, of: key) }
+            let isGone =
+                self.shared.hasHadFacts && (self.slots.slot(of: key)?.entry == nil || !self.shared.hasFact(key))
+            guard isGone else { return self.put(base, of: key) }
+            // A change after the eviction has stored the entry again.
+            let former = self.withSlot(of: key) { $0.droppedFromMemory(keepingMark: false) }
+            self.dropped.append(former)
             return
         }
         layers.version = self.nextRevision()

@@ -346,7 +346,10 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 a report of a clear concerns an entry whose change is undone after its eviction`() async throws {
+    @Test(arguments: [false, true])
+    func `PT-01 a report of a clear concerns an entry whose change is undone after its eviction`(
+        isChangedAgain: Bool
+    ) async throws {
         try await SeededExecutor.explore(10) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(600), maximumCount: 4, evictsLeastRecentlyUsed: true)
             let shop = Shop(schedule, policy: policy)
@@ -354,7 +357,9 @@ struct SharedStoreFailureTests {
             let change = shop.values.change(key: "a") { $0 += "!" }
             for number in 0..<40 { _ = try await shop.values.request(key: "\(number)") }
             try expect(shop.values.cachedValue(key: "a") == nil, "the entry is not evicted")
+            let second = isChangedAgain ? shop.values.change(key: "a") { $0 += "?" } : nil
             change.undo()
+            second?.undo()
             try await shop.other.invalidate([.entry(Shop.name("a").key)])
             try await shop.settle()
             let value = shop.values.cachedValue(key: "a")

@@ -241,8 +241,7 @@ extension DiskBacking {
         var found: [(key: Key, fetchedAt: Date)] = []
         var (seen, unread): ([Key], [Key]) = ([], [])
         var failuresInARow = 0
-        // The keys with the fewest failed reads come first, so that each key is read after a limited number of
-        // saves.
+        // The keys with the fewest failed reads come first: each key is read after a limited number of saves.
         for (key, _) in unseen.sorted(by: { $0.value < $1.value }) where failuresInARow < Self.mostFailuresInARow {
             let name = self.persistence.name(of: key)
             do {

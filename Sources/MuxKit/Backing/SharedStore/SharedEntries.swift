@@ -148,6 +148,9 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// The end of the last claim of another machine for which a flight stopped waiting.
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
+    /// Whether a report of a change concerns the key.
+    func hasFact(_ key: Key) -> Bool { self.facts[key] != nil }
+
     /// The key with this name, if the key has an entry in memory or a flight.
     func key(of name: MuxStoreKey) -> Key? { self.keys[name] }
 
