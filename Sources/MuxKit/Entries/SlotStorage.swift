@@ -50,7 +50,8 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Parameters:
     ///   - number: The sequence number of the refresh, from the same counter as ``Slot/Entry/sequence``.
     ///   - removed: Receives the removed marks and failures, to be released outside the lock.
-    /// - Complexity: O(1); with an index of users O(*n*) in the number of remembered failures.
+    /// - Complexity: O(*n*) in the number of marks; with an index of users also in the number of remembered
+    ///   failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
     /// Whether the marks of refreshed absent entries are so many that a refresh of all entries on disk should
@@ -60,13 +61,13 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Removes the marks of refreshed absent entries.
     ///
     /// - Returns: The marks, for the caller to release outside its lock.
-    /// - Complexity: O(1).
+    /// - Complexity: O(*n*) in the number of marks.
     mutating func removeMarks() -> any Sendable
 
-    /// Removes all saved entries, if at most `count` keys may have unsaved changes.
+    /// Removes all saved entries, if at most `count` keys have unsaved changes.
     ///
     /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
-    ///   more than `count` keys may have unsaved changes.
+    ///   more than `count` keys have unsaved changes.
     /// - Complexity: O(*count*); with an index of users also O(*n*) in the number of remembered failures.
     mutating func removeClean(keeping count: Int) -> Self?
 
@@ -96,7 +97,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// The keys of each user; `nil` if the keys have no users, or the users are the keys.
     var users: UserIndex<Key>? { get }
 
-    /// Some of the keys with unsaved changes; may include other keys.
+    /// Some of the keys with unsaved changes.
     ///
     /// A sequence of calls may omit keys that were added between the calls, and may return a key twice.
     ///

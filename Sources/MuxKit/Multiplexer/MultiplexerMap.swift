@@ -176,7 +176,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///
     /// - Returns: The map, for a chained call of ``request(key:_:)``.
     /// - Complexity: O(*n* log *n*) in the number of running fetches, and of consumers of ``values(key:)``
-    ///   and ``states(key:)``.
+    ///   and ``states(key:)``; O(*n*) in the number of unsaved refreshes of values that are only on disk.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refreshAll()
