@@ -119,7 +119,7 @@ extension OutboxLog {
         guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
         // A record of a later session proves the beginning of the later session. The session of damage before
         // the first record is not known.
-        self.drop(before: facts.sessionEpoch, sparesDamage: self.oldestSession == nil)
+        self.drop(before: facts.sessionEpoch)
         self.oldestSession = min(self.oldestSession ?? .max, facts.sessionEpoch)
         guard let id = facts.name.key else {
             return facts.name.domain == Kind.session.rawValue ? nil : self.addDamage(record)

@@ -234,7 +234,10 @@ package final class OutboxLog {
 
     /// Drops the changes of the sessions before `session`, in memory; the next ``update(_:)`` removes the
     /// changes from the file.
-    package func drop(before session: UInt64, sparesDamage: Bool = false) {
+    ///
+    /// Damage in a file without a readable record stays until a sign-out: its session is not known.
+    package func drop(before session: UInt64, isSignOut: Bool = false) {
+        let sparesDamage = !isSignOut && self.oldestSession == nil
         for item in self.machine.sessionBegan(session, sparesDamage: sparesDamage) {
             self.forget(item.id)
             self.unsaved.remove(item.id)
@@ -291,7 +294,7 @@ package final class OutboxLog {
     ///
     /// After a failure, the changes are removed from memory, and the next ``update(_:)`` tries again.
     package func beginSession(_ session: UInt64) throws(MuxStoreError) {
-        self.drop(before: session)
+        self.drop(before: session, isSignOut: true)
         // Records of a later format belong to the ended session, too.
         self.owesErasure = true
         try self.saveSession()

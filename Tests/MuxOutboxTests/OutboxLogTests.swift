@@ -195,6 +195,23 @@ struct OutboxLogTests {
         #expect(try self.found() == [])
     }
 
+    @Test func `OB-06 damage in a file without a record is listed, and dropped only by a sign-out`() throws {
+        try self.add("a", self.log())
+        for isSignOut in [false, true] {
+            try Data("damage\n".utf8).write(to: self.file)
+            let log = self.log()
+
+            try log.update { log throws(MuxStoreError) in
+                if isSignOut { try log.beginSession(3) } else { log.drop(before: 3) }
+            }
+
+            #expect(log.machine.session == 3)
+            #expect(log.machine.all.map(\.lane) == (isSignOut ? [] : [nil]))
+            #expect(log.takeEvents().contains(where: \.isDrop) == isSignOut)
+            #expect(try self.found().count == (isSignOut ? 0 : 1))
+        }
+    }
+
     @Test func `OB-06 a discarded record of a later version is not listed again`() throws {
         try self.add("a", self.log())
         try self.append(self.entry("add", "b", session: 0, version: 2))
