@@ -24,7 +24,9 @@ public final class LoopbackServer: Sendable {
     public typealias Handler = @Sendable @concurrent (Request) async -> Response
 
     private struct State: Sendable {
-        /// The pipe to wake the accepting thread; `nil` if the server does not listen.
+        /// Whether the server was started, and not stopped since.
+        var isRunning = false
+        /// The pipe to wake the accepting thread; `nil` without an accepting thread.
         var wake: Int32?
         var isStopping = false
         /// The number of starts.
@@ -91,13 +93,14 @@ public final class LoopbackServer: Sendable {
     public func start() throws(Failure) -> URL {
         let wakeUp = try Socket.wakePipe()
         let listener: Result<Int32, Failure> = self.state.withLock { state in
-            guard state.wake == nil, !state.isStopping else { return .failure(.alreadyRunning) }
+            guard !state.isRunning, !state.isStopping else { return .failure(.alreadyRunning) }
             do throws(Failure) {
                 let port = state.port ?? self.fixedPort
                 if port == nil { (state.reservation, state.port) = try Socket.reservePort() }
                 let descriptor = try Socket.listen(on: .ipv4, port: port ?? state.port ?? 0).descriptor
                 state.port = state.port ?? port
                 state.wake = wakeUp.wake
+                state.isRunning = true
                 state.starts += 1
                 return .success(descriptor)
             } catch {
@@ -110,7 +113,7 @@ public final class LoopbackServer: Sendable {
                 while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
                     if let connection = Socket.accept(descriptor) { self.open(connection) }
                 }
-                // `deinit` must not write to a closed pipe.
+                // `stop()` and `deinit` must not write to a closed pipe.
                 state.withLock { if $0.wake == wakeUp.wake { $0.wake = nil } }
                 // Shut down first: a child process that is being started may hold a copy of the descriptor,
                 // and would keep the port in use.
@@ -136,10 +139,12 @@ public final class LoopbackServer: Sendable {
     public func stop() async {
         let (isFirst, connections, starts) = self.state.withLock {
             state -> (Bool, [LoopbackConnection], Int) in
-            guard let wake = state.wake else { return (false, [], state.starts) }
-            state.wake = nil
+            guard state.isRunning else { return (false, [], state.starts) }
+            state.isRunning = false
             state.isStopping = true
-            Socket.wake(wake)
+            // The accepting thread may have ended after an error.
+            if let wake = state.wake { Socket.wake(wake) }
+            state.wake = nil
             return (true, Array(state.connections.values), state.starts)
         }
         for connection in connections { connection.stop() }
@@ -201,7 +206,7 @@ public final class LoopbackServer: Sendable {
             return Socket.close(descriptor)
         }
         let id = self.state.withLock { state -> UInt64? in
-            guard state.wake != nil else { return nil }
+            guard state.isRunning else { return nil }
             state.nextID += 1
             state.connections[state.nextID] = connection
             return state.nextID
