@@ -44,6 +44,7 @@ extension ResponseCache {
         )
         var forward = CacheForward(reason: .stale)
         if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
+        if renewal.request.call.method == .head { forward.described = renewal.stale }
         var exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
         let hasEnded = Locked(false)
         exchange.ended = { result in
@@ -79,8 +80,8 @@ extension ResponseCache {
     ///
     /// Server errors and neutral responses (``SupersedingResponse/isNeutral(_:)``) do not count.
     private static func isRenewed(_ reply: HTTPReply) -> Bool {
-        reply.headers.cacheStatuses.last?.forwardStatus == 304
-            || (reply.status < 500 && !SupersedingResponse.isNeutral(reply))
+        let own = reply.headers.cacheStatuses.last { $0.cache == HTTPCacheStatus.ownName }
+        return own?.forwardStatus == 304 || (reply.status < 500 && !SupersedingResponse.isNeutral(reply))
     }
 
     /// The number of pauses at which the next failure removes finished pauses.

@@ -92,6 +92,32 @@ struct FailingServerTests {
         #expect(server.calls.count == 6, "each use of the stale response is followed by a revalidation")
     }
 
+    @Test(arguments: [(200, [200, 200], 2), (404, [200, 404], 3)])
+    func `WR-07 a response to HEAD in the background updates or invalidates the stored response`(
+        status: Int,
+        replies: [Int],
+        count: Int
+    ) async throws {
+        let (cache, server) = self.world.cache { call in
+            HTTPReply(status: call.method == "HEAD" ? status : 200, headers: Self.swr)
+        }
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+        var statuses: [Int] = []
+        for _ in 0..<2 {
+            statuses.append(try await cache.send(self.world.call("HEAD")).status)
+            #expect(await settledOccupancy { cache.occupancy } == (0, 0, 0))
+        }
+        #expect(statuses == replies && server.calls.count == count)
+    }
+
+    @Test func `WR-07 the Cache-Status of another cache is no confirmation by the server`() async throws {
+        let headers: HTTPHeaders = ["Cache-Status": "CDN; fwd=stale; fwd-status=304"]
+        let (cache, server) = try await self.cache(failing: HTTPReply(status: 500, headers: headers))
+        try await self.ask(cache, times: 200)
+        #expect(server.calls.count == 2)
+    }
+
     @Test(arguments: [403, 429, 503])
     func `WR-07 background revalidations obey Retry-After`(status: Int) async throws {
         let busy = HTTPReply(status: status, headers: ["Retry-After": "60"])
