@@ -38,16 +38,21 @@ extension MediaFolder {
     /// - Throws: ``MediaError``, such as ``MediaError/diskFull``, or ``Removed``.
     func reserve(_ count: Int64) throws {
         try self.withLockedDisk { disk in
-            self.evict(toFree: count, &disk)
             let (needed, overflow) = count.addingReportingOverflow(self.limits.freeSpaceReserve)
             var free = try self.fileSystem.freeSpace(at: self.path)
-            guard overflow || free < needed else { return }
-            let evictable = try self.evictable(disk)
-            // No file is evicted if the space cannot suffice. A removal may free more than the size: the rest
-            // of the last block, and the sidecar.
-            let possible = evictable.reduce(UInt64(clamping: free)) { $0 &+ UInt64(clamping: $1.size) &+ 1 << 16 }
-            guard !overflow, possible >= UInt64(clamping: needed) else { throw MediaError.diskFull }
-            for entry in evictable where free < needed {
+            let isShort = overflow || free < needed
+            if isShort {
+                // No file is evicted if the space cannot suffice. A removal may free more than the size: the
+                // rest of the last block, and the sidecar.
+                let possible = try self.evictable(disk).reduce(UInt64(clamping: free)) {
+                    $0 &+ UInt64(clamping: $1.size) &+ 1 << 16
+                }
+                guard !overflow, possible >= UInt64(clamping: needed) else { throw MediaError.diskFull }
+            }
+            self.evict(toFree: count, &disk)
+            guard isShort else { return }
+            free = try self.fileSystem.freeSpace(at: self.path)
+            for entry in try self.evictable(disk) where free < needed {
                 try self.remove(entry, &disk)
                 free = try self.fileSystem.freeSpace(at: self.path)
             }

@@ -160,7 +160,10 @@ struct MediaLimitTests {
             #expect((0...3).map { media.cachedValue(url: world.url($0)) != nil } == [false, false, true, true])
 
             free.withLock { $0 = 100 }
-            let large = AsyncMedia.Limits { $0.freeSpaceReserve = 1_000_000 }
+            let large = AsyncMedia.Limits {
+                $0.freeSpaceReserve = 1_000_000
+                $0.maximumBytes = 2_000
+            }
             let greedy = world.media(limits: large, fileSystem: CrampedFileSystem(free))
             await #expect(throws: MediaError.diskFull) { try await greedy.request(url: world.url(4)) }
             let isCached = (2...3).map { media.cachedValue(url: world.url($0)) != nil }
