@@ -96,7 +96,7 @@ extension ResponseCache {
         self.cleared.note(origin, at: now)
         let prefix = origin + "/"
         for _ in 0..<2 {
-            // Twice: an exchange that began after the first pass may have validated a removed response.
+            // Twice: see ``remove(_:)``.
             self.runningExchanges.withLock { _ in
                 for name in self.engine.keysInFlight where name.resource.hasPrefix(prefix) && name != own {
                     self.engine.fence(name) { _ in }

@@ -208,7 +208,9 @@ extension ResponseCache {
     }
 
     func remove(_ resource: String) async {
-        // Twice: an exchange that began after the first fence may have validated a removed response.
+        // Twice: an exchange that began after the first fence may have validated a removed response, and may
+        // have stored the response again between the passes. A further exchange that finds this response after
+        // the second fence is not excluded.
         for _ in 0..<2 {
             self.runningExchanges.withLock { _ in self.fence(resource) }
             let stored = await self.stored(resource)
@@ -219,7 +221,7 @@ extension ResponseCache {
 
     func removeAll() async -> MuxRepository.ClearReport {
         var report = MuxRepository.ClearReport()
-        // Twice: an exchange that began after the first fence may have validated a removed response.
+        // Twice: see ``remove(_:)``.
         for _ in 0..<2 {
             self.runningExchanges.withLock { _ in self.engine.fenceAll { _ in } }
             report = await self.responses.clear()
