@@ -65,9 +65,9 @@ extension MuxOutbox {
 
         /// Whether the server may have applied the change in an earlier attempt.
         ///
-        /// `true` if the response was lost, or had the status 408 or 5xx except 503; if a request failed after a
-        /// redirection that changed the method; if the closure threw a permanent error without a status; or if
-        /// the app ended during the attempt.
+        /// `true` if the response was lost, or had the status 408 or 5xx except 503; if a request failed
+        /// after a redirection that changed the method; if the closure threw a permanent error without a
+        /// status; or if the app ended during the attempt.
         public let mayHaveArrived: Bool
     }
 }
