@@ -407,12 +407,14 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// Sets the marks of an entry that was evicted unsaved.
     ///
-    /// The entry on disk is outdated, so the key is marked as refreshed. A pending removal stays pending.
+    /// The entry on disk is outdated, so the key is marked as refreshed. A pending removal stays pending. If
+    /// the condition removes the entry, the earlier entry on disk must not return.
     @usableFromInline
     mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key, released: (Key) -> Void) {
+        let isCleared = packed.isDirty && packed.condition?.removesEntry ?? false
         self.setMarks(
-            isRefreshed: packed.isDirty,
-            isRemovalPending: packed.isRemovalPending,
+            isRefreshed: packed.isDirty && !isCleared,
+            isRemovalPending: packed.isRemovalPending || isCleared,
             of: key,
             released: released
         )

@@ -100,6 +100,34 @@ struct UnwritableDiskTests {
         for key in 0..<10 { #expect(try await map.request(key: key) != 1) }
     }
 
+    @Test func `CO-44 a value that a clear of tags removed before its eviction does not return from disk`() async throws
+    {
+        let calls = Locked(0)
+        let policy = MuxPolicy(maximumCount: 1)
+        let map = Map(cacheKey: "Map", policy: policy, repository: self.world.repository) { _, _ in
+            let call = calls.next()
+            return Fetched(call, tags: call == 2 ? ["a"] : [])
+        }
+        _ = try await map.request(key: 0)
+        await map.save()
+        _ = try await map.reload(key: 0)
+        self.store.failsSaves.withLock { $0 = true }
+        await map.save()
+        self.executor.settle()
+        // The removed value stays in memory until the executor continues.
+        self.executor.pause()
+        let clear = Task { await self.world.repository.clear(tags: ["a"]) }
+        await settled({ map.cachedValue(key: 0) }, when: { $0 == nil })
+        map.store(7, key: 1)
+        _ = await clear.value
+        self.store.failsSaves.withLock { $0 = false }
+        self.executor.resume()
+        self.executor.settle()
+
+        #expect(await map.loadCachedValue(key: 0) == nil)
+        #expect(try await map.request(key: 0) == 3)
+    }
+
     @Test func `CO-44 an unwritable disk does not suspend a cost limit`() async throws {
         self.store.failsSaves.withLock { $0 = true }
         let map = self.map(.init(maximumCost: .init(1_000) { (_: Int) in 10 }))
