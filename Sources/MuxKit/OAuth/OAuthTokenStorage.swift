@@ -223,20 +223,6 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Writing
 
-    /// Makes the grant of a sign-in durable.
-    ///
-    /// - Returns: The stored grant.
-    /// - Throws: ``RunnerError`` if the save failed, after a sign-out, or if other tokens were set.
-    func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
-        let (epoch, _) = await self.repositoryEpoch()
-        return try await self.storing {
-            guard self.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }) else {
-                throw RunnerError.signedOut
-            }
-            return try await self.save(grant, of: session, epoch: epoch)
-        }
-    }
-
     /// Saves a grant; called inside ``storing(_:)``.
     ///
     /// - Parameters:

@@ -144,7 +144,16 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     ///
     /// The lower layer's update repeats a failed save before the caller gets a token.
     func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
-        (try? await self.storage.stored(grant, ofFamily: tokenFamily, session)) ?? grant
+        let storage = self.storage
+        let (epoch, _) = await storage.repositoryEpoch()
+        let stored = try? await storage.storing { () async throws -> Grant in
+            // After a sign-out, or if other tokens were set, the grant is not stored.
+            guard storage.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }),
+                try await self.mayStore(grant, epoch: epoch)
+            else { throw RunnerError.signedOut }
+            return try await storage.save(grant, of: session, epoch: epoch)
+        }
+        return stored ?? grant
     }
 
     func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws

@@ -225,6 +225,21 @@ struct SiblingTests {
         #expect(!stored.contains(tokens.refresh), "its successor is")
     }
 
+    @Test func `B11 a sign-in replaces tokens that a sibling set during the sign-in`() async throws {
+        let (app, widget) = self.siblings()
+        let gate = Gate<Void>()
+        app.signInGate.withLock { $0 = gate }
+        let call = Task { try await app.call(self.server) }
+        await gate.waitForCall(1)
+        try await widget.runner.set(refresh: self.server.signIn(user: "bob", password: "b").refresh)
+        gate.open()
+        #expect(try await call.value == "alice")
+
+        self.server.expireAllAccessTokens()
+        #expect(try await widget.call(self.server) == "alice", "the record of the sign-in has a greater number")
+        #expect(try await app.call(self.server) == "alice")
+    }
+
     @Test(arguments: [false, true])
     func `B11 tokens that were set replace a sibling's newer tokens`(areSetDuringRenewal: Bool) async throws {
         let (app, widget) = self.siblings()
