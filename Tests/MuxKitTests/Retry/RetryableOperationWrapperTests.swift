@@ -148,7 +148,7 @@ struct RetryableOperationWrapperTests {
         self.world.queue.addOperation(wrapper)
 
         // The wrapper ends on another thread.
-        for _ in 0..<1_000_000 where !wrapper.isFinished { await Task.yield() }
+        await settled({ wrapper.isFinished }, when: { $0 })
         #expect(throws: CancellationError.self) { try wrapper.result?.get() }
         #expect(self.made.withLock { $0 } == [])
     }
