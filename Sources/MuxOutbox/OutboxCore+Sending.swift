@@ -205,7 +205,12 @@ extension OutboxCore {
 
     /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
     ///
-    /// `wasUnsent` is whether no request was sent, such as without a connection to the token server.
+    /// - Parameters:
+    ///   - run: The run of the sender.
+    ///   - error: The failure.
+    ///   - plan: The wait before the next attempt.
+    ///   - wasUnsent: Whether no request was sent, such as without a connection to the token server.
+    /// - Returns: The failure with the wait.
     private func failedStep(
         _ run: Run,
         after error: any Error,
@@ -410,7 +415,11 @@ extension OutboxCore {
     /// before the next user can sign in, so no change of an ended session is sent with the token of the next
     /// session.
     ///
-    /// Calls `counted` when the attempt counts.
+    /// - Parameters:
+    ///   - id: The change.
+    ///   - counted: Called when the attempt counts.
+    /// - Returns: The attempt.
+    /// - Throws: `CancellationError`, or the error of the log or of the lease.
     private func begin(_ id: ID, counted: @escaping @Sendable () -> Void) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }

@@ -116,7 +116,7 @@ extension HTTPTransportConformance {
         let size = 32 << 20
         let held = Gate<Int>()
         let gate = Gate<Void>()
-        let sink = WatchedSink(onPiece: { try await gate.pass() })
+        let sink = WatchedSink(keepsBody: false, onPiece: { try await gate.pass() })
         let script: RawServer.Script = { connection in
             try connection.readRequest()
             try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
@@ -139,7 +139,7 @@ extension HTTPTransportConformance {
             gate.openForGood(returning: ())
             let status = try await reply.status
             try self.expect(status == 200, "the status is \(status)")
-            let count = sink.body.count
+            let count = sink.count
             try self.expect(count == size, "the sink got \(count) bytes instead of \(size)")
         }
     }

@@ -187,28 +187,36 @@ final class WatchedSink: HTTPSink {
     private struct State: Sendable {
         var head: HTTPReply?
         var body = Data()
+        var count = 0
         var disorder: String?
     }
 
     private let state = Locked(State())
+    private let keepsBody: Bool
     private let onHead: @Sendable @concurrent () async throws -> Void
     private let onPiece: @Sendable @concurrent () async throws -> Void
 
     /// Makes a sink.
     ///
     /// - Parameters:
+    ///   - keepsBody: Whether the sink stores the body; otherwise the sink only counts the bytes.
     ///   - onHead: Called after the sink has stored the head.
-    ///   - onPiece: Called after the sink has stored a piece of the body.
+    ///   - onPiece: Called after the sink has received a piece of the body.
     init(
+        keepsBody: Bool = true,
         onHead: @escaping @Sendable @concurrent () async throws -> Void = {},
         onPiece: @escaping @Sendable @concurrent () async throws -> Void = {}
     ) {
+        self.keepsBody = keepsBody
         self.onHead = onHead
         self.onPiece = onPiece
     }
 
     var head: HTTPReply? { self.state.withLock { $0.head } }
     var body: Data { self.state.withLock { $0.body } }
+
+    /// The number of received bytes of the body.
+    var count: Int { self.state.withLock { $0.count } }
 
     /// The violation of the sink's protocol, as a sentence; `nil` without a violation.
     var disorder: String? { self.state.withLock { $0.disorder } }
@@ -225,7 +233,8 @@ final class WatchedSink: HTTPSink {
     func receive(_ bytes: Data) async throws {
         self.state.withLock { state in
             if state.head == nil { state.disorder = "the sink got a piece before the head" }
-            state.body.append(bytes)
+            state.count += bytes.count
+            if self.keepsBody { state.body.append(bytes) }
         }
         try await self.onPiece()
     }

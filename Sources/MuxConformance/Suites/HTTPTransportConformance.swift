@@ -13,8 +13,8 @@ import MuxTesting
 /// connections by FIN or RST. One rule starts a server on `::1` if the machine has this address. One rule
 /// resolves a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
 ///
-/// The rules for failures expect an `HTTPError`. A transport that throws other errors, as `HTTPTransport`
-/// permits, breaks these rules.
+/// The rules for failures expect an `HTTPError` or an `HTTPError.TransportFailure`. A transport that throws
+/// other errors, as `HTTPTransport` permits, breaks these rules.
 public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// Checks each rule on a separate transport, through `send`, `stream` or both.
     ///

@@ -145,7 +145,8 @@ extension RunnerCore {
 
     /// Throws if the call's task is cancelled, or if the call has timed out after its first request.
     ///
-    /// The first request fails only if the call needs an update: see ``decision(_:_:parentEpoch:_:at:)``.
+    /// At the first request, the time limit applies only if the call needs an update: see
+    /// ``decision(_:_:parentEpoch:_:at:)``.
     ///
     /// - Throws: The error of the runner's state, if any; otherwise `CancellationError` or the time-out.
     @usableFromInline

@@ -38,7 +38,8 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
     ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
-    ///   - failure: Returns the error of a finished instance; `nil` after a success.
+    ///   - failure: Returns the error of a finished instance; `nil` after a success. Runs on a queue that all
+    ///     wrappers of the process share, without the quality of service of `queue`.
     ///   - another: Makes the next instance from the failed instance.
     public convenience init(
         _ original: Inner,

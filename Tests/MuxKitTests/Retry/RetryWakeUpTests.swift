@@ -324,7 +324,7 @@ struct RetryWakeUpTests {
                 end()
             }
             // The listening task ends asynchronously.
-            for _ in 0..<1_000_000 where weakToken != nil { await Task.yield() }
+            await settled({ weakToken == nil }, when: { $0 })
             #expect(weakToken == nil, "\(wakeUp.name)")
             clock.advance(by: .seconds(5))
             signal.retryNow()

@@ -112,8 +112,10 @@ extension SharedStoreBacking {
         }
     }
 
-    /// Records a call of `store`, and the pending invalidation of the former entry; under the lock of the
-    /// commit.
+    /// Records that a call of `store` has replaced the entry of `key`: the invalidation of the former entry in
+    /// the shared store is pending.
+    ///
+    /// Called under the lock of the commit.
     @usableFromInline
     func stored(_ key: Key, _ name: MuxShared.Name, _ state: inout SlotState<Slots>) {
         self.changed(name)
