@@ -217,7 +217,8 @@ extension SlotState {
         self.dropLayers(of: key)
         guard var layers else {
             guard let base else { return }
-            // After an eviction, the shared store has the entry; without a fact, no report would concern the entry.
+            // After an eviction, the shared store has the entry; without a fact, no report would concern the
+            // entry.
             let isGone =
                 self.shared.hasHadFacts && (self.slots.slot(of: key)?.entry == nil || !self.shared.hasFact(key))
             guard isGone else { return self.put(base, of: key) }

@@ -112,8 +112,8 @@ extension SharedStoreBacking {
         }
     }
 
-    /// Records that a call of `store` has replaced the entry of `key`: the invalidation of the former entry in
-    /// the shared store is pending.
+    /// Records that a call of `store` has replaced the entry of `key`: the invalidation of the former entry
+    /// in the shared store is pending.
     ///
     /// Called under the lock of the commit.
     @usableFromInline

@@ -62,7 +62,8 @@ extension Journal {
         reading read: ((JournalIndex.Location) throws(MuxStoreError) -> [UInt8])? = nil
     ) throws(MuxStoreError) {
         func readRecord(_ place: JournalIndex.Location) throws(MuxStoreError) -> [UInt8] {
-            // Without `??`, whose autoclosure with a closure that throws a type crashes the compiler (Swift 6.3.1).
+            // Without `??`, whose autoclosure with a closure that throws a type crashes the compiler (Swift
+            // 6.3.1).
             if let read { return try read(place) }
             return try self.fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
         }

@@ -175,7 +175,8 @@ public actor JournalStore: MuxStore {
             let watch = FolderWatch(self.layout.root)
             defer { withExtendedLifetime(watch) {} }
             for await _ in watch.changes {
-                // Without the lock, if possible: a stopped process that holds the lock must not end the watch.
+                // Without the lock, if possible: a stopped process that holds the lock must not end the
+                // watch.
                 let present = try self.peekSessionEpoch() ?? self.sessionEpoch()
                 if present > epoch { return present }
             }
