@@ -57,7 +57,7 @@ extension ResponseCache {
         _ limits: HTTPExchange.Limits
     ) async -> Bool {
         // Loads the other variants, which may be on disk only.
-        _ = await self.stored(request.name)
+        if self.settings.cacheKey != nil { _ = await self.stored(request.name) }
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
         let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
             var isOfSession = false
