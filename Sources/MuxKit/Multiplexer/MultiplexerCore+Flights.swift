@@ -187,7 +187,7 @@ extension MultiplexerCore {
             state.adopt(&entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 // The disk may have an entry of a later version of the program, which no save may overwrite.
-                if entry.isPersistent, beginning.former?.isUnread ?? false { state.disk.mustRead(key) }
+                if entry.isPersistent, beginning.former?.isUnread ?? false { state.disk.requireRead(key) }
                 replaced = state.commit(entry, of: key)
                 if let changes { state.put(changes, on: entry, of: key) }
                 if case .stored(let digest) = outcome {

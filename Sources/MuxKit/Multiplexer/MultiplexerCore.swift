@@ -344,7 +344,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             let current = changes == nil ? former : state.serverEntry(key)
             if let revision, current?.revision != revision { return false }
             // The disk may have an entry of a later version of the program, which no save may overwrite.
-            if entry.isPersistent, former == nil { state.disk.mustRead(key) }
+            if entry.isPersistent, former == nil { state.disk.requireRead(key) }
             var entry = entry
             state.adopt(&entry, of: key)
             entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)

@@ -44,11 +44,9 @@ package enum HTTPGrammar {
 
     /// Removes spaces and tabs at both ends of `text`.
     package static func trimmed(_ text: some StringProtocol) -> String {
-        let isBlank = { (scalar: Unicode.Scalar) in scalar == " " || scalar == "\t" }
+        let isBlank = { (scalar: Unicode.Scalar?) in scalar == " " || scalar == "\t" }
         // Usually no blank is removed.
-        guard [text.unicodeScalars.first, text.unicodeScalars.last].contains(where: { $0.map(isBlank) ?? false }) else {
-            return String(text)
-        }
+        guard isBlank(text.unicodeScalars.first) || isBlank(text.unicodeScalars.last) else { return String(text) }
         var scalars = Substring(text).unicodeScalars.drop(while: isBlank)
         while let last = scalars.last, isBlank(last) { scalars.removeLast() }
         return String(scalars)

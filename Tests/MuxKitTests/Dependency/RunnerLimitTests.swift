@@ -24,13 +24,8 @@ struct RunnerLimitTests {
         return isOriginator
     }
 
-    @Test func `C05 a critical error ends all callers and exactly one caller is its originator`() async {
-        let gate = Gate<Int>()
-        let runner = DependentRunner<Int>(observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
-        let callers = (0..<21).map { _ in Task { try await runner.run { .output($0) } } }
-        await self.events.wait(for: .dependencyAwaited, count: 21)
-        gate.fail(with: CriticalError(FetchFailed()))
-
+    /// Checks that all callers get the critical error, and that one of the callers is its originator.
+    private func expectOneOriginator(_ callers: [Task<Int, any Error>]) async {
         var originators = 0
         for caller in callers {
             let isOriginator = await self.critical(caller)
@@ -38,6 +33,16 @@ struct RunnerLimitTests {
             originators += isOriginator == true ? 1 : 0
         }
         #expect(originators == 1)
+    }
+
+    @Test func `C05 a critical error ends all callers and exactly one caller is its originator`() async {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
+        let callers = (0..<21).map { _ in Task { try await runner.run { .output($0) } } }
+        await self.events.wait(for: .dependencyAwaited, count: 21)
+        gate.fail(with: CriticalError(FetchFailed()))
+
+        await self.expectOneOriginator(callers)
         let late = Task { try await runner.run { .output($0) } }
         #expect(await self.critical(late) == false)
         await runner.expectAtRest()
@@ -65,13 +70,7 @@ struct RunnerLimitTests {
         await gate.waitForCall(5)
         gate.openForGood(returning: ())
 
-        var originators = 0
-        for caller in callers {
-            let isOriginator = await self.critical(caller)
-            #expect(isOriginator != nil)
-            originators += isOriginator == true ? 1 : 0
-        }
-        #expect(originators == 1)
+        await self.expectOneOriginator(callers)
         await runner.expectAtRest()
     }
 

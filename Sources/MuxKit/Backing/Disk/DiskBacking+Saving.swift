@@ -281,7 +281,7 @@ extension DiskBacking {
             else { continue }
             made.superseded.append(self.persistence.name(of: key))
         }
-        self.memory.inPortions(seen) { state, key in state.release(state.disk.read(key)) }
+        self.memory.inPortions(seen) { state, key in state.release(state.disk.noteRead(key)) }
     }
 
     /// The number of consecutive failures after which the reads stop.

@@ -44,12 +44,12 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
 
     /// Requires a read of the entry on disk before a save of `key`.
     @usableFromInline
-    mutating func mustRead(_ key: Key) { if self.unseen[key] == nil { self.unseen[key] = 0 } }
+    mutating func requireRead(_ key: Key) { if self.unseen[key] == nil { self.unseen[key] = 0 } }
 
     /// The entry of `key` on disk was read.
     ///
     /// - Returns: The key in ``unseen``, to be released outside the lock.
-    mutating func read(_ key: Key) -> Key? {
+    mutating func noteRead(_ key: Key) -> Key? {
         self.unseen.index(forKey: key).map { self.unseen.remove(at: $0).key }
     }
 
