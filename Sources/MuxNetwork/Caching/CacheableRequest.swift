@@ -21,33 +21,24 @@ struct CacheableRequest: Sendable {
     let kind: Kind
 
     init(_ call: ValidatedCall) {
-        self.call = call
         self.name = HTTPResourceName(call.call.url, of: call.origin).text
+        self.control = HTTPRequestCacheControl(call.call.headers[.cacheControl])
+        self.kind = Self.kind(of: call)
+        self.call = call
+    }
+
+    private static func kind(of call: ValidatedCall) -> Kind {
+        guard call.method == .get || call.method == .head, call.call.body == nil else { return .other }
         let headers = call.call.headers
-        guard call.method == .get || call.method == .head, call.call.body == nil else {
-            (self.control, self.kind) = (HTTPRequestCacheControl(headers[.cacheControl]), .other)
-            return
-        }
-        guard !headers.isEmpty else {
-            (self.control, self.kind) = (HTTPRequestCacheControl(nil), .whole)
-            return
-        }
-        self.control = HTTPRequestCacheControl(headers[.cacheControl])
+        guard !headers.isEmpty else { return .whole }
         let names = Set(headers.fields.map(\.name))
-        if !names.isDisjoint(with: [.ifMatch, .ifUnmodifiedSince, .ifRange]) {
-            self.kind = .other
-        } else if !names.isDisjoint(with: [.ifNoneMatch, .ifModifiedSince]) {
-            self.kind = names.contains(.range) ? .other : .validation
-        } else if let range = headers[.range] {
-            // RFC 9110, section 14.2: only GET has ranges.
-            guard call.method == .get else {
-                self.kind = .whole
-                return
-            }
-            self.kind = HTTPByteRange(range).map { .range($0) } ?? .other
-        } else {
-            self.kind = .whole
+        if !names.isDisjoint(with: [.ifMatch, .ifUnmodifiedSince, .ifRange]) { return .other }
+        if !names.isDisjoint(with: [.ifNoneMatch, .ifModifiedSince]) {
+            return names.contains(.range) ? .other : .validation
         }
+        // RFC 9110, section 14.2: only GET has ranges.
+        guard let range = headers[.range], call.method == .get else { return .whole }
+        return HTTPByteRange(range).map { .range($0) } ?? .other
     }
 }
 
@@ -103,30 +94,7 @@ extension CacheableRequest {
         _ staleLimit: Duration
     ) -> CacheDecision {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
-        guard !stored.isEmpty else { return .forward(self.forward(.uriMiss)) }
-        var found: CacheHit?
-        // By index, because an iteration copies each response.
-        for index in stored.indices where found == nil && stored[index].isSelected(by: self.selecting) {
-            found = self.hit(stored[index], at: now)
-        }
-        guard let hit = found else {
-            let selected = stored.filter { $0.isSelected(by: self.selecting) }
-            guard !selected.isEmpty else { return .forward(self.forward(.varyMiss)) }
-            var forward = self.forward(.partial)
-            if self.kind == .whole, self.call.method == .get {
-                forward.completed = selected.first { response in
-                    response.fileName == nil && response.part?.first == 0 && response.strongTag != nil
-                        && !response.isEncoded
-                        && self.isFresh(response, at: now)
-                }
-            }
-            if self.call.method == .head, !self.control.noStore {
-                forward.described = selected.first { $0.part != nil }
-            }
-            forward.demandsServer = selected.contains { $0.body == .none }
-            if forward.demandsServer { forward.reason = .stale }
-            return .forward(forward)
-        }
+        guard let hit = self.hit(stored, at: now) else { return .forward(self.forward(withoutHitIn: stored, at: now)) }
         guard !self.control.noStore, !self.control.noCache else {
             return .forward(self.forward(.request, validating: hit, staleLimit: .zero))
         }
@@ -164,30 +132,40 @@ extension CacheableRequest {
             && (response.residentTime(at: now).map { $0 < response.freshness.timeToLive ?? .zero } ?? false)
     }
 
+    /// The first of `stored` that is a response to the request, fresh or stale.
+    private func hit(_ stored: [StoredResponse], at now: StoredResponse.Now) -> CacheHit? {
+        let fields = self.selecting
+        // By index, because an iteration copies each response.
+        for index in stored.indices where stored[index].isSelected(by: fields) {
+            if let hit = self.hit(stored[index], at: now) { return hit }
+        }
+        return nil
+    }
+
     /// `response` as a response to the request, fresh or stale; `nil` if `response` lacks the requested
     /// content.
-    private func hit(_ response: StoredResponse, at now: StoredResponse.Now) -> CacheHit? {
+    private func hit(_ response: consuming StoredResponse, at now: StoredResponse.Now) -> CacheHit? {
         guard response.body != .none else { return nil }
-        var hit = CacheHit(response, at: now)
+        var places: Range<Int>?
+        var isNotModified = false
         switch self.kind {
         case .other: return nil
-        case .whole: return response.part == nil ? hit : nil
+        case .range(let range) where response.status == 200 || response.status == 206:
+            let first = response.part?.first ?? 0
+            let total = response.part == nil ? response.count : response.part?.total
+            // The byte positions of a decoded body differ from the server's byte positions.
+            guard !response.isEncoded, let requested = range.places(in: total), requested.lowerBound >= first,
+                requested.upperBound <= first + response.count
+            else { return nil }
+            places = (requested.lowerBound - first)..<(requested.upperBound - first)
+        case .whole, .range: guard response.part == nil else { return nil }
         case .validation:
             guard response.part == nil else { return nil }
-            hit.isNotModified = response.status == 200 && self.isMet(by: response)
-            return hit
-        case .range(let range):
-            guard response.status == 200 || response.status == 206 else { return response.part == nil ? hit : nil }
-            let first = response.part?.first ?? 0
-            // The byte positions of a decoded body differ from the server's byte positions.
-            guard !response.isEncoded else { return nil }
-            let total = response.part == nil ? response.count : response.part?.total
-            guard let places = range.places(in: total), places.lowerBound >= first,
-                places.upperBound <= first + response.count
-            else { return nil }
-            hit.places = (places.lowerBound - first)..<(places.upperBound - first)
-            return hit
+            isNotModified = response.status == 200 && self.isMet(by: response)
         }
+        var hit = CacheHit(response, at: now)
+        (hit.places, hit.isNotModified) = (places, isNotModified)
+        return hit
     }
 
     /// Whether the caller's version is the version of `response`: RFC 9111, section 4.3.2.
@@ -204,6 +182,28 @@ extension CacheableRequest {
         }
         let changed = [HTTPHeaders.Name.lastModified, .date].lazy.compactMap { response.headers[$0] }.first
         return (changed.flatMap { HTTPDate.parse($0, now: response.receivedAt) } ?? response.receivedAt) <= since
+    }
+
+    /// The request to the server, if no response of `stored` has the requested content.
+    private func forward(withoutHitIn stored: [StoredResponse], at now: StoredResponse.Now) -> CacheForward {
+        guard !stored.isEmpty else { return self.forward(.uriMiss) }
+        let fields = self.selecting
+        let selected = stored.filter { $0.isSelected(by: fields) }
+        guard !selected.isEmpty else { return self.forward(.varyMiss) }
+        var forward = self.forward(.partial)
+        if self.kind == .whole, self.call.method == .get {
+            forward.completed = selected.first { response in
+                response.fileName == nil && response.part?.first == 0 && response.strongTag != nil
+                    && !response.isEncoded
+                    && self.isFresh(response, at: now)
+            }
+        }
+        if self.call.method == .head, !self.control.noStore {
+            forward.described = selected.first { $0.part != nil }
+        }
+        forward.demandsServer = selected.contains { $0.body == .none }
+        if forward.demandsServer { forward.reason = .stale }
+        return forward
     }
 
     /// The request to the server, without a usable stored response.

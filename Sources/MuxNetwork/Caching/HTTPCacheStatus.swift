@@ -100,7 +100,10 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
         if let forwardStatus { text += "; fwd-status=\(forwardStatus)" }
         if self.isStored { text += "; stored" }
         if self.isCollapsed { text += "; collapsed" }
-        if let timeToLive { text += "; ttl=\(timeToLive.components.seconds)" }
+        if let timeToLive {
+            text += "; ttl="
+            text += String(timeToLive.components.seconds)
+        }
         if let detail { text += "; detail=\(HTTPGrammar.quotedIfNeeded(detail))" }
         return text
     }

@@ -160,12 +160,9 @@ final class ResponseCache: SessionCounter {
             case .use(let hit) = request.decision(stored.responses, at: self.now), !hit.revalidates,
             !(300...399).contains(hit.response.status), case .memory(let body) = hit.response.body
         else { return nil }
-        var reply = self.reply(hit, .init())
-        if call.method != .head, !hit.isNotModified {
-            reply.body = hit.places.map { body.piece($0) } ?? body
-        }
         self.recordUse(of: hit)
-        return reply
+        let hasBody = call.method != .head && !hit.isNotModified
+        return self.reply(hit, .init(), body: hasBody ? hit.places.map { body.piece($0) } ?? body : Data())
     }
 
     /// Responds to a call with a stored response, or performs the exchange and stores the response.
@@ -303,24 +300,24 @@ final class ResponseCache: SessionCounter {
     // MARK: - Responses from the cache
 
     /// The head of a response from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and 15.4.5.
-    private func reply(_ hit: CacheHit, _ status: HTTPCacheStatus) -> HTTPReply {
+    private func reply(_ hit: CacheHit, _ cacheStatus: HTTPCacheStatus, body: Data = Data()) -> HTTPReply {
         let response = hit.response
-        var reply = HTTPReply(status: response.status, headers: response.headers(age: hit.age), url: response.url)
+        var (status, headers) = (response.status, response.headers(age: hit.age))
         if hit.isNotModified {
-            reply.status = 304
-            for name in [HTTPHeaders.Name.contentLength, .contentType, .contentEncoding] { reply.headers[name] = nil }
+            status = 304
+            for name in [HTTPHeaders.Name.contentLength, .contentType, .contentEncoding] { headers[name] = nil }
         } else if let places = hit.places {
             let first = response.part?.first ?? 0
             let total = (response.part == nil ? response.count : response.part?.total).map { String($0) } ?? "*"
             let (start, end) = (first + places.lowerBound, first + places.upperBound - 1)
-            reply.status = 206
-            reply.headers[.contentRange] = "bytes \(start)-\(end)/\(total)"
-            reply.headers[.contentLength] = String(places.count)
+            status = 206
+            headers[.contentRange] = "bytes \(start)-\(end)/\(total)"
+            headers[.contentLength] = String(places.count)
         }
-        var status = status
-        status.timeToLive = .seconds(hit.timeToLive.components.seconds)
-        reply.headers.append(status.description, for: .cacheStatus)
-        return reply
+        var cacheStatus = cacheStatus
+        cacheStatus.timeToLive = hit.timeToLive
+        headers.append(cacheStatus.description, for: .cacheStatus)
+        return HTTPReply(status: status, headers: headers, body: body, url: response.url)
     }
 
     /// Passes a stored response to `sink`.

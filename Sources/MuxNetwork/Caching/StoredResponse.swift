@@ -126,10 +126,8 @@ struct StoredResponse: Sendable, Equatable {
     private static let caseInsensitive: Set<HTTPHeaders.Name> = [.accept, .acceptEncoding, .acceptLanguage]
 
     /// Whether the response matches a request with `fields`.
-    func isSelected(by fields: @autoclosure () -> SelectingFields) -> Bool {
-        guard !self.selecting.isEmpty else { return true }
-        let fields = fields()
-        return self.selecting.allSatisfy { Self.normalized(fields, $0.key) == $0.value }
+    func isSelected(by fields: SelectingFields) -> Bool {
+        self.selecting.allSatisfy { Self.normalized(fields, $0.key) == $0.value }
     }
 
     /// The fields of a response without fields that may not be stored: RFC 9111, section 3.1.

@@ -237,6 +237,11 @@ package struct ValidatedCall: Sendable {
         guard let method = HTTPMethod(rawValue: call.method) else { throw .preparation(.invalidMethod) }
         guard call.body == nil || method != .head else { throw .preparation(.bodyNotAllowed(method)) }
         try Self.validate(call.headers)
+        self.init(call, method, origin)
+    }
+
+    /// Separate, because an initialiser that throws and assigns the properties copies the whole value.
+    private init(_ call: HTTPCall, _ method: HTTPMethod, _ origin: HTTPOrigin) {
         self.call = call
         self.method = method
         self.origin = origin
