@@ -103,6 +103,7 @@ struct StoredResponse: Sendable, Equatable {
 
     /// Whether one of `names` is a field of credentials.
     static func areCredentials(_ names: [HTTPHeaders.Name], of request: CacheableRequest) -> Bool {
+        guard !names.isEmpty else { return false }
         let known = HTTPTransportConfiguration().credentialHeaders.union(request.call.call.credentialHeaders)
         let credentials = Set(known.map { HTTPHeaders.Name(stringLiteral: $0) })
             .union(request.call.steps?.credentials.names ?? [])
