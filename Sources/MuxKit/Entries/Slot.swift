@@ -65,7 +65,7 @@ package struct Slot<Value: Sendable>: Sendable {
     @usableFromInline package private(set) var entry: Entry?
 
     /// Whether the entry was refreshed, and is stale until the next fetch.
-    @usableFromInline package private(set) var isRefreshed = false
+    @usableFromInline package private(set) var isRefreshed: Bool
 
     /// The last failure; an object, because few slots have a failure.
     @usableFromInline package private(set) var failureRecord: FailureRecord?
@@ -90,20 +90,17 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// Whether the removal of a cleared entry on disk is pending; until the removal, the entry is not read.
-    @usableFromInline package private(set) var isRemovalPending = false
+    @usableFromInline package private(set) var isRemovalPending: Bool
 
     /// Whether an entry that is only on disk was refreshed, and the refresh is unsaved.
-    @usableFromInline package private(set) var isRefreshOwed = false
+    @usableFromInline package private(set) var isRefreshOwed: Bool
 
     @inlinable
-    package init() {}
-
-    @inlinable
-    init(
-        entry: Entry?,
-        isRefreshed: Bool,
-        failureRecord: FailureRecord?,
-        isRemovalPending: Bool,
+    package init(
+        entry: Entry? = nil,
+        isRefreshed: Bool = false,
+        failureRecord: FailureRecord? = nil,
+        isRemovalPending: Bool = false,
         isRefreshOwed: Bool = false
     ) {
         self.entry = entry
@@ -111,12 +108,6 @@ package struct Slot<Value: Sendable>: Sendable {
         self.failureRecord = failureRecord
         self.isRemovalPending = isRemovalPending
         self.isRefreshOwed = isRefreshOwed
-    }
-
-    /// A slot with only a failure.
-    @inlinable
-    init(_ failureRecord: FailureRecord) {
-        self.init(entry: nil, isRefreshed: false, failureRecord: failureRecord, isRemovalPending: false)
     }
 
     /// Whether the slot has unsaved changes.

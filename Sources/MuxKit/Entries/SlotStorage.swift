@@ -165,7 +165,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
             if self.slot.applyCondition() != nil { evicted(key, raw) }
         }
         let result = body(&self.slot)
-        if let former, former !== self.slot.failureRecord { evicted(key, Slot(former)) }
+        if let former, former !== self.slot.failureRecord { evicted(key, Slot(failureRecord: former)) }
         return result
     }
 

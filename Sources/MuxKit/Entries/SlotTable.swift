@@ -126,7 +126,6 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let failure = self.failures.count > 0 ? self.failures.peek(key) : nil
         guard isRefreshed || isRemovalPending || failure != nil else { return nil }
         return Slot(
-            entry: nil,
             isRefreshed: isRefreshed,
             failureRecord: failure,
             isRemovalPending: isRemovalPending,
@@ -185,7 +184,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         if let failureRecord = packed?.failureRecord ?? former?.failureRecord,
             failureRecord !== slot.failureRecord
         {
-            evicted(key, Slot(failureRecord))
+            evicted(key, Slot(failureRecord: failureRecord))
         }
         let failure = isAbsent ? slot.failureRecord : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
@@ -371,7 +370,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
         var lost: [(Key, Slot<Value>.FailureRecord)] = []
         self.failures.put(failure, of: key, at: place, mayGo: { _ in true }, evicted: { lost.append(($0, $1)) })
-        for (key, failure) in lost { evicted(key, Slot(failure)) }
+        for (key, failure) in lost { evicted(key, Slot(failureRecord: failure)) }
     }
 
     // MARK: - Unsaved changes

@@ -291,7 +291,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             guard !state.hasUncommitted(key) else {
                 state.showLayers(of: key)
                 guard let slot = state.slots.slot(of: key), slot.entry != nil else {
-                    return Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
+                    return Slot(entry: entry)
                 }
                 return slot
             }
@@ -300,8 +300,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             replaced = state.commit(entry, of: key)
             if let digest { state.shared.recordDigest(digest, of: key, revision: entry.revision) }
             // The table may have no room.
-            return state.slots.slot(of: key)
-                ?? Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
+            return state.slots.slot(of: key) ?? Slot(entry: entry)
         }
     }
 
@@ -311,7 +310,6 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             guard let slot = state.slots.slot(of: key), state.shared.isUnverified(slot, key) else { return nil }
             return Slot(
                 entry: slot.entry,
-                isRefreshed: false,
                 failureRecord: slot.failureRecord,
                 isRemovalPending: slot.isRemovalPending
             )
@@ -331,8 +329,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             self.memory.engine.withState({ ($0.session, $0.clears) }) == before
         else { return nil }
         let entry = loaded.layers?.shown ?? loaded.entry
-        let slot = Slot(entry: entry, isRefreshed: false, failureRecord: nil, isRemovalPending: false)
-        return slot.snapshot(at: self.memory.repository.time.now, source: .sharedStore)
+        return Slot(entry: entry).snapshot(at: self.memory.repository.time.now, source: .sharedStore)
     }
 
     // MARK: - Changes
