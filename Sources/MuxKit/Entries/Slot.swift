@@ -183,15 +183,9 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @usableFromInline
     package mutating func passed(isOnDisk: Bool) -> Entry? {
-        let former = self.entry
-        self.entry = nil
-        self.failureRecord = nil
-        if isOnDisk {
-            self.isRemovalPending = true
-            self.isRefreshed = false
-            self.isRefreshOwed = false
-        }
-        return former
+        if isOnDisk { return self.cleared(alsoOnDisk: true) }
+        defer { (self.entry, self.failureRecord) = (nil, nil) }
+        return self.entry
     }
 
     /// An entry was loaded from disk; the entry is ignored if memory has a newer state.
@@ -230,9 +224,7 @@ package struct Slot<Value: Sendable>: Sendable {
             return nil
         case .cleared:
             // The disk may have an earlier entry, which must not return.
-            if self.entry?.isDirty ?? false { self.isRemovalPending = true }
-            defer { (self.entry, self.failureRecord, self.isRefreshed, self.isRefreshOwed) = (nil, nil, false, false) }
-            return self.entry
+            return self.cleared(alsoOnDisk: self.entry?.isDirty ?? false)
         }
     }
 
@@ -329,13 +321,8 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Returns: The entry, for the caller to release outside the lock.
     package mutating func cleared(alsoOnDisk: Bool) -> Entry? {
-        let former = self.entry
-        defer { if alsoOnDisk { self.isRemovalPending = true } }
-        self.entry = nil
-        self.isRefreshed = false
-        self.isRefreshOwed = false
-        self.failureRecord = nil
-        return former
+        defer { self = Slot(isRemovalPending: self.isRemovalPending || alsoOnDisk) }
+        return self.entry
     }
 
     /// Memory is short: the entry is removed, unless the slot has unsaved changes.
