@@ -40,25 +40,13 @@ struct FollowedKey: Sendable {
     /// The number of consumers.
     @usableFromInline var count = 0
     /// The failure of the last flight since the first consumer; `nil` after a value, a store or a clear.
-    @usableFromInline var failure: FetchFailure?
+    ///
+    /// The number identifies the failure in the multiplexer.
+    @usableFromInline var failure: (error: any Error, number: UInt64)?
     /// The numbers of events since the first consumer, without ``StateCounts/clears``.
     @usableFromInline var counts = StateCounts()
     /// The last kept condition of the entry, for changes of tags while the entry is not in memory.
     @usableFromInline var lastCondition: EntryCondition?
-}
-
-/// The failure of a flight.
-@usableFromInline
-struct FetchFailure: Sendable {
-    @usableFromInline let error: any Error
-    /// Identifies the failure in the multiplexer.
-    @usableFromInline let number: UInt64
-
-    @inlinable
-    init(error: any Error, number: UInt64) {
-        self.error = error
-        self.number = number
-    }
 }
 
 /// The state of a multiplexer under the lock of its flight engine: slots, waiters' options, statistics, and
@@ -320,7 +308,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         }
         self.followed.values[place].counts.outcomes += 1
         self.followed.values[place].counts.answeredRefreshes = self.followed.values[place].counts.refreshes
-        self.followed.values[place].failure = error.map { FetchFailure(error: $0, number: self.nextRevision()) }
+        self.followed.values[place].failure = error.map { ($0, self.nextRevision()) }
     }
 
     /// Pauses background renewals of `key` after a fetch took too long.

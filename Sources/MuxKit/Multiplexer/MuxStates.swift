@@ -182,9 +182,9 @@ extension MuxStates {
         package var value: (Value, revision: UInt64)?
         package var isLoading: Bool
         /// The last failure, and the number that identifies the failure.
-        package var failure: (any Error, number: UInt64)?
+        package var failure: (error: any Error, number: UInt64)?
 
-        package init(value: (Value, revision: UInt64)?, isLoading: Bool, failure: (any Error, number: UInt64)?) {
+        package init(value: (Value, revision: UInt64)?, isLoading: Bool, failure: (error: any Error, number: UInt64)?) {
             self.value = value
             self.isLoading = isLoading
             self.failure = failure
@@ -221,7 +221,7 @@ extension MuxStates {
                 )
             }
             var followed = FollowedKey()
-            followed.failure = facts.failure.map { FetchFailure(error: $0.0, number: $0.number) }
+            followed.failure = facts.failure
             // An entry is never evicted: a state without an entry is a removal.
             followed.counts.replacements = entry == nil ? .max : 0
             return StateFollower.Reading(
