@@ -146,15 +146,6 @@ extension SlotState {
         self.dropped.append((former.key, former.value))
     }
 
-    /// As ``loseBase(of:keepsChanges:)``, for all keys; `body` removes all entries.
-    mutating func loseAllBases<R>(keepsChanges: Bool, _ body: (inout Self) -> R) -> R {
-        for key in Array(self.layers.keys) { self.loseBase(of: key, keepsChanges: keepsChanges) }
-        let layers = self.layers
-        self.layers = [:]
-        defer { self.layers = layers }
-        return body(&self)
-    }
-
     /// The server's entry was removed: only uncommitted changes stay.
     ///
     /// - Parameters:

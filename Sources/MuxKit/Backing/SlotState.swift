@@ -247,15 +247,12 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Counts clears, sign-outs and invalidations, but no responses that must not be kept.
     var clearCount: UInt64 { self.clears &- self.uncached }
 
-    /// Removes all slots, the failures of followed keys, the changes of the app, and the facts of the shared
-    /// store.
+    /// Removes all slots, the failures of followed keys, and the facts of the shared store.
     ///
-    /// - Returns: The removed parts, to be released outside the lock.
+    /// - Returns: The removed parts and ``dropped``, to be released outside the lock.
     mutating func removeAll() -> any Sendable {
         for key in self.followed.keys { self.ended(key, with: nil) }
-        let layers = self.layers
-        self.layers = [:]
-        return (self.slots.removeAll(), self.shared.lostAll(), layers, self.takeDropped())
+        return (self.slots.removeAll(), self.shared.lostAll(), self.takeDropped())
     }
 
     /// Records that the entry of a followed key has become stale.

@@ -21,6 +21,7 @@ extension MultiplexerCore: SessionParticipant {
             state.session &+= 1
             state.clears &+= 1
             let former = state.disk.sessionEnded()
+            for key in Array(state.layers.keys) { state.dropLayers(of: key) }
             return (.failure(MuxError.sessionEnded), (state.removeAll(), former))
         }
         withExtendedLifetime(former) {}
@@ -157,7 +158,8 @@ extension MultiplexerCore: SessionParticipant {
         let former = self.engine.fenceAll(answering: error) { state in
             if isRemovalPending { state.disk.isDomainRemovalPending = true }
             state.clears &+= 1
-            return (state.loseAllBases(keepsChanges: keepsChanges) { $0.removeAll() }, state.takeDropped())
+            for key in Array(state.layers.keys) { state.loseBase(of: key, keepsChanges: keepsChanges) }
+            return state.removeAll()
         }
         withExtendedLifetime(former) {}
         self.watchers.sendToAll(.entry)
