@@ -71,34 +71,24 @@ enum Backing<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Removes the entry of `key`, after `forget` has removed the entry from memory.
+    /// Removes the entry of `key`, or all entries of the domain if `key` is `nil`, after `forget` has removed
+    /// the same entries from memory.
     ///
     /// - Returns: The failures.
-    func clear(_ key: Key, after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
+    func clear(_ key: Key?, after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
         switch self {
-        case .none: break
-        case .disk(let disk): return await disk.memory.repository.performClear(forget) { await disk.remove([key]) }
+        case .none:
+            forget()
+            return MuxRepository.ClearReport()
+        case .disk(let disk):
+            return await disk.memory.repository.performClear(forget) {
+                if let key { await disk.remove([key]) } else { await disk.removeDomain() }
+            }
         case .sharedStore(let shared):
-            let scope = MuxShared.Scope.entry(shared.persistence.name(of: key))
+            let entry = key.map { MuxShared.Scope.entry(shared.persistence.name(of: $0)) }
+            let scope = entry ?? .domain(shared.persistence.domain)
             return .init(failures: await shared.client.invalidate([scope], after: forget))
         }
-        forget()
-        return MuxRepository.ClearReport()
-    }
-
-    /// Removes all entries of the domain, after `forget` has removed the entries from memory.
-    ///
-    /// - Returns: The failures.
-    func clearAll(after forget: @escaping @Sendable () -> Void) async -> MuxRepository.ClearReport {
-        switch self {
-        case .none: break
-        case .disk(let disk): return await disk.memory.repository.performClear(forget) { await disk.removeDomain() }
-        case .sharedStore(let shared):
-            let scope = MuxShared.Scope.domain(shared.persistence.domain)
-            return .init(failures: await shared.client.invalidate([scope], after: forget))
-        }
-        forget()
-        return MuxRepository.ClearReport()
     }
 }
 

@@ -116,7 +116,7 @@ extension MultiplexerCore: SessionParticipant {
 
     /// Removes all entries, in memory and in the backing; see ``clear(_:endsRequests:)``.
     func clearAll(endsRequests: Bool) async -> MuxRepository.ClearReport {
-        await self.backing.clearAll {
+        await self.backing.clear(nil) {
             if let domain = self.domain {
                 self.repository.tellOthers(ClearedEntries(domain: domain, endsRequests: endsRequests), but: self)
             }
