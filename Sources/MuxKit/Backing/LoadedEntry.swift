@@ -1,25 +1,13 @@
-public import Foundation
+import Foundation
 
 /// An entry that was loaded from the backing.
 @usableFromInline
 struct LoadedEntry<Value: Sendable>: Sendable {
     @usableFromInline var entry: Slot<Value>.Entry
-    /// The wall-clock time of the fetch; for an entry of a shared store, a placeholder.
-    @usableFromInline let fetchedAt: Date
-    /// Whether a refresh made the entry stale before the save.
-    @usableFromInline let isRefreshed: Bool
-    /// See ``MuxStoredEntry/refreshNumber``.
-    @usableFromInline let refreshNumber: UInt64?
+    /// The entry before the decoding; for an entry of a shared store, the time of the fetch is a placeholder.
+    let stored: MuxStoredEntry
     /// The changes of a key without a value in memory, applied to the entry.
     @usableFromInline var layers: Layers<Value>?
-
-    @inlinable
-    init(entry: Slot<Value>.Entry, fetchedAt: Date, isRefreshed: Bool, refreshNumber: UInt64?) {
-        self.entry = entry
-        self.fetchedAt = fetchedAt
-        self.isRefreshed = isRefreshed
-        self.refreshNumber = refreshNumber
-    }
 }
 
 extension SlotMemory {
@@ -103,12 +91,7 @@ extension SlotMemory {
         }
         entry.condition = condition
         entry.needsSelection = self.needsSelection(stored.validator)
-        var loaded = LoadedEntry(
-            entry: entry,
-            fetchedAt: stored.fetchedAt,
-            isRefreshed: stored.isRefreshed,
-            refreshNumber: stored.refreshNumber
-        )
+        var loaded = LoadedEntry(entry: entry, stored: stored)
         loaded.layers = self.engine.withState { $0.layers[key] }
         loaded.layers?.base = entry
         loaded.layers?.show()

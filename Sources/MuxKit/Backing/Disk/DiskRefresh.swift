@@ -78,9 +78,9 @@ struct DiskRefresh: Sendable {
     }
 
     /// Whether an entry on disk was fetched before the refresh.
-    func isLater(than entry: (number: UInt64?, fetchedAt: Date)) -> Bool {
-        guard let number else { return entry.number == nil && self.date.map { entry.fetchedAt <= $0 } ?? false }
-        return entry.number != number
+    func isLater(than entry: MuxStoredEntry) -> Bool {
+        guard let number else { return entry.refreshNumber == nil && self.date.map { entry.fetchedAt <= $0 } ?? false }
+        return entry.refreshNumber != number
     }
 
     /// The refresh number to save with an entry in memory.

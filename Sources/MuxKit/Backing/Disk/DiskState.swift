@@ -39,7 +39,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     /// Whether an entry from disk was fetched before the last refresh, which may be unsaved.
     @usableFromInline
     func isFromBeforeRefresh(_ loaded: LoadedEntry<some Sendable>) -> Bool {
-        loaded.isRefreshed || self.refresh.isLater(than: (loaded.refreshNumber, loaded.fetchedAt))
+        loaded.stored.isRefreshed || self.refresh.isLater(than: loaded.stored)
     }
 
     /// Requires a read of the entry on disk before a save of `key`.
