@@ -9,13 +9,6 @@ extension DiskBacking {
         /// The time at the start of the read.
         @usableFromInline let start: Moment
 
-        @usableFromInline
-        init(entry: MuxStoredEntry?, look: DiskLook, start: Moment) {
-            self.entry = entry
-            self.look = look
-            self.start = start
-        }
-
         /// Whether the entry is decoded without a change of threads.
         @usableFromInline var isSmall: Bool {
             self.entry.map { $0.payload.count <= SlotMemory<Slots>.smallPayload } ?? false
@@ -36,11 +29,8 @@ extension DiskBacking {
         let names = keys.map { self.persistence.name(of: $0.key) }
         let stored = await WaitForGraph.loading(for: flights.map(self.memory.engine.node)) { () -> [MuxStoredEntry?]? in
             guard let stored = try? await self.memory.repository.load(names), stored.count == names.count,
-                (try? await self.readRefresh(for: stored)) != nil
+                (try? await self.readChanges(for: stored.compactMap(\.self))) != nil
             else { return nil }
-            guard stored.contains(where: self.hasTags) else { return stored }
-            let isExpected = stored.contains { $0?.tagNumber != nil }
-            guard (try? await self.memory.repository.readTags(isExpected: isExpected)) != nil else { return nil }
             return stored
         }
         guard let stored else { return nil }

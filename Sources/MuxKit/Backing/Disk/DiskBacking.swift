@@ -88,8 +88,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         let start = repository.time.now
         do {
             guard let found = try await repository.load(self.persistence.name(of: key)) else { return nil }
-            try await self.readRefresh(for: [found])
-            if self.hasTags(found) { try await repository.readTags(isExpected: found.tagNumber != nil) }
+            try await self.readChanges(for: [found])
             return await self.memory.loaded(found, key, self.persistence, isPersistent: true, since: start)
         } catch {
             self.memory.tell(.loadFailed, key, repository.time.now.duration(since: start), because: error)
@@ -97,28 +96,28 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Whether the freshness of an entry depends on changes of tags.
-    @usableFromInline
-    func hasTags(_ entry: MuxStoredEntry?) -> Bool {
-        entry.map { !$0.tags.isEmpty || self.memory.tagsOfKey != nil } ?? false
+    /// Reads the changes on disk that determine the freshness of entries from disk: the last refresh of all
+    /// entries, and the changes of tags.
+    ///
+    /// - Throws: The store's error.
+    func readChanges(for entries: [MuxStoredEntry]) async throws {
+        try await self.readRefresh(for: entries)
+        guard entries.contains(where: { !$0.tags.isEmpty || self.memory.tagsOfKey != nil }) else { return }
+        try await self.memory.repository.readTags(isExpected: entries.contains { $0.tagNumber != nil })
     }
 
     /// Reads the mark of the last refresh of all entries.
     ///
     /// The mark is read before the first entry from disk is used, and again if another process may have
     /// refreshed since.
-    ///
-    /// - Parameter entries: The entries from disk, whose freshness depends on the mark.
-    /// - Throws: The store's error.
-    @usableFromInline
-    func readRefresh(for entries: [MuxStoredEntry?]) async throws {
+    private func readRefresh(for entries: [MuxStoredEntry]) async throws {
         guard Slots.hasManyKeys else { return }
         let session = self.memory.engine.withState { state in
             entries.contains(where: state.disk.refresh.needsMark) ? state.session : nil
         }
         guard let session else { return }
         let mark = try await self.memory.repository.load(self.persistence.refreshName)
-        let numbers = entries.compactMap { $0?.refreshNumber }
+        let numbers = entries.compactMap(\.refreshNumber)
         self.memory.engine.withState { state in
             guard state.session == session else { return }
             state.disk.refresh.read(mark, besides: numbers, at: state.lastRevision)

@@ -69,8 +69,7 @@ struct DiskRefresh: Sendable {
     }
 
     /// Whether the mark must be read before the freshness of an entry on disk is known.
-    func needsMark(for entry: MuxStoredEntry?) -> Bool {
-        guard let entry else { return false }
+    func needsMark(for entry: MuxStoredEntry) -> Bool {
         guard self.isRead else { return true }
         guard self.isSaved else { return false }
         guard let number, let other = entry.refreshNumber else { return self.number != entry.refreshNumber }
