@@ -108,7 +108,6 @@ extension DiskBacking {
                     guard state.slots.slot(of: key) != nil else { return }
                     state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                     state.disk.cannotWrite = false
-                    if state.disk.isDomainRemovalPending { state.disk.savedDuringRemoval.insert(key) }
                 }
             },
             markFailed: {

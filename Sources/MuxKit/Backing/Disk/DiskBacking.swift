@@ -194,13 +194,9 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         let engine = self.memory.engine
         do {
             let failure = try await self.memory.repository.removeAll(domain: self.persistence.domain)
-            // The removal includes entries that were saved after an earlier failed removal: these entries are
-            // unsaved again.
-            let saved = engine.withState { state in
-                defer { state.disk.savedDuringRemoval = [] }
-                return state.disk.savedDuringRemoval
-            }
-            self.memory.inPortions(Array(saved)) { state, key in state.withSlot(of: key) { $0.markUnsaved() } }
+            // The removal includes entries that were saved after an earlier failed removal. No entry was read
+            // from disk in the meantime, so all saved entries in memory are unsaved again.
+            self.markUnsaved()
             let former = engine.withState { state in
                 state.disk.isDomainRemovalPending = false
                 state.disk.refresh.removed()

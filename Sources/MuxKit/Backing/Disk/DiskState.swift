@@ -12,9 +12,6 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     @usableFromInline var unseen: [Key: Int] = [:]
     /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
     @usableFromInline var isDomainRemovalPending = false
-    /// Keys of entries that were saved while the removal of the domain is pending: the removal includes these
-    /// entries.
-    var savedDuringRemoval: Set<Key> = []
     /// Whether a write-back is running: a save that makes entries evictable.
     @usableFromInline var isWritingBack = false
     /// The number of entries at which the next write-back is due, after a write-back without success.
@@ -57,10 +54,10 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     ///
     /// - Returns: The former keys, to be released outside the lock.
     mutating func sessionEnded() -> any Sendable {
-        let former = (self.newer, self.unseen, self.savedDuringRemoval)
+        let former = (self.newer, self.unseen)
         self.refresh = DiskRefresh()
         self.isDomainRemovalPending = false
-        (self.newer, self.unseen, self.savedDuringRemoval) = ([], [:], [])
+        (self.newer, self.unseen) = ([], [:])
         self.lostCount = 0
         return former
     }
