@@ -50,8 +50,7 @@ extension SlotMemory {
         }
         // A number greater than the last number of the log would exclude the entry from later changes.
         let number = min(stored.tagNumber ?? 0, self.repository.tagLog.lastNumber)
-        let hasTags = !stored.tags.isEmpty || self.tagsOfKey != nil
-        let condition = hasTags ? self.condition(stored.tags, of: key, since: number) : nil
+        let condition = self.condition(stored.tags, of: key, since: number)
         guard condition?.removesEntry != true else { return nil }
         let decoded = await Self.decoded(stored.payload.count) { () -> Value? in
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
