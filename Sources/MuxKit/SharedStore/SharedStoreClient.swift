@@ -191,11 +191,7 @@ package final class SharedStoreClient: Sendable {
         within limit: Duration,
         refused: (MuxEvent.Reason) -> Void
     ) async -> MuxShared.Claim? {
-        let start = self.time.now
-        // The reply must not contain an entry of a pending invalidation.
-        guard (try? await self.settle(name, within: limit)) != nil else { return nil }
-        let left = limit - self.time.now.duration(since: start)
-        guard left > .zero else { return nil }
+        guard let left = await self.settle(name, within: limit) else { return nil }
         do {
             // A cancelled call might leave a granted claim behind.
             return try await self.call(within: left, isShielded: true) {
@@ -252,25 +248,18 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// The entries of `names`; `nil` after a failure, or without a reply within `limit`, by default the
-    /// budget.
-    func load(_ names: [MuxShared.Name], within limit: Duration? = nil) async -> [MuxShared.Entry?]? {
-        let (start, budget) = (self.time.now, limit ?? self.policy.budget)
-        for name in names {
-            let left = budget - self.time.now.duration(since: start)
-            guard (try? await self.settle(name, within: left)) != nil else { return nil }
-        }
-        let left = budget - self.time.now.duration(since: start)
-        guard left > .zero, let found = try? await self.call(within: left, { try await $0.load(names) }),
-            found.count == names.count
+    /// The entry with this name; `nil` without an entry, after a failure, and without a reply within `limit`.
+    func load(_ name: MuxShared.Name, within limit: Duration) async -> MuxShared.Entry? {
+        guard let left = await self.settle(name, within: limit),
+            let found = try? await self.call(within: left, { try await $0.load([name]) }), found.count == 1
         else { return nil }
-        return found
+        return found[0]
     }
 
     /// Calls the store, unless the breaker is open.
     ///
     /// - Parameters:
-    ///   - limit: The maximum wait for the call; `nil` for the budget.
+    ///   - limit: The maximum wait for the call.
     ///   - isShielded: Whether the call continues after a cancellation of the caller.
     ///   - call: The call.
     ///   - late: Receives a result that arrives after the limit.
@@ -278,7 +267,7 @@ package final class SharedStoreClient: Sendable {
     /// - Throws: ``MuxError/sharedStoreUnavailable`` if the breaker is open or the limit has passed, or the
     ///   error of the store.
     private func call<R: Sendable>(
-        within limit: Duration? = nil,
+        within limit: Duration,
         isShielded: Bool = false,
         _ call: @escaping @Sendable @concurrent (any MuxSharedStore) async throws -> R,
         late: @escaping @Sendable (SharedStoreClient, R) -> Void = { _, _ in }
@@ -289,7 +278,6 @@ package final class SharedStoreClient: Sendable {
         }
         let store = self.store
         do {
-            let limit = limit ?? self.policy.budget
             let result = try await waiting(for: limit, by: self.time, self.spawn, isShielded: isShielded) {
                 try await call(store)
             } late: { result in
@@ -330,19 +318,25 @@ package final class SharedStoreClient: Sendable {
         self.state.withLock { $0.pending.add(scopes, isOutage: !$0.breaker.isHealthy) }
     }
 
-    /// Sends the pending invalidations that concern a name.
+    /// Sends the pending invalidations that concern a name, before a call whose reply must not contain an
+    /// invalidated entry.
     ///
     /// - Parameters:
     ///   - name: The name.
     ///   - limit: The maximum wait.
-    /// - Throws: The failure; the task of ``settleLater()`` repeats the invalidations.
-    private func settle(_ name: MuxShared.Name, within limit: Duration) async throws {
+    /// - Returns: The rest of `limit`; `nil` without a rest, and after a failure. After a failure, the task
+    ///   of ``settleLater()`` repeats the invalidations.
+    private func settle(_ name: MuxShared.Name, within limit: Duration) async -> Duration? {
+        let start = self.time.now
         let scopes = [.entry(name.key)] + name.scopes
-        guard self.state.withLock({ $0.pending.contains(scopes) }) else { return }
-        let isDone: Void? = try await waiting(for: limit, by: self.time, self.spawn) {
-            try await self.sendPending(first: scopes)
+        if self.state.withLock({ $0.pending.contains(scopes) }) {
+            let isDone: Void? = try? await waiting(for: limit, by: self.time, self.spawn) {
+                try await self.sendPending(first: scopes)
+            }
+            guard isDone != nil else { return nil }
         }
-        guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
+        let left = limit - self.time.now.duration(since: start)
+        return left > .zero ? left : nil
     }
 
     /// Sends the pending invalidations, except invalidations that the store has refused; throws if the store
@@ -382,7 +376,7 @@ package final class SharedStoreClient: Sendable {
     private func send(_ batch: ArraySlice<PendingInvalidations.Request>, _ refusalCount: inout Int) async throws {
         do {
             let scopes = batch.map(\.scope)
-            try await self.call { try await $0.invalidate(scopes) }
+            try await self.call(within: self.policy.budget) { try await $0.invalidate(scopes) }
             self.state.withLock { $0.pending.confirmed(batch) }
         } catch {
             guard let first = batch.first, Self.isRefusal(error) else { throw error }

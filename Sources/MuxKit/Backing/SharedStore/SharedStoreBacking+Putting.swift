@@ -69,8 +69,8 @@ extension SharedStoreBacking {
         within limit: Duration
     ) async -> SharedOutcome<Value> {
         let asked = self.asked()
-        let found = await self.client.load([name], within: limit)?.first ?? nil
-        guard let found, self.memory.policy.canRead(found.schemaVersion), found.isFresh(nil),
+        guard let found = await self.client.load(name, within: limit), self.memory.policy.canRead(found.schemaVersion),
+            found.isFresh(nil),
             found.age < asked.moment.duration(since: began),
             let newer = await self.loaded(found, at: asked, key)
         else { return .notShared }

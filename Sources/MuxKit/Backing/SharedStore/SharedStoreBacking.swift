@@ -323,7 +323,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
         let asked = self.asked()
         let before = self.memory.engine.withState { ($0.session, $0.clears) }
-        guard let found = await self.client.load([self.name(of: key)])?.first ?? nil,
+        guard let found = await self.client.load(self.name(of: key), within: self.client.policy.budget),
             self.memory.policy.canRead(found.schemaVersion),
             let loaded = await self.loaded(found, at: asked, key),
             self.memory.engine.withState({ ($0.session, $0.clears) }) == before
