@@ -189,8 +189,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let failure = isAbsent ? slot.failureRecord : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
         guard let packed = PackedSlot(slot) else {
-            if let number = place.hit?.number { released(self.table.entries[number].key) }
-            self.table.remove(at: place)
+            if let gone = self.table.remove(at: place) { released(gone.key) }
             return result
         }
         self.put(packed, of: key, at: place, evicted: evicted)
@@ -364,8 +363,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     ) {
         let place = self.failures.place(of: key)
         guard let failure else {
-            if let number = place.hit?.number { evicted(self.failures.entries[number].key, Slot()) }
-            self.failures.remove(at: place)
+            if let gone = self.failures.remove(at: place) { evicted(gone.key, Slot()) }
             return
         }
         var lost: [(Key, Slot<Value>.FailureRecord)] = []
@@ -382,9 +380,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let place = self.unsaved.place(of: key)
         if isUnsaved {
             self.unsaved.put((), of: key, at: place, mayGo: { _ in false }, evicted: { _, _ in })
-        } else if let number = place.hit?.number {
-            released(self.unsaved.entries[number].key)
-            self.unsaved.remove(at: place)
+        } else if let gone = self.unsaved.remove(at: place) {
+            released(gone.key)
         }
     }
 

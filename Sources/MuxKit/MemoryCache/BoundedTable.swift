@@ -149,9 +149,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         let cost = max(0, cost)
         let isBeyondBound = self.maximumCount == 0 || cost > self.maximumCost ?? .max
         if isBeyondBound, mayGo(element) {
-            evicted(place.hit.map { self.entries[$0.number].key } ?? key, element)
-            self.remove(at: place)
-            return
+            return evicted(self.remove(at: place)?.key ?? key, element)
         }
         if let number = place.hit?.number {
             self.entries[number].element = element
@@ -181,24 +179,13 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.put(element, of: key, at: self.place(of: key), cost: cost, mayGo: mayGo, evicted: evicted)
     }
 
-    @discardableResult
-    @inlinable
-    package mutating func remove(at place: Place) -> Element? {
-        guard let hit = place.hit else { return nil }
-        let element = self.entries[hit.number].element
-        self.remove(hit)
-        return element
-    }
-
-    @discardableResult
-    package mutating func remove(_ key: Key) -> Element? { self.remove(at: self.place(of: key)) }
-
-    /// Removes the element of `key`.
+    /// Removes the element at `place`.
     ///
     /// - Returns: The element, and the table's copy of the key, to be released outside the caller's lock.
+    @discardableResult
     @inlinable
-    package mutating func removeEntry(_ key: Key) -> (key: Key, element: Element)? {
-        guard let hit = self.place(of: key).hit else { return nil }
+    package mutating func remove(at place: Place) -> (key: Key, element: Element)? {
+        guard let hit = place.hit else { return nil }
         let entry = (self.entries[hit.number].key, self.entries[hit.number].element)
         self.remove(hit)
         return entry

@@ -116,7 +116,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     @inlinable
     public func remove(_ key: Key) -> Value? {
         // The table's copy of the key is released outside the lock.
-        let removed = self.state.withLock { $0.table.removeEntry(key) }
+        let removed = self.state.withLock { $0.table.remove(at: $0.table.place(of: key)) }
         return removed?.element
     }
 
