@@ -92,17 +92,8 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         for tag in fact.name.tags { self.tagged[.tag(tag), default: []].insert(key) }
     }
 
-    /// A flight has ended.
-    ///
-    /// - Parameters:
-    ///   - key: The key of the flight.
-    ///   - hasEntry: Whether memory has an entry of the key.
-    /// - Returns: Keys to be released outside the lock.
-    mutating func ended(_ key: Key, hasEntry: Bool) -> [Key] {
-        guard let place = self.facts.index(forKey: key) else { return [] }
-        self.facts.values[place].flightCount -= 1
-        return hasEntry ? [] : self.lost(key)
-    }
+    /// Records that a flight has ended; a call of ``lost(_:)`` must follow if memory has no entry.
+    mutating func recordEnd(of key: Key) { self.facts[key]?.flightCount -= 1 }
 
     /// An entry has left memory.
     ///
@@ -140,10 +131,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     }
 
     /// A flight stopped waiting for another machine's claim, which ends at `end`.
-    mutating func waitedInVain(_ key: Key, until end: Moment) {
-        guard let place = self.facts.index(forKey: key) else { return }
-        self.facts.values[place].vainClaimEnd = end
-    }
+    mutating func waitedInVain(_ key: Key, until end: Moment) { self.facts[key]?.vainClaimEnd = end }
 
     /// The end of the last claim of another machine for which a flight stopped waiting.
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
@@ -162,8 +150,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// Records the digest of the payload of the entry with this revision.
     @usableFromInline
     mutating func recordDigest(_ digest: String, of key: Key, revision: UInt64) {
-        guard let place = self.facts.index(forKey: key) else { return }
-        self.facts.values[place].digest = (digest, revision)
+        self.facts[key]?.digest = (digest, revision)
     }
 
     func digest(_ key: Key, of revision: UInt64) -> String? {
@@ -172,10 +159,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Records that a caller has refreshed the entry.
-    mutating func refreshed(_ key: Key, _ number: UInt64) {
-        guard let place = self.facts.index(forKey: key) else { return }
-        self.facts.values[place].lastRefresh = number
-    }
+    mutating func refreshed(_ key: Key, _ number: UInt64) { self.facts[key]?.lastRefresh = number }
 
     /// Records that a caller has refreshed all entries.
     mutating func refreshedAll(_ number: UInt64) { self.lastRefresh = number }
@@ -208,7 +192,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 }
 
 extension SlotState {
-    /// The entry of `key` was evicted; since then, a new entry may have been stored.
+    /// The entry of `key` was evicted, or a flight has ended; memory may have an entry.
     @usableFromInline
     mutating func evictedShared(_ key: Key) { if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) } }
 
@@ -218,7 +202,7 @@ extension SlotState {
 
     /// A flight of an entry in the shared store has ended.
     mutating func sharedFlightEnded(_ key: Key) {
-        let hasEntry = self.slots.slot(of: key)?.entry != nil
-        for known in self.shared.ended(key, hasEntry: hasEntry) { self.release(known) }
+        self.shared.recordEnd(of: key)
+        self.evictedShared(key)
     }
 }
