@@ -218,18 +218,13 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             return self.answer(key, flight, keeping: loaded.entry, entry.digest, upTo: last)
         }
         // The store's entry has the payload of the entry in memory.
-        guard let own = known.entry, known.digest == entry.digest else { return nil }
-        let timeToLive = max(entry.timeToLive, .zero)
-        var renewed = Slot<Value>.Entry(
-            value: own.value,
-            fetchedAt: asked.moment.advanced(by: .zero - max(entry.age, .zero)),
-            timeToLive: timeToLive,
-            renewalAge: self.memory.renewalAge(timeToLive),
-            stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
-            // A migrated value differs from the server's value, and cannot be revalidated.
-            validator: self.memory.policy.migrates(entry.schemaVersion) ? nil : entry.validator,
-            revision: own.revision
-        )
+        guard var renewed = known.entry, known.digest == entry.digest else { return nil }
+        renewed.fetchedAt = asked.moment.advanced(by: .zero - max(entry.age, .zero))
+        renewed.timeToLive = max(entry.timeToLive, .zero)
+        renewed.renewalAge = self.memory.renewalAge(renewed.timeToLive)
+        renewed.stale = StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError)
+        // A migrated value differs from the server's value, and cannot be revalidated.
+        renewed.validator = self.memory.policy.migrates(entry.schemaVersion) ? nil : entry.validator
         renewed.condition = self.memory.condition([], of: key, since: asked.tagNumber)
         return self.answer(key, flight, keeping: renewed, entry.digest, upTo: last)
     }
