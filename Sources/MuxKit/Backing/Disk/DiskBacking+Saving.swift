@@ -25,12 +25,12 @@ extension DiskBacking {
     private struct Unsaved {
         /// The entries, each with the value to save: the server's value, without changes of the app.
         var dirty: [(Key, Slot<Value>.Entry, Value, isRefreshed: Bool)] = []
-        /// The number of dirty entries, including the entries of ``unseen``.
-        var dirtyCount = 0
         /// Keys of dirty entries that must not be written before their entries on disk are read.
         var unseen: [Key] = []
         var removals: [Key] = []
         var refreshes: [Key] = []
+
+        var dirtyCount: Int { self.dirty.count + self.unseen.count }
     }
 
     /// Collects the unsaved changes, in several critical sections.
@@ -53,7 +53,6 @@ extension DiskBacking {
                 if slot.isRemovalPending { unsaved.removals.append(key) }
                 if slot.isRefreshOwed { unsaved.refreshes.append(key) }
                 guard let entry = slot.entry, entry.isDirty else { continue }
-                unsaved.dirtyCount += 1
                 if isSeen {
                     unsaved.dirty.append((key, entry, base?.value ?? entry.value, slot.isRefreshed))
                 } else {
@@ -208,15 +207,12 @@ extension DiskBacking {
     /// Marks the entries of `keys`, which are not in memory, as refreshed on disk.
     private func saveRefreshes(_ keys: [Key], _ made: inout DiskRepair) async throws {
         let repository = self.memory.repository
-        let size = SlotMemory<Slots>.portion
+        let (size, staleIfError) = (SlotMemory<Slots>.portion, self.memory.policy.staleIfError)
         var rest = keys[...]
         while !rest.isEmpty {
             let portion = Array(rest.prefix(size))
-            var entries: [MuxStoredEntry] = []
             let found = try await repository.load(portion.map(self.persistence.name(of:))).compactMap(\.self)
-            for stored in found where !stored.isRefreshed {
-                entries.append(stored.refreshed(staleIfError: self.memory.policy.staleIfError))
-            }
+            let entries = found.filter { !$0.isRefreshed }.map { $0.refreshed(staleIfError: staleIfError) }
             if !entries.isEmpty { try await repository.write(entries) }
             made.refreshed += entries.count
             self.memory.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
@@ -232,55 +228,49 @@ extension DiskBacking {
     ///
     /// - Parameter made: Receives the removed entries and the failures.
     private func lookForNewer(_ made: inout DiskRepair) async {
-        let (engine, repository) = (self.memory.engine, self.memory.repository)
-        let unseen = engine.withState { $0.disk.unseen }
-        guard !unseen.isEmpty else { return }
-        let policy = self.memory.policy
-        var newer: [Key] = []
-        var found: [(key: Key, fetchedAt: Date)] = []
-        var (seen, unread): ([Key], [Key]) = ([], [])
+        let unseen = self.memory.engine.withState { $0.disk.unseen }
         var failuresInARow = 0
         // The keys with the fewest failed reads come first: each key is read after a limited number of saves.
         for (key, _) in unseen.sorted(by: { $0.value < $1.value }) where failuresInARow < Self.mostFailuresInARow {
             let name = self.persistence.name(of: key)
             do {
-                let stored = try await repository.load(name)
-                seen.append(key)
+                let stored = try await self.memory.repository.load(name)
                 failuresInARow = 0
-                guard let stored else { continue }
-                if policy.canRead(stored.schemaVersion) {
-                    found.append((key, stored.fetchedAt))
-                } else {
-                    newer.append(key)
-                }
+                if let stored, self.supersede(key, by: stored) { made.superseded.append(name) }
+                self.memory.withSlots { state in state.release(state.disk.noteRead(key)) }
             } catch {
                 made.failures.append(error)
                 made.unread[name] = error
-                unread.append(key)
                 failuresInARow += 1
+                // Otherwise entries that cannot be saved would exceed the bounds of memory.
+                self.memory.withSlots { state in
+                    state.disk.unseen[key]? += 1
+                    state.withSlot(of: key) { slot in if let entry = slot.entry { slot.notSaved(entry) } }
+                }
             }
         }
-        // Otherwise entries that cannot be saved would exceed the bounds of memory.
-        self.memory.inPortions(unread) { state, key in
-            state.disk.unseen[key]? += 1
-            state.withSlot(of: key) { slot in if let entry = slot.entry { slot.notSaved(entry) } }
+    }
+
+    /// Removes the entry of `key` from memory if the entry on disk is newer, and excludes the entry from
+    /// saves if a later version of the program wrote the entry on disk.
+    ///
+    /// - Returns: Whether the entry was removed.
+    private func supersede(_ key: Key, by stored: MuxStoredEntry) -> Bool {
+        guard self.memory.policy.canRead(stored.schemaVersion) else {
+            self.memory.withSlots { state in
+                state.disk.newer.insert(key)
+                state.withSlot(of: key) { $0.excludeFromSaves() }
+            }
+            return false
         }
-        self.memory.inPortions(newer) { state, key in
-            state.disk.newer.insert(key)
-            state.withSlot(of: key) { $0.excludeFromSaves() }
-        }
-        let now = repository.time.now
-        let wallTime = repository.wallTime()
+        let (now, wallTime) = (self.memory.repository.time.now, self.memory.repository.wallTime())
         // A date in the future was written before the clock was set back, and does not prove a newer value.
-        for (key, fetchedAt) in found where fetchedAt <= wallTime {
-            // An entry with a pending removal is never newer.
-            guard let slot = engine.withState({ $0.slots.slot(of: key) }), !slot.isRemovalPending,
-                let entry = slot.entry, entry.isDirty, fetchedAt > entry.timeOfDay(wallTime, at: now),
-                self.supersede(entry, of: key)
-            else { continue }
-            made.superseded.append(self.persistence.name(of: key))
-        }
-        self.memory.inPortions(seen) { state, key in state.release(state.disk.noteRead(key)) }
+        // An entry with a pending removal is never newer.
+        guard stored.fetchedAt <= wallTime, let slot = self.memory.engine.withState({ $0.slots.slot(of: key) }),
+            !slot.isRemovalPending, let entry = slot.entry, entry.isDirty,
+            stored.fetchedAt > entry.timeOfDay(wallTime, at: now)
+        else { return false }
+        return self.supersede(entry, of: key)
     }
 
     /// The number of consecutive failures after which the reads stop.
