@@ -138,7 +138,7 @@ extension DiskBacking {
     ///
     /// - Returns: Whether memory still had `entry`.
     private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
-        let former = self.memory.engine.withState { state -> Slot<Value>.Entry? in
+        let former = self.memory.withSlots { state -> Slot<Value>.Entry? in
             guard state.slots.slot(of: key)?.entry != nil else { return nil }
             let former = state.withSlot(of: key) { $0.superseded(entry) }
             if former != nil {
@@ -149,7 +149,6 @@ extension DiskBacking {
         }
         guard former != nil else { return false }
         self.memory.watchers.send(.entry, to: key)
-        self.memory.releaseEvicted()
         return true
     }
 

@@ -155,7 +155,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         }
         let loaded = try? await self.load(key)
         let now = self.memory.repository.time.now
-        let (entry, isAdopted) = self.memory.engine.withState { state -> (MuxEntry<Value>?, Bool) in
+        let (entry, isAdopted) = self.memory.withSlots { state -> (MuxEntry<Value>?, Bool) in
             let slot = state.slots.slot(of: key)
             // An entry that arrived during the read is newer than the read entry. The read entry may have
             // been cleared.
@@ -164,10 +164,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             }
             return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
         }
-        if isAdopted {
-            self.memory.watchers.send(.entry, to: key)
-            self.memory.releaseEvicted()
-        }
+        if isAdopted { self.memory.watchers.send(.entry, to: key) }
         return entry
     }
 
