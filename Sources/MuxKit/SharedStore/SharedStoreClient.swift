@@ -102,12 +102,9 @@ package final class SharedStoreClient: Sendable {
 
     /// Closes the breaker, ends the outage, and sends the pending invalidations: the store is reachable.
     private func storeBecameReachable() {
-        let isPending = self.state.withLock { state in
-            state.breaker.answered()
-            return state.pending.count > 0
-        }
+        self.state.withLock { $0.breaker.answered() }
         self.report(nil)
-        if isPending { self.background("mux.invalidate") { [weak self] in try? await self?.settle([]) } }
+        if self.pendingCount > 0 { self.background("mux.invalidate") { [weak self] in try? await self?.settle([]) } }
     }
 
     func wait(for name: MuxStoreKey) -> ClaimWait { ClaimWait(name, self.claimEnds) }
