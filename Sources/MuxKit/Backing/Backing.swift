@@ -26,7 +26,7 @@ enum Backing<Slots: SlotStorage>: Sendable {
         return shared
     }
 
-    private var persistence: Persistence<Key, Value>? {
+    var persistence: Persistence<Key, Value>? {
         switch self {
         case .none: nil
         case .disk(let disk): disk.persistence
@@ -34,14 +34,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// The `cacheKey` of the entries.
-    var domain: String? { self.persistence?.domain }
-
     /// The text of a key in the backing; `nil` for the key of a ``Multiplexer``, and without a backing.
     func text(of key: Key) -> String? { self.persistence?.text(key) }
-
-    /// The name of an entry in the store; `nil` without a store.
-    func name(of key: Key) -> MuxStoreKey? { self.persistence?.name(of: key) }
 
     /// Looks up an entry that is absent from memory or, in a shared store, not fresh enough, and resumes
     /// callers for which the entry is good enough.

@@ -1,5 +1,5 @@
 extension MultiplexerCore: SessionParticipant {
-    package var domain: String? { self.backing.domain }
+    package var domain: String? { self.backing.persistence?.domain }
 
     package var detachesItself: Bool { true }
 

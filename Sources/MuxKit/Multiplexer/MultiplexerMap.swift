@@ -278,7 +278,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: The number of saved entries, and the failures.
     @discardableResult
     public func save(key: Key) async -> MuxRepository.SaveReport {
-        await self.core.repository.save([self.core], only: self.core.backing.name(of: ExactKey(key)))
+        await self.core.repository.save([self.core], only: self.core.backing.persistence?.name(of: ExactKey(key)))
     }
 
     /// The fresh value of `key` in memory; counts as a request for the eviction order.
