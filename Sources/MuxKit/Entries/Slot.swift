@@ -340,8 +340,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// The entry on disk is missing or outdated: a persistent entry becomes unsaved.
     @usableFromInline
     package mutating func markUnsaved() {
-        guard let entry, entry.isPersistent else { return }
-        self.entry?.isDirty = true
+        if self.entry?.isPersistent ?? false { self.entry?.isDirty = true }
     }
 
     /// The entry was removed on disk.
