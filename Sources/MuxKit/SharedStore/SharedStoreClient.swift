@@ -204,13 +204,12 @@ package final class SharedStoreClient: Sendable {
 
     /// The outcome of a put.
     enum PutOutcome: Sendable {
+        /// The entry is stored or, if the store was unavailable or the call was cancelled, may be stored.
         case stored
         /// The claim had ended.
         case claimLost
         /// The store refused the entry, for this reason.
         case refused(MuxEvent.Reason)
-        /// The store was unavailable, or the call was cancelled: the entry may be stored.
-        case unknown
     }
 
     /// Puts an entry; after a failure, gives up the claim.
@@ -224,7 +223,7 @@ package final class SharedStoreClient: Sendable {
             return isStored ? .stored : .claimLost
         } catch {
             self.giveUp(ticket)
-            return Self.isRefusal(error) ? .refused(Self.reason(of: error)) : .unknown
+            return Self.isRefusal(error) ? .refused(Self.reason(of: error)) : .stored
         }
     }
 

@@ -47,7 +47,7 @@ extension SharedStoreBacking {
         switch await self.client.put(shared, with: ticket, within: limit) {
         // After an unknown outcome, memory keeps the value: the store reports each later change, or a gap in
         // its reports.
-        case .stored, .unknown: return .stored(digest: shared.digest)
+        case .stored: return .stored(digest: shared.digest)
         case .refused(let reason):
             self.tellNotShared(key, reason)
             return .refused
