@@ -35,21 +35,17 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Flights
 
-    /// Reads the shared store, or waits for another machine's fetch; see ``Backing/lookUp(_:_:)``.
-    @usableFromInline
-    func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
-        let name = self.name(of: key)
-        self.memory.engine.withState { $0.shared.recordFlight(of: key, name) }
-        return await self.look(key, flight, name)
-    }
-
     /// A flight has ended.
     @usableFromInline
     func flightEnded(_ key: Key) { self.memory.withSlots { $0.sharedFlightEnded(key) } }
 
-    /// Claims the entry, resumes callers with the store's entry, and waits for another machine's fetch.
-    private func look(_ key: Key, _ flight: FlightID, _ name: MuxShared.Name) async -> LookUp<Value> {
+    /// Claims the entry, resumes callers with the store's entry, and waits for another machine's fetch; see
+    /// ``Backing/lookUp(_:_:)``.
+    @usableFromInline
+    func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
         let (client, engine, policy) = (self.client, self.memory.engine, self.memory.policy)
+        let name = self.name(of: key)
+        engine.withState { $0.shared.recordFlight(of: key, name) }
         let time = self.memory.repository.time
         let start = time.now
         let duration = Duration.sum(min(policy.fetchTimeout, Self.longestClaim), client.policy.budget)
