@@ -338,23 +338,17 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     func keys(of scope: MuxShared.Scope) -> [Key]? {
         switch scope {
         case .entry(let name):
-            if let key = self.memory.engine.withState({ $0.shared.key(of: name) }) {
-                [key]
-            } else {
-                // A followed or changed entry that is no longer in memory.
-                Array(
-                    Set(self.memory.engine.withState { Array($0.followed.keys) + Array($0.layers.keys) })
-                        .filter { self.name(of: $0).key == name }
-                )
-            }
+            if let key = self.memory.engine.withState({ $0.shared.key(of: name) }) { return [key] }
+            // A followed or changed entry that is no longer in memory.
+            let others = self.memory.engine.withState { Array($0.followed.keys) + Array($0.layers.keys) }
+            return Array(Set(others.filter { self.name(of: $0).key == name }))
         case .tag(let tag):
-            Array(
-                self.memory.engine.withState { $0.shared.keys(tagged: tag) }.union(
-                    self.memory.engine.withState { Array($0.layers.keys) }
-                        .filter { self.name(of: $0).tags.contains(tag) }
-                )
-            )
-        case .domain, .everything: [.domain(self.persistence.domain), .everything].contains(scope) ? nil : []
+            let (tagged, changed) = self.memory.engine.withState {
+                ($0.shared.keys(tagged: tag), Array($0.layers.keys))
+            }
+            return Array(tagged.union(changed.filter { self.name(of: $0).tags.contains(tag) }))
+        case .domain, .everything:
+            return [.domain(self.persistence.domain), .everything].contains(scope) ? nil : []
         }
     }
 
