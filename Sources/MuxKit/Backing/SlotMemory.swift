@@ -139,6 +139,24 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         return former != nil  // released outside the lock
     }
 
+    /// Makes all entries stale, and fences all flights.
+    ///
+    /// - Parameter record: Called under the lock, with the sequence number of the refresh; see
+    ///   ``Slot/Entry/sequence``.
+    func refreshAll(_ record: (inout State, UInt64) -> Void) {
+        let removed = self.engine.fenceAll { state in
+            var removed: [any Sendable] = []
+            let number = state.nextRevision()
+            state.slots.refreshAll(number) { removed.append($0) }
+            state.becameStale(nil)
+            record(&state, number)
+            return removed
+        }
+        withExtendedLifetime(removed) {}  // released outside the lock
+        self.releaseEvicted()
+        self.watchers.sendToAll(.activity)
+    }
+
     /// Releases evicted slots after a change of slots without ``withSlots(_:)``; not under the lock.
     @inlinable
     func releaseEvicted() { self.release(self.engine.withState { $0.takePendingWork() }) }

@@ -300,20 +300,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func refreshAll() {
         let date = self.isOnDisk ? self.repository.wallTime() : nil
         let shared = self.backing.sharedStore
-        let removed = self.engine.fenceAll { state in
+        self.memory.refreshAll { state, number in
             if let shared { shared.client.owe([.domain(shared.persistence.domain)]) }
-            var removed: [any Sendable] = []
-            let number = state.nextRevision()
-            state.slots.refreshAll(number) { removed.append($0) }
             state.shared.refreshedAll(number)
-            state.becameStale(nil)
             // One record on disk replaces the marks of all entries that are not in memory.
             if let date { state.disk.refresh.refreshed(at: date, upTo: number) }
-            return removed
         }
-        withExtendedLifetime(removed) {}  // released outside the lock
-        self.memory.releaseEvicted()
-        self.watchers.sendToAll(.activity)
         shared?.client.settleLater()
     }
 

@@ -354,16 +354,6 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// Marks all entries as unverified: before its next use, each entry is verified with the store.
     func missedChanges(isEmptied: Bool) {
-        let removed = self.memory.engine.fenceAll { state in
-            var removed: [any Sendable] = []
-            let number = state.nextRevision()
-            state.slots.refreshAll(number) { removed.append($0) }
-            state.shared.missedChanges(number, isEmptied: isEmptied)
-            state.becameStale(nil)
-            return removed
-        }
-        withExtendedLifetime(removed) {}
-        self.memory.releaseEvicted()
-        self.memory.watchers.sendToAll(.activity)
+        self.memory.refreshAll { $0.shared.missedChanges($1, isEmptied: isEmptied) }
     }
 }
