@@ -81,19 +81,7 @@ extension SlotState {
     mutating func put(_ changes: ChangesOfFetch<Value>, on entry: Slot<Value>.Entry, of key: Key) {
         if let remaining = changes.remaining { self.put(remaining, on: entry, of: key) }
     }
-}
 
-extension Slot.Entry {
-    /// This entry with the unsaved state of another entry.
-    fileprivate func withFlags(of other: Self) -> Self {
-        var entry = self
-        (entry.isDirty, entry.isPersistent) = (other.isDirty, other.isPersistent)
-        entry.isExpendable = other.isExpendable
-        return entry
-    }
-}
-
-extension SlotState {
     /// The entry that requests get, also after its eviction; `nil` without an entry.
     func shownEntry(_ key: Key) -> Slot<Value>.Entry? { self.slots.slot(of: key)?.entry ?? self.layers[key]?.shown }
 
@@ -188,8 +176,10 @@ extension SlotState {
     /// After an eviction, the entry is stale.
     private mutating func put(_ entry: Slot<Value>.Entry, of key: Key) {
         let former = self.slots.slot(of: key)?.entry
-        var entry = former.map { entry.withFlags(of: $0) } ?? entry
-        if former == nil { entry.isDirty = false }
+        var entry = entry
+        entry.isDirty = former?.isDirty ?? false
+        entry.isPersistent = former?.isPersistent ?? entry.isPersistent
+        entry.isExpendable = former?.isExpendable ?? entry.isExpendable
         if self.disk.newer.contains(key) { (entry.isDirty, entry.isPersistent) = (false, false) }
         self.withSlot(of: key) { slot in
             slot.amended(entry)
