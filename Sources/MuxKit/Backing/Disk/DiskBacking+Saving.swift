@@ -104,17 +104,11 @@ extension DiskBacking {
             },
             markSaved: {
                 memory.withSlots { state in
-                    guard state.slots.slot(of: key) != nil else { return }
                     state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                     state.disk.cannotWrite = false
                 }
             },
-            markFailed: {
-                memory.withSlots { state in
-                    guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.notSaved(entry) }
-                }
-            },
+            markFailed: { memory.withSlots { state in state.withSlot(of: key) { $0.notSaved(entry) } } },
             markSuperseded: { _ = self.supersede(entry, of: key) }
         )
     }
