@@ -40,20 +40,20 @@ extension SlotMemory {
             self.engine.withState { _ = $0.disk.newer.insert(key) }
             return failed(because: .other("later version"))
         }
-        let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
+        let policy = self.policy
         let isMigrated = self.policy.migrates(stored.schemaVersion)
-        if let selection {
-            // The validator also identifies the requests that may use the value. Migration drops the
-            // validator, so a migrated value that depends on the request is unusable.
-            let isUnusable = isMigrated && stored.validator.map { selection.concerns($0) } ?? false
-            guard !isUnusable, selection.includes(key, stored.validator) else { return nil }
+        // The validator also identifies the requests that may use the value. Migration drops the validator,
+        // so a migrated value that depends on the request is unusable.
+        let needsSelection = self.needsSelection(stored.validator)
+        guard !(isMigrated && needsSelection), self.selection?.includes(key, stored.validator) ?? true else {
+            return nil
         }
         // A number greater than the last number of the log would exclude the entry from later changes.
         let number = min(stored.tagNumber ?? 0, self.repository.tagLog.lastNumber)
         let condition = self.condition(stored.tags, of: key, since: number)
         guard condition?.removesEntry != true else { return nil }
         let decoded = await Self.decoded(stored.payload.count) { () -> Value? in
-            let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
+            let payload = try? policy.migrate(stored.payload, from: stored.schemaVersion)
             return payload.flatMap { try? persistence.decode($0) }
         }
         guard let value = decoded else {
@@ -89,7 +89,7 @@ extension SlotMemory {
             entry.isDirty = isPersistent
         }
         entry.condition = condition
-        entry.needsSelection = self.needsSelection(stored.validator)
+        entry.needsSelection = needsSelection
         var loaded = LoadedEntry(entry: entry, stored: stored)
         loaded.layers = self.engine.withState { $0.layers[key] }
         loaded.layers?.base = entry

@@ -32,20 +32,6 @@ public struct MuxMigration: Sendable {
         self.version = version
         self.apply = { data in try JSONEncoder().encode(migrate(try JSONDecoder().decode(Old.self, from: data))) }
     }
-
-    /// Applies the steps from `version` to `target`.
-    ///
-    /// - Returns: The payload in the target's format; `nil` if a step is missing.
-    static func migrate(_ payload: Data, from version: Int, to target: Int, by steps: [MuxMigration]) throws -> Data? {
-        var payload = payload
-        var version = version
-        while version < target {
-            guard let step = steps.first(where: { $0.version == version }) else { return nil }
-            payload = try step.apply(payload)
-            version += 1
-        }
-        return payload
-    }
 }
 
 extension MuxPolicy {
@@ -56,4 +42,16 @@ extension MuxPolicy {
 
     /// Whether entries of a schema version are migrated.
     func migrates(_ version: Int) -> Bool { version < self.schemaVersion }
+
+    /// Migrates a payload from a schema version to the policy's version.
+    ///
+    /// - Returns: The payload in the format of the policy's version; `nil` if a step is missing.
+    func migrate(_ payload: Data, from version: Int) throws -> Data? {
+        var payload = payload
+        for version in version..<max(version, self.schemaVersion) {
+            guard let step = self.migrations.first(where: { $0.version == version }) else { return nil }
+            payload = try step.apply(payload)
+        }
+        return payload
+    }
 }
