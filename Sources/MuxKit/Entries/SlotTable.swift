@@ -59,9 +59,6 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     /// The number of keys that have a mark instead of an entry.
     package var markCount: Int { self.refreshes.count + self.removals.subtracting(self.refreshes).count }
 
-    /// The number of remembered failures of keys without an entry.
-    package var failureCount: Int { self.failures.count }
-
     @inlinable
     package mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value? {
         // In place: a copy of the slot or of an array would cause reference counting.
@@ -366,9 +363,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             if let gone = self.failures.remove(at: place) { evicted(gone.key, Slot()) }
             return
         }
-        var lost: [(Key, Slot<Value>.FailureRecord)] = []
-        self.failures.put(failure, of: key, at: place, mayGo: { _ in true }, evicted: { lost.append(($0, $1)) })
-        for (key, failure) in lost { evicted(key, Slot(failureRecord: failure)) }
+        self.failures.put(failure, of: key, at: place, mayGo: { _ in true }) { evicted($0, Slot(failureRecord: $1)) }
     }
 
     // MARK: - Unsaved changes

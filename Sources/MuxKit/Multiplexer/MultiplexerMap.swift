@@ -336,7 +336,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     package nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
 
     /// The number of remembered failures of keys without an entry.
-    package nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failureCount } }
+    package nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failures.count } }
 
     // MARK: - Repository
 
