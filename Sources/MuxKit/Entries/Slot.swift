@@ -344,9 +344,7 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// The entry was removed on disk.
-    package mutating func removedFromDisk() {
-        self.isRemovalPending = false
-    }
+    package mutating func removedFromDisk() { self.isRemovalPending = false }
 
     /// `entry` was saved, and has replaced any earlier entry on disk.
     package mutating func saved(_ entry: Entry, asRefreshed: Bool) {

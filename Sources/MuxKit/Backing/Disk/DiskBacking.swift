@@ -188,13 +188,12 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     /// Removes all entries of the domain from disk; runs in the lane.
     func removeDomain() async -> MuxRepository.ClearReport {
-        let engine = self.memory.engine
         do {
             let failure = try await self.memory.repository.removeAll(domain: self.persistence.domain)
             // The removal includes entries that were saved after an earlier failed removal. No entry was read
             // from disk in the meantime, so all saved entries in memory are unsaved again.
             self.markUnsaved()
-            let former = engine.withState { state in
+            let former = self.memory.engine.withState { state in
                 state.disk.isDomainRemovalPending = false
                 state.disk.refresh.removed()
                 defer { state.disk.newer = [] }
