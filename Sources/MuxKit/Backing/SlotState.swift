@@ -57,28 +57,12 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline typealias Value = Slots.Value
 
     /// The work to do outside the lock after a change of slots.
-    @usableFromInline
-    struct PendingWork: Sendable {
-        @usableFromInline let slots: [(Key, Slot<Value>)]
-        /// Whether dirty entries must be saved to become evictable.
-        @usableFromInline let writesBack: Bool
-        /// See ``SlotStorage/hasTooManyMarks``.
-        @usableFromInline let hasTooManyMarks: Bool
-        @usableFromInline let dropped: [any Sendable]
-
-        @inlinable
-        init(
-            slots: [(Key, Slot<Value>)],
-            writesBack: Bool,
-            hasTooManyMarks: Bool,
-            dropped: [any Sendable]
-        ) {
-            self.slots = slots
-            self.writesBack = writesBack
-            self.hasTooManyMarks = hasTooManyMarks
-            self.dropped = dropped
-        }
-    }
+    ///
+    /// `writesBack`: whether dirty entries must be saved to become evictable; `hasTooManyMarks`: see
+    /// ``SlotStorage/hasTooManyMarks``.
+    @usableFromInline typealias PendingWork = (
+        slots: [(Key, Slot<Value>)], writesBack: Bool, hasTooManyMarks: Bool, dropped: [any Sendable]
+    )
 
     @usableFromInline var slots: Slots
     @usableFromInline var statistics = MuxRepository.Statistics()
@@ -236,12 +220,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         let hasTooManyMarks = self.slots.hasTooManyMarks
         let dropped = self.dropped.isEmpty ? [] : self.takeDropped()
         guard writesBack || hasTooManyMarks || !evicted.isEmpty || !dropped.isEmpty else { return nil }
-        return PendingWork(
-            slots: evicted,
-            writesBack: writesBack,
-            hasTooManyMarks: hasTooManyMarks,
-            dropped: dropped
-        )
+        return (evicted, writesBack, hasTooManyMarks, dropped)
     }
 
     /// Counts clears, sign-outs and invalidations, but no responses that must not be kept.
