@@ -17,22 +17,11 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Loading
 
-    /// The state of a slot before a read of its entry from disk.
-    @usableFromInline
-    struct DiskLook: Sendable {
-        /// Whether a refresh has made the entry stale; the refresh may be unsaved.
-        @usableFromInline let isRefreshed: Bool
-        /// See ``SlotState/clears`` and ``SlotState/session``.
-        @usableFromInline let clears: UInt64
-        @usableFromInline let session: UInt64
-
-        @inlinable
-        init(isRefreshed: Bool, clears: UInt64, session: UInt64) {
-            self.isRefreshed = isRefreshed
-            self.clears = clears
-            self.session = session
-        }
-    }
+    /// The state of a slot before a read of its entry from disk; see ``SlotState/clears`` and
+    /// ``SlotState/session``.
+    ///
+    /// `isRefreshed`: whether a refresh has made the entry stale; the refresh may be unsaved.
+    @usableFromInline typealias DiskLook = (isRefreshed: Bool, clears: UInt64, session: UInt64)
 
     /// The state of the slot before a read from disk; `nil` if memory has an entry, or a removal is pending.
     @inlinable
@@ -44,7 +33,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         guard !state.disk.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else {
             return nil
         }
-        return DiskLook(isRefreshed: slot?.isRefreshed ?? false, clears: state.clears, session: state.session)
+        return (slot?.isRefreshed ?? false, state.clears, state.session)
     }
 
     /// Loads an absent entry into its slot, and resumes callers; see ``Backing/lookUp(_:_:)``.
@@ -134,8 +123,8 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         var entry = loaded.entry
         entry.sequence = state.nextRevision()
         entry.revision = entry.sequence
-        // During the read, a refresh may have been saved, and the mark in the slot removed:
-        // ``DiskLook/isRefreshed`` still has the mark.
+        // During the read, a refresh may have been saved, and the mark in the slot removed: `look` still has
+        // the mark.
         let isFromBefore = look.isRefreshed || state.disk.isFromBeforeRefresh(loaded)
         guard state.layers.isEmpty || state.layers[key] == nil else {
             return state.loaded(entry, fromBeforeRefresh: isFromBefore, loaded.layers, of: key)
