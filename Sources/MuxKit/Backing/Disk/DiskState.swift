@@ -30,9 +30,6 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
 
     @usableFromInline static var firstLossesBeforeTry: Int { 64 }
 
-    @usableFromInline
-    init() {}
-
     /// Whether an entry from disk was fetched before the last refresh, which may be unsaved.
     @usableFromInline
     func isFromBeforeRefresh(_ loaded: LoadedEntry<some Sendable>) -> Bool {
