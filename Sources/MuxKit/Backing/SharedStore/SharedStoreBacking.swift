@@ -23,14 +23,11 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     }
 
     /// The time before a call of the store, and the number of the last change of any tag.
-    struct Asked: Sendable {
-        let moment: Moment
-        let tagNumber: UInt64
-    }
+    typealias Asked = (moment: Moment, tagNumber: UInt64)
 
     func asked() -> Asked {
         let tagNumber = self.memory.repository.tagLog.lastNumber
-        return Asked(moment: self.memory.repository.time.now, tagNumber: tagNumber)
+        return (self.memory.repository.time.now, tagNumber)
     }
 
     // MARK: - Flights
