@@ -75,29 +75,26 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     private let group: UserGroup
     /// An index for the map; `nil` if the users are the keys.
     let index: UserIndex<Key>?
-    private let soleKey: @Sendable (EndedUser) -> Key?
     private let belongs: @Sendable (Key, EndedUser) -> Bool
     private let userWithText: @Sendable ([Key], String) -> EndedUser?
 
     /// The relation of a map whose keys are the users.
     init<UserID: MuxKey>(of group: UserGroup) where Key == ExactKey<UserID> {
-        self.init(of: group, index: nil, soleKey: { $0 }, user: { $0 })
+        self.init(of: group, index: nil, user: { $0 })
     }
 
     /// The relation of a map in which `user` returns the user of a key.
     init<UserID: MuxKey>(of group: UserGroup, user: @escaping @Sendable (Key) -> ExactKey<UserID>) {
-        self.init(of: group, index: UserIndex { user($0).hashValue }, soleKey: { _ in nil }, user: user)
+        self.init(of: group, index: UserIndex { user($0).hashValue }, user: user)
     }
 
     private init<UserID: MuxKey>(
         of group: UserGroup,
         index: UserIndex<Key>?,
-        soleKey: @escaping @Sendable (ExactKey<UserID>) -> Key?,
         user: @escaping @Sendable (Key) -> ExactKey<UserID>
     ) {
         self.group = group
         self.index = index
-        self.soleKey = { ($0.user as? ExactKey<UserID>).flatMap(soleKey) }
         self.belongs = { $1.user as? ExactKey<UserID> == user($0) }
         self.userWithText = { keys, text in
             keys.lazy.map(user).first { $0.hasText(text) }.map { EndedUser($0, of: group) }
@@ -117,7 +114,7 @@ package struct UsersOfKeys<Key: Hashable & Sendable>: Sendable {
     ///
     /// If the users are the keys, returns the key even without an entry or a failure.
     func keys(of user: EndedUser, in index: UserIndex<Key>?) -> [Key] {
-        guard let index else { return self.soleKey(user).map { [$0] } ?? [] }
+        guard let index else { return (user.user as? Key).map { [$0] } ?? [] }
         return index.keys(ofHash: user.hash).filter { self.belongs($0, user) }
     }
 }
