@@ -139,15 +139,34 @@ package final class RetryControl: Sendable {
     ) {
         let now = self.loop.time.now
         let random = self.loop.random()
-        let (action, waitEnd) = self.state.withLock { state in
-            (state.machine.woken(wait.id, by: wake, at: now, random: random), state.waitEnd)
+        self.change(wakeUps.filter { $0.wake == .demand }) { $0.woken(wait.id, by: wake, at: now, random: random) }
+    }
+
+    /// Changes the current wait.
+    ///
+    /// - Parameters:
+    ///   - wakeUps: The wake-ups of the next wait.
+    ///   - change: Called under the lock.
+    /// - Returns: The result of `change`, which this function has carried out.
+    @discardableResult
+    private func change(
+        _ wakeUps: [RetrySignal.WakeUp],
+        _ change: (inout RetryStateMachine) -> RetryStateMachine.WaitAction
+    ) -> RetryStateMachine.WaitAction {
+        let (action, former, waitEnd) = self.state.withLock { state in
+            let action = change(&state.machine)
+            if case .ignore = action { return (action, nil as RetryRace?, state.waitEnd) }
+            defer { state.race = nil }
+            return (action, state.race, state.waitEnd)
         }
+        former?.callOff()
         switch action {
         case .ignore: break
         case .attempt: waitEnd.give(.attempt)
-        case .waitAgain(let next): self.race(next, wakeUps.filter { $0.wake == .demand })
+        case .wait(let wait): self.race(wait, wakeUps)
         case .stop(let reason): waitEnd.give(.stop(reason))
         }
+        return action
     }
 
     // MARK: - Events of other code
@@ -155,7 +174,7 @@ package final class RetryControl: Sendable {
     /// Ends the current wait and starts the next attempt; without a wait, only logs the ignored demand.
     func retryNow() {
         let now = self.loop.time.now
-        self.applyDemand([]) { $0.demanded(at: now) }
+        self.demand([]) { $0.demanded(at: now) }
     }
 
     /// Replaces the current wait; without a wait, only logs the ignored demand.
@@ -165,26 +184,15 @@ package final class RetryControl: Sendable {
     ///   - wakeUps: The wake-ups of the new wait.
     func reschedule(_ delay: Duration?, _ wakeUps: [RetrySignal.WakeUp]) {
         let now = self.loop.time.now
-        self.applyDemand(wakeUps) { $0.rescheduled(delay, at: now) }
+        self.demand(wakeUps) { $0.rescheduled(delay, at: now) }
     }
 
-    private func applyDemand(
+    private func demand(
         _ wakeUps: [RetrySignal.WakeUp],
-        _ demand: (inout RetryStateMachine) -> RetryStateMachine.DemandAction
+        _ change: (inout RetryStateMachine) -> RetryStateMachine.WaitAction
     ) {
-        let (action, former, waitEnd) = self.state.withLock { state in
-            let action = demand(&state.machine)
-            if case .ignore = action { return (action, nil as RetryRace?, state.waitEnd) }
-            defer { state.race = nil }
-            return (action, state.race, state.waitEnd)
-        }
-        former?.callOff()
-        switch action {
-        case .ignore(let phase): self.loop.log(.ignoredDemand(while: phase.rawValue))
-        case .attempt: waitEnd.give(.attempt)
-        case .wait(let wait): self.race(wait, wakeUps)
-        case .stop(let reason): waitEnd.give(.stop(reason))
-        }
+        guard case .ignore(let phase) = self.change(wakeUps, change) else { return }
+        self.loop.log(.ignoredDemand(while: phase.rawValue))
     }
 
     /// Ends the current wait and the retry; no further attempt begins.

@@ -36,18 +36,7 @@ package struct RetryStateMachine: Sendable {
         package var end: Moment? { self.deadline ?? self.limit }
     }
 
-    private enum State: Sendable, Equatable {
-        /// The first attempt has not begun.
-        case ready
-        /// An attempt is running.
-        case running
-        /// The retry waits for the next attempt.
-        case waiting(Wait)
-        /// The retry has ended.
-        case over
-    }
-
-    /// The state without its payload, for a log.
+    /// The raw value is the text for a log.
     package enum Phase: String, Sendable {
         /// The first attempt has not begun.
         case unstarted
@@ -60,8 +49,9 @@ package struct RetryStateMachine: Sendable {
     }
 
     private let policy: RetryPolicy
-    private var state = State.ready
-    private var nextID: UInt64 = 0
+    package private(set) var phase = Phase.unstarted
+    /// The current or last wait; `nil` before the first wait.
+    private var lastWait: Wait?
     private var startedAt = Moment.distantPast
     /// Whether a delay was drawn from the remaining time until ``latestStart``.
     ///
@@ -73,25 +63,13 @@ package struct RetryStateMachine: Sendable {
 
     package init(_ policy: RetryPolicy) { self.policy = policy }
 
-    package var phase: Phase {
-        switch self.state {
-        case .ready: .unstarted
-        case .running: .running
-        case .waiting: .waiting
-        case .over: .finished
-        }
-    }
-
     /// The time since the first attempt began.
     package func elapsed(at now: Moment) -> Duration {
-        switch self.state {
-        case .ready: .zero
-        case .running, .waiting, .over: max(now.duration(since: self.startedAt), .zero)
-        }
+        self.phase == .unstarted ? .zero : max(now.duration(since: self.startedAt), .zero)
     }
 
     /// Whether `wait` is the current wait.
-    package func isWaiting(_ wait: Wait) -> Bool { self.state == .waiting(wait) }
+    package func isWaiting(_ wait: Wait) -> Bool { self.phase == .waiting && self.lastWait == wait }
 
     // MARK: - Events
 
@@ -99,14 +77,10 @@ package struct RetryStateMachine: Sendable {
     ///
     /// - Returns: `false` if the retry has begun or ended before.
     package mutating func started(at now: Moment) -> Bool {
-        switch self.state {
-        case .ready:
-            self.startedAt = now
-            self.state = .running
-            return true
-        case .running, .waiting, .over:
-            return false
-        }
+        guard self.phase == .unstarted else { return false }
+        self.startedAt = now
+        self.phase = .running
+        return true
     }
 
     package enum FailureAction: Sendable, Equatable {
@@ -120,18 +94,16 @@ package struct RetryStateMachine: Sendable {
 
     /// Reports the failure of the current attempt; `random`, from 0 to 1, selects the delay.
     package mutating func failed(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
-        switch self.state {
-        case .ready, .waiting, .over: return .ignore
-        case .running: break
-        }
+        guard self.phase == .running else { return .ignore }
         let action = self.action(after: verdict, at: now, random: random)
-        if case .stop = action { self.state = .over }
+        if case .stop = action { self.phase = .finished }
         return action
     }
 
     private mutating func action(after verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
-        guard verdict != .never else { return .stop(.refused) }
-        guard self.index + 1 < max(self.policy.maxAttempts, 1) else { return .stop(.attemptsExhausted) }
+        guard verdict == .never || self.index + 1 < max(self.policy.maxAttempts, 1) else {
+            return .stop(.attemptsExhausted)
+        }
         let wait: Wait?
         switch verdict {
         case .never:
@@ -176,45 +148,45 @@ package struct RetryStateMachine: Sendable {
 
     private mutating func enter(until deadline: Moment?, floor: Moment) -> Wait {
         let limit = deadline == nil ? self.latestStart : nil
-        let wait = Wait(id: self.nextID, deadline: deadline, limit: limit, floor: floor)
-        self.nextID += 1
-        self.state = .waiting(wait)
+        let id = self.lastWait.map { $0.id + 1 } ?? 0
+        let wait = Wait(id: id, deadline: deadline, limit: limit, floor: floor)
+        self.phase = .waiting
+        self.lastWait = wait
         return wait
     }
 
-    package enum WakeAction: Sendable, Equatable {
-        /// The wait has ended already.
-        case ignore
-        /// Make the attempt with this index.
+    package enum WaitAction: Sendable, Equatable {
+        /// The retry does not wait, or begins another wait; the payload is the current phase.
+        case ignore(Phase)
+        /// End the wait and make the attempt with this index.
         case attempt(Int)
-        /// Wait for the random delay after a wake-up, or for the end of a `Retry-After`.
-        ///
-        /// Of the wake-ups, only demands end this wait.
-        case waitAgain(Wait)
-        /// End the retry.
+        /// Replace the current wait with this wait.
+        case wait(Wait)
+        /// End the wait and the retry.
         case stop(RetryError.Reason)
     }
 
-    /// Reports the end of the wait with the given id; `random`, from 0 to 1, selects the delay after an early
-    /// wake-up.
-    package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WakeAction {
-        switch self.state {
-        case .ready, .running, .over: return .ignore
-        case .waiting(let wait):
-            guard wait.id == id else { return .ignore }
-            let next = self.nextStart(after: wait, wake, at: now, random: random)
-            let isOver = wake == .time && wait.limit.map { $0 <= now } ?? false
-            if isOver || self.latestStart.map({ $0 < next }) ?? false {
-                self.state = .over
-                return .stop(.timeExhausted)
-            }
-            guard next <= now else {
-                return .waitAgain(self.enter(until: next, floor: wait.floor))
-            }
-            self.index += 1
-            self.state = .running
-            return .attempt(self.index)
+    /// Reports the end of the wait with the given id.
+    ///
+    /// - Parameters:
+    ///   - id: The id of the wait.
+    ///   - wake: The cause.
+    ///   - now: The current time.
+    ///   - random: From 0 to 1; selects the delay after an early wake-up.
+    /// - Returns: ``WaitAction/wait(_:)`` for the random delay after a wake-up, or for the rest of a
+    ///   `Retry-After`. Of the wake-ups, only demands end this wait.
+    package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WaitAction {
+        guard self.phase == .waiting, let wait = self.lastWait, wait.id == id else { return .ignore(self.phase) }
+        let next = self.nextStart(after: wait, wake, at: now, random: random)
+        let isOver = wake == .time && wait.limit.map { $0 <= now } ?? false
+        if isOver || self.latestStart.map({ $0 < next }) ?? false {
+            self.phase = .finished
+            return .stop(.timeExhausted)
         }
+        guard next <= now else { return .wait(self.enter(until: next, floor: wait.floor)) }
+        self.index += 1
+        self.phase = .running
+        return .attempt(self.index)
     }
 
     private func nextStart(after wait: Wait, _ wake: Wake, at now: Moment, random: Double) -> Moment {
@@ -229,43 +201,20 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    package enum DemandAction: Sendable, Equatable {
-        /// The retry is not waiting.
-        case ignore(Phase)
-        /// End the wait and make the attempt with this index.
-        case attempt(Int)
-        /// Replace the current wait with this wait.
-        case wait(Wait)
-        /// End the wait and the retry.
-        case stop(RetryError.Reason)
-    }
-
     /// Demands the next attempt now.
-    package mutating func demanded(at now: Moment) -> DemandAction {
-        switch self.state {
-        case .ready, .running, .over: return .ignore(self.phase)
-        case .waiting:
-            if let limit = self.latestStart, limit < now {
-                self.state = .over
-                return .stop(.timeExhausted)
-            }
-            self.index += 1
-            self.state = .running
-            return .attempt(self.index)
-        }
+    package mutating func demanded(at now: Moment) -> WaitAction {
+        guard let wait = self.lastWait else { return .ignore(self.phase) }
+        return self.woken(wait.id, by: .demand, at: now, random: 0)
     }
 
     /// Demands another wait in place of the current wait: for `delay`, or until a wake-up if `delay` is
     /// `nil`.
-    package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> DemandAction {
-        switch self.state {
-        case .ready, .running, .over: return .ignore(self.phase)
-        case .waiting:
-            let deadline = delay.map { now.advanced(by: max($0, .zero)) }
-            if let wait = self.wait(until: deadline, floor: now) { return .wait(wait) }
-            self.state = .over
-            return .stop(.timeExhausted)
-        }
+    package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> WaitAction {
+        guard self.phase == .waiting else { return .ignore(self.phase) }
+        let deadline = delay.map { now.advanced(by: max($0, .zero)) }
+        if let wait = self.wait(until: deadline, floor: now) { return .wait(wait) }
+        self.phase = .finished
+        return .stop(.timeExhausted)
     }
 
     package enum EndAction: Sendable, Equatable {
@@ -279,11 +228,11 @@ package struct RetryStateMachine: Sendable {
 
     /// Ends the retry, such as after a success or a cancellation.
     package mutating func ended() -> EndAction {
-        defer { self.state = .over }
-        switch self.state {
-        case .ready, .running: return .nothing
+        defer { self.phase = .finished }
+        switch self.phase {
+        case .unstarted, .running: return .nothing
         case .waiting: return .stopWaiting
-        case .over: return .ignore
+        case .finished: return .ignore
         }
     }
 }

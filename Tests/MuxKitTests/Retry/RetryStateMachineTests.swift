@@ -31,7 +31,7 @@ struct RetryStateMachineTests {
     @Test func `E01 events that do not match the state are ignored`() throws {
         var fresh = RetryStateMachine(.web)
         #expect(fresh.failed(.retry(retryAfter: nil), at: self.at(0), random: 0) == .ignore)
-        #expect(fresh.woken(0, by: .time, at: self.at(0), random: 0) == .ignore)
+        #expect(fresh.woken(0, by: .time, at: self.at(0), random: 0) == .ignore(.unstarted))
         #expect(fresh.demanded(at: self.at(0)) == .ignore(.unstarted))
         #expect(fresh.rescheduled(.zero, at: self.at(0)) == .ignore(.unstarted))
         #expect(fresh.ended() == .nothing)
@@ -39,9 +39,9 @@ struct RetryStateMachineTests {
 
         var (machine, wait) = try self.waiting()
         #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
-        #expect(machine.woken(wait.id + 1, by: .time, at: self.at(60), random: 0) == .ignore)
+        #expect(machine.woken(wait.id + 1, by: .time, at: self.at(60), random: 0) == .ignore(.waiting))
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .attempt(1))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore)
+        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore(.running))
         #expect(machine.demanded(at: self.at(60)) == .ignore(.running))
         #expect(machine.ended() == .nothing)
         #expect(machine.ended() == .ignore)
@@ -53,7 +53,7 @@ struct RetryStateMachineTests {
         var (machine, wait) = try self.waiting(.retry(retryAfter: .seconds(200)))
 
         #expect(machine.demanded(at: self.at(1)) == .attempt(1))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore, "that wait is over")
+        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore(.running), "that wait is over")
     }
 
     @Test func `F10 another wait replaces the current wait`() throws {
@@ -65,7 +65,7 @@ struct RetryStateMachineTests {
         }
 
         #expect(next.deadline == self.at(12))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(12), random: 0) == .ignore)
+        #expect(machine.woken(wait.id, by: .time, at: self.at(12), random: 0) == .ignore(.waiting))
         #expect(machine.woken(next.id, by: .time, at: self.at(12), random: 0) == .attempt(1))
     }
 
@@ -73,7 +73,7 @@ struct RetryStateMachineTests {
         var (machine, wait) = try self.waiting(.whenWoken)
         #expect(wait.deadline == nil)
 
-        guard case .waitAgain(let next) = machine.woken(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
+        guard case .wait(let next) = machine.woken(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
             Issue.record("no settling")
             return
         }
@@ -141,7 +141,7 @@ struct RetryStateMachineTests {
                 switch machine.woken(wait?.id ?? 99, by: wake, at: now, random: random) {
                 case .ignore: break
                 case .stop: isOver = true
-                case .waitAgain(let next):
+                case .wait(let next):
                     #expect(next.deadline.map { $0 > now && $0 <= max(floor, now.advanced(by: .seconds(3))) } == true)
                     wait = next
                 case .attempt(let index):
@@ -154,7 +154,7 @@ struct RetryStateMachineTests {
                     [
                         { $0.demanded(at: now) }, { $0.rescheduled(nil, at: now) },
                         { $0.rescheduled(.seconds(20), at: now) },
-                    ] as [(inout RetryStateMachine) -> RetryStateMachine.DemandAction]
+                    ] as [(inout RetryStateMachine) -> RetryStateMachine.WaitAction]
                 )(&machine)
                 switch action {
                 case .ignore(let phase): #expect(phase == before && before != .waiting)
@@ -220,7 +220,7 @@ struct RetryStateMachineTests {
 
         switch machine.woken(wait.id, by: .signal, at: self.at(99), random: random) {
         case .attempt(let index): #expect(index == 1 && random == 0)
-        case .waitAgain(let next):
+        case .wait(let next):
             let deadline = try #require(next.deadline)
             #expect(deadline < self.at(100))
             #expect(machine.woken(next.id, by: .time, at: deadline, random: random) == .attempt(1))
