@@ -1,3 +1,5 @@
+import Foundation
+
 /// Limits the requests to one host: admits or refuses requests, and permits or refuses retries.
 ///
 /// The number of retries is limited to a share of the number of first attempts or to a minimum limit,
@@ -32,28 +34,21 @@ package struct CircuitBreaker: Sendable {
     /// Whether the breaker is closed without failures.
     package var isHealthy: Bool { self.breaker == .closed(failures: 0) }
 
-    package enum AdmitAction: Sendable, Equatable {
-        /// Send the request, and report its end.
-        case ask(ticket: UInt64)
-        /// Do not send the request.
-        case refuse
-    }
-
     /// Asks for admission of a request.
-    package mutating func wanted(isRetry: Bool, at now: Moment) -> AdmitAction {
+    ///
+    /// - Returns: The ticket of the request, whose end must be reported; `nil` to refuse the request.
+    package mutating func wanted(isRetry: Bool, at now: Moment) -> UInt64? {
         self.forget(at: now)
         switch self.breaker {
         case .closed: break
-        case .open(let until, let pause):
-            guard now >= until else { return .refuse }
-            self.probe(pause, at: now)
-        case .probing(_, let pause, let until):
-            guard now >= until else { return .refuse }
-            self.probe(pause, at: now)
+        case .open(let until, let pause), .probing(_, let pause, let until):
+            guard now >= until else { return nil }
+            let limit = now.advanced(by: max(self.limits.probeLimit, .zero))
+            self.breaker = .probing(ticket: self.nextTicket, pause: pause, until: limit)
         }
         if !isRetry { self.firsts += 1 }
         defer { self.nextTicket += 1 }
-        return .ask(ticket: self.nextTicket)
+        return self.nextTicket
     }
 
     /// Asks for permission of a retry.
@@ -77,24 +72,15 @@ package struct CircuitBreaker: Sendable {
             let count = failures + 1
             self.breaker = .closed(failures: count)
             if count >= max(self.limits.failuresToOpen, 1) { self.open(for: self.limits.pause, at: now) }
-        case .open: break
         case .probing(ticket, let pause, _): self.open(for: pause, at: now)
-        case .probing: break  // the request began before the probe
+        case .open, .probing: break  // the request began before the pause or the probe
         }
     }
 
     /// Reports the end of a request without information about the host.
     package mutating func abandoned(_ ticket: UInt64, at now: Moment) {
-        switch self.breaker {
-        case .probing(ticket, let pause, _):
-            self.breaker = .open(until: now, pause: pause)  // the next request is the probe
-        case .closed, .open, .probing: break
-        }
-    }
-
-    private mutating func probe(_ pause: Duration, at now: Moment) {
-        let limit = now.advanced(by: max(self.limits.probeLimit, .zero))
-        self.breaker = .probing(ticket: self.nextTicket, pause: pause, until: limit)
+        guard case .probing(ticket, let pause, _) = self.breaker else { return }
+        self.breaker = .open(until: now, pause: pause)  // the next request is the probe
     }
 
     private mutating func open(for pause: Duration, at now: Moment) {
@@ -109,12 +95,9 @@ package struct CircuitBreaker: Sendable {
         let passed = now.duration(since: self.window).secondsValue / length.secondsValue
         guard passed >= 1 else { return }
         self.window = now
-        var count = passed < 64 ? Int(passed) : 64
-        while count > 0 {
-            self.firsts /= 2
-            self.retries /= 2
-            count -= 1
-        }
+        let factor = Foundation.pow(0.5, passed.rounded(.down))
+        self.firsts *= factor
+        self.retries *= factor
     }
 }
 

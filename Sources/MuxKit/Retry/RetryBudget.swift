@@ -79,11 +79,7 @@ public final class RetryBudget: Sendable {
 
     func admit(_ name: String, isRetry: Bool) -> UInt64? {
         let now = self.time.now
-        let action = self.withHost(name, at: now) { $0.wanted(isRetry: isRetry, at: now) }
-        switch action {
-        case .ask(let ticket): return ticket
-        case .refuse: return nil
-        }
+        return self.withHost(name, at: now) { $0.wanted(isRetry: isRetry, at: now) }
     }
 
     func permitsRetry(_ name: String) -> Bool {
