@@ -52,13 +52,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         failure: @escaping @Sendable (Inner) -> (any Error)?,
         another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryPolicy.Attempt) throws -> Inner
     ) {
-        let loop = RetryLoop(
-            policy,
-            wakeUps: wakeUps,
-            providers: providers,
-            log: log,
-            time: TimeSource(clock)
-        )
+        let loop = RetryLoop(policy, wakeUps: wakeUps, providers: providers, log: log, time: TimeSource(clock))
         self.init(original, loop, in: queue, failure: failure, another: another)
     }
 
@@ -89,38 +83,27 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
                 return instance
             }
             withExtendedLifetime(former) {}  // released outside the lock
-            Self.run(inner, run, in: queue, failure)
+            guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
+            // A queue traps on an operation that is running or has run.
+            guard !inner.isExecuting, !inner.isFinished else { return run.endAsImpossible(.operationUsed) }
+            let end = BlockOperation {
+                if inner.isCancelled {
+                    run.end(throwing: CancellationError())
+                } else if let error = failure(inner) {
+                    run.end(throwing: error)
+                } else {
+                    run.end(returning: inner)
+                }
+            }
+            end.addDependency(inner)
+            run.onCancel { inner.cancel() }
+            attemptEnds.addOperation(end)
+            queue.addOperation(inner)
         }
     }
 
     /// The instance of the current or last attempt.
     public var current: Inner { self.instance.withLock { $0 } }
-
-    private static func run(
-        _ inner: Inner,
-        _ run: Run,
-        in queue: OperationQueue,
-        _ failure: @escaping @Sendable (Inner) -> (any Error)?
-    ) {
-        guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
-        // A queue traps on an operation that is running or has run.
-        guard !inner.isExecuting, !inner.isFinished else {
-            return run.endAsImpossible(.operationUsed)
-        }
-        let end = BlockOperation {
-            if inner.isCancelled {
-                run.end(throwing: CancellationError())
-            } else if let error = failure(inner) {
-                run.end(throwing: error)
-            } else {
-                run.end(returning: inner)
-            }
-        }
-        end.addDependency(inner)
-        run.onCancel { inner.cancel() }
-        attemptEnds.addOperation(end)
-        queue.addOperation(inner)
-    }
 }
 
 /// Ends the attempts: an end in the caller's queue would not run after `cancelAllOperations()`.
