@@ -1,13 +1,32 @@
 import Foundation
 
-/// The beginning and end of updates.
+/// The ends of updates, and other changes of the state.
 ///
 /// Each change retains the previous state until after the release of the lock: the `deinit` of a value or an
 /// error may call this runner.
 extension RunnerCore {
-    func updateStarts() {
-        self.tell(.updateStarted)
-        self.watchers.tell(.updateStarted, number: self.engine.withState { $0.machine.nextEvent() })
+    /// Changes the machine.
+    private func change<R: Sendable>(_ change: (inout Machine) -> R) -> R {
+        let (result, former) = self.engine.withState { state in
+            let former = state
+            return (change(&state.machine), former)
+        }
+        withExtendedLifetime(former) {}
+        return result
+    }
+
+    /// Changes the machine, and ends the wait of all callers; see ``FlightEngine/dismissed(cancelling:where:_:)``.
+    private func dismissed<R: Sendable>(
+        cancelling: Bool,
+        _ change: (inout Machine) -> (Result<VersionedDependency, any Error>?, R)
+    ) -> (R, resumeWaiters: @Sendable () -> Void) {
+        let ((result, former), resumeWaiters) = self.engine.dismissed(cancelling: cancelling) { state in
+            let former = state
+            let (answer, result) = change(&state.machine)
+            return (answer, (result, former))
+        }
+        withExtendedLifetime(former) {}
+        return (result, resumeWaiters)
     }
 
     /// Ends a flight with the outcome of its update.
@@ -150,15 +169,14 @@ extension RunnerCore {
     func raiseCritical(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
-        let (number, former): (UInt64?, RunnerState<Dependency>) = self.engine.dismissAll(cancelling: false) { state in
-            let former = state
-            guard state.machine.raised(critical, by: call) else { return (nil, (nil, former)) }
-            return (.failure(critical), (state.machine.nextEvent(), former))
+        let ((number, wasCritical), resumeWaiters) = self.dismissed(cancelling: false) { machine in
+            // The earlier critical error has its own originator.
+            let wasCritical = machine.standingError(for: call) is RaisedCritical
+            guard machine.raised(critical, by: call) else { return (nil, (nil as UInt64?, wasCritical)) }
+            return (.failure(critical), (machine.nextEvent(), wasCritical))
         }
-        defer { withExtendedLifetime(former) {} }
+        resumeWaiters()
         if let number { self.watchers.tell(.critical, number: number) }
-        // The earlier critical error has its own originator.
-        let wasCritical = former.machine.standingError(for: call) is RaisedCritical
         return wasCritical ? RunnerError.critical(underlying: cause, isOriginator: false) : own
     }
 
@@ -218,12 +236,11 @@ extension RunnerCore {
     ) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
         let renewal = self.renewal(of: value, lifetime: lifetime, isNew: lifetime != nil)
-        let (held, number, former) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
-            let former = state
-            let held = state.machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)
-            return (.success(held), (held, state.machine.nextEvent(), former))
+        let ((held, number), resumeWaiters) = self.dismissed(cancelling: cancellingUpdate) { machine in
+            let held = machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)
+            return (.success(held), (held, machine.nextEvent()))
         }
-        withExtendedLifetime(former) {}
+        resumeWaiters()
         self.watchers.tell(.set(epoch: held.epoch), number: number)
         return held
     }
@@ -232,33 +249,20 @@ extension RunnerCore {
     /// the dependency again.
     package func parentReplaced() {
         let parentEpoch = self.parentEpoch
-        let former = self.engine.dismissAll(cancelling: false) { state in
-            let former = state
-            return (state.machine.parentReplaced(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, former)
+        let (_, resumeWaiters) = self.dismissed(cancelling: false) { machine in
+            (machine.parentReplaced(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, ())
         }
-        withExtendedLifetime(former) {}
+        resumeWaiters()
     }
 
     /// Clears earlier failures, refused updates and critical errors: the next call can start an update.
-    package func clearFailures() {
-        let former = self.engine.withState { state in
-            let former = state
-            state.machine.failuresCleared()
-            return former
-        }
-        withExtendedLifetime(former) {}
-    }
+    package func clearFailures() { self.change { $0.failuresCleared() } }
 
     /// Replaces `held` by the same value with additional data; `nil`, without a change, if `held` is
     /// outdated.
     @discardableResult
     package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
-        let (noted, former) = self.engine.withState { state in
-            let former = state
-            return (state.machine.noted(held, as: value), former)
-        }
-        withExtendedLifetime(former) {}
-        return noted
+        self.change { $0.noted(held, as: value) }
     }
 
     /// Replaces the value of `held` by its successor; `nil`, without a change, if the epoch or the session of
@@ -266,12 +270,7 @@ extension RunnerCore {
     package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
-        let (continued, former) = self.engine.withState { state in
-            let former = state
-            return (state.machine.continued(held, with: value, raisesEpoch: raisesEpoch), former)
-        }
-        withExtendedLifetime(former) {}
-        return continued
+        self.change { $0.continued(held, with: value, raisesEpoch: raisesEpoch) }
     }
 
     /// Ends the session: waiting calls fail, running calls fail if their task refuses the dependency, and a
@@ -283,13 +282,10 @@ extension RunnerCore {
     /// - Returns: A closure that resumes the callers, cancels the updates and reports the event; must be
     ///   called after the end of the session in other layers and participants.
     package func ended(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {
-        let (ended, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
-            let former = state
-            state.machine.ended(end)
-            return (.failure(end.error), (number: sendsEvent ? state.machine.nextEvent() : nil, former: former))
+        let (number, resumeWaiters) = self.dismissed(cancelling: true) { machine in
+            machine.ended(end)
+            return (.failure(end.error), sendsEvent ? machine.nextEvent() : nil)
         }
-        let number = ended.number
-        withExtendedLifetime(ended.former) {}
         return {
             resumeWaiters()
             if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }

@@ -178,7 +178,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }
-        self.updateStarts()
+        self.tell(.updateStarted)
+        self.watchers.tell(.updateStarted, number: self.engine.withState { $0.machine.nextEvent() })
         return beginning
     }
 

@@ -53,25 +53,7 @@ extension FlightEngine {
         self.cancel(actions.flatMap(\.cancel))
     }
 
-    /// Changes the owner's state, fences all flights and answers their callers now.
-    ///
-    /// - Parameters:
-    ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
-    ///   - change: Called under the lock. Returns a pair: the callers' answer, or `nil` to leave the flights
-    ///     unchanged; and the result for the caller of this method.
-    /// - Returns: The second element of the pair.
-    @discardableResult
-    package func dismissAll<R>(
-        cancelling: Bool,
-        _ change: (inout State) -> sending (Result<Output, any Error>?, R)
-    ) -> sending R {
-        let (result, resumeWaiters) = self.dismissed(cancelling: cancelling, change)
-        resumeWaiters()
-        return result
-    }
-
-    /// Changes the owner's state and fences flights, as ``dismissAll(cancelling:_:)``, but does not answer
-    /// the callers yet.
+    /// Changes the owner's state and fences flights, but does not answer the callers yet.
     ///
     /// - Parameters:
     ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
