@@ -74,6 +74,12 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     private func detachedIndex(of id: FlightID) -> Int? { self.detached.firstIndex { $0.id == id } }
 
+    /// Removes a flight; `nil` if the machine no longer has the flight.
+    private mutating func remove(_ id: FlightID) -> Flight? {
+        if self.currentFlight == id { return self.current.take() }
+        return self.detachedIndex(of: id).map { self.detached.remove(at: $0) }
+    }
+
     /// Adds waiters of another flight to the current flight; `false`, with no change, without a current
     /// flight.
     ///
@@ -252,8 +258,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     @usableFromInline
     package mutating func workBegins(_ id: FlightID) -> Bool {
         if self.currentFlight == id { return true }
-        guard let index = self.detachedIndex(of: id) else { return false }
-        let flight = self.detached.remove(at: index)
+        guard let flight = self.remove(id) else { return false }
         if self.joinCurrent(flight.waiters, mustFinish: flight.mustFinish) { return false }
         self.current = flight
         return true
@@ -287,16 +292,8 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// - Returns: The effect on the callers.
     @usableFromInline
     package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket? = nil) -> EndAction {
-        var flight: Flight
         let isCurrent = self.currentFlight == id
-        if isCurrent, let current {
-            flight = current
-            self.current = nil
-        } else if let index = self.detachedIndex(of: id) {
-            flight = self.detached.remove(at: index)
-        } else {
-            return .ignore
-        }
+        guard var flight = self.remove(id) else { return .ignore }
         guard failed, flight.phase == .cancelled else {
             if let late, !failed {
                 let later = flight.waiters.split(from: late)
@@ -320,12 +317,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///
     /// - Returns: The callers to answer; `nil` if the flight has ended already.
     package mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
-        if self.currentFlight == id {
-            defer { self.current = nil }
-            return self.current?.waiters.drain()
-        }
-        guard let index = self.detachedIndex(of: id) else { return nil }
-        var flight = self.detached.remove(at: index)
+        guard var flight = self.remove(id) else { return nil }
         return flight.waiters.drain()
     }
 
