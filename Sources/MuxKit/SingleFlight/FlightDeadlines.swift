@@ -6,7 +6,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline
     package struct Deadline: Sendable {
         @usableFromInline let moment: Moment
-        @usableFromInline let flight: FlightID
+        @usableFromInline package let flight: FlightID
         @usableFromInline let key: Key
 
         @inlinable
@@ -18,7 +18,6 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     }
 
     @usableFromInline var deadlines: [Deadline] = []
-    @usableFromInline var first = 0
     /// Former contents of ``deadlines``, including deadlines of running flights, for ``takeForgotten()``: a
     /// key may hold the last reference to a caller's object.
     @usableFromInline var forgotten: [Deadline] = []
@@ -26,7 +25,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     /// Whether a task sleeps until the first deadline.
     @usableFromInline var isWatched = false
 
-    /// The number of deadlines, including deadlines of ended flights and taken deadlines.
+    /// The number of deadlines, including deadlines of ended flights.
     package var count: Int { self.deadlines.count }
 
     @inlinable
@@ -48,18 +47,14 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.removeEnded(keeping: isRunning) }
     }
 
-    /// Removes the deadlines of ended flights and the deadlines that ``takeDue(at:)`` has returned.
+    /// Removes the deadlines of ended flights.
     ///
-    /// - Returns: The first of the other deadlines, all of running flights; `nil` without a deadline.
+    /// - Returns: The first deadline, of a running flight; `nil` without a deadline.
     @inlinable
     package mutating func removeEnded(keeping isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
-        self.deadlines = []
-        for index in self.first..<former.count where isRunning(former[index].flight) {
-            self.deadlines.append(former[index])
-        }
+        self.deadlines = former.filter { isRunning($0.flight) }
         if self.deadlines.count < former.count { self.forgotten += former }
-        self.first = 0
         return self.deadlines.first?.moment
     }
 
@@ -71,14 +66,11 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         return self.forgotten
     }
 
-    /// Returns the flights with a passed deadline, including ended flights, each once;
-    /// ``removeEnded(keeping:)`` removes the returned deadlines.
-    package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
-        var due: [(FlightID, Key)] = []
-        while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {
-            due.append((self.deadlines[self.first].flight, self.deadlines[self.first].key))
-            self.first += 1
-        }
+    /// Removes and returns the passed deadlines, including deadlines of ended flights; the caller releases
+    /// the deadlines outside its lock.
+    package mutating func takeDue(at now: Moment) -> [Deadline] {
+        let due = self.deadlines.filter { $0.moment <= now }
+        self.deadlines.removeAll { $0.moment <= now }
         return due
     }
 }

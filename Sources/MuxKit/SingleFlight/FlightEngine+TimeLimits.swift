@@ -97,18 +97,20 @@ extension FlightEngine {
 
     /// Answers the callers of a flight beyond its deadline, and cancels the flight.
     package func expire(_ flight: FlightID, of key: Key) {
-        self.expire(at: self.time.now) { _ in [(flight, key)] }
+        let now = self.time.now
+        self.expire(at: now) { _ in [.init(moment: now, flight: flight, key: key)] }
     }
 
-    private func expire(at now: Moment, _ due: (inout EngineState) -> [(FlightID, Key)]) {
+    private func expire(at now: Moment, _ due: (inout EngineState) -> [FlightDeadlines<Key>.Deadline]) {
         let (waiters, stuck, flights, released) = self.withEngineState { engineState in
-            var released: [any Sendable] = []
+            let due = due(&engineState)
+            var released: [any Sendable] = [due]
             var waiters: Few<Waiter> = []
             var stuck: Few<Waiter> = []
             var flights: [FlightID] = []
-            let due = due(&engineState)
-            let cycles = WaitForGraph.ticketsInCycles(with: due.map { self.node($0.0) })
-            for (flight, key) in due {
+            let cycles = WaitForGraph.ticketsInCycles(with: due.map { self.node($0.flight) })
+            for deadline in due {
+                let (flight, key) = (deadline.flight, deadline.key)
                 let ticketsInCycle = cycles[self.node(flight)] ?? []
                 if !ticketsInCycle.isEmpty {
                     stuck += engineState.withMachine(of: key) { $0.taken(ticketsInCycle, from: flight) }

@@ -13,9 +13,9 @@ struct FlightDeadlinesTests {
     @Test func `MX-18 flights are due in the order of their start`() {
         var deadlines = self.deadlines(of: 1...5)
         #expect(deadlines.takeDue(at: Moment(nanoseconds: 0)).isEmpty)
-        #expect(deadlines.takeDue(at: Moment(nanoseconds: 3)).map(\.0) == [1, 2, 3])
+        #expect(deadlines.takeDue(at: Moment(nanoseconds: 3)).map(\.flight) == [1, 2, 3])
         #expect(deadlines.takeDue(at: Moment(nanoseconds: 3)).isEmpty)
-        #expect(deadlines.takeDue(at: .distantFuture).map(\.0) == [4, 5])
+        #expect(deadlines.takeDue(at: .distantFuture).map(\.flight) == [4, 5])
     }
 
     @Test func `MX-18 the next deadline belongs to a running flight`() {
