@@ -166,7 +166,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
         var isNeeded = true
-        let begins = self.engine.workBegins(flight, of: .sole) { state, _, _ in
+        let begins = self.engine.workBegins(flight, of: .sole) { state, _, _, _ in
             isNeeded = state.machine.needsUpdate(parentEpoch: parentEpoch)
             beginning.failed = state.machine.current(parentEpoch: parentEpoch)
             beginning.session = state.machine.session

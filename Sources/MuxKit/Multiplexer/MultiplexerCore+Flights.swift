@@ -108,7 +108,7 @@ extension MultiplexerCore {
         var former: FormerSlot<Value>?
         var (isCancelled, hasChanges) = (false, false)
         let isUnread = loaded?.isUnread ?? false
-        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
+        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled, _ in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.fetchBegins(key)

@@ -66,47 +66,32 @@ extension FlightEngine {
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: The flight's key.
+    ///   - withTickets: Whether `begins` gets the tickets of the flight's callers; otherwise an empty array.
     ///   - begins: Called under the lock if the work is to begin; the flags tell whether the flight was
     ///     fenced earlier, and whether the flight is cancelled.
     /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not call
     ///   ``land(_:of:failed:at:late:settle:always:)``.
     @inlinable
-    package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
-        self.workBegins(flight, of: key, withTickets: false) { state, wasFenced, isCancelled, _ in
-            begins(&state, wasFenced, isCancelled)
-        }
-    }
-
-    /// As ``workBegins(_:of:_:)``.
-    ///
-    /// - Parameters:
-    ///   - flight: The flight.
-    ///   - key: The flight's key.
-    ///   - withTickets: Whether `change` gets the tickets of the flight's callers; otherwise an empty array.
-    ///   - change: Called under the lock if the work is to begin.
-    /// - Returns: Whether to begin the work.
-    @inlinable
-    @inline(__always)
-    func workBegins(
+    package func workBegins(
         _ flight: FlightID,
         of key: Key,
-        withTickets: Bool,
-        _ change: (inout State, Bool, Bool, [Ticket]) -> Void
+        withTickets: Bool = false,
+        _ begins: (inout State, Bool, Bool, [Ticket]) -> Void
     ) -> Bool {
         let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, Few<Waiter>) in
             var wasFenced = false
-            let begins = engineState.withMachine(of: key) { machine in
+            let isToBegin = engineState.withMachine(of: key) { machine in
                 wasFenced = machine.currentFlight != flight
                 return machine.workBegins(flight)
             }
-            guard begins else {
+            guard isToBegin else {
                 let ended = engineState.running.removeValue(forKey: flight)
                 return (false, ended, self.moveWaits(from: flight, of: key, in: &engineState))
             }
             // The flight may have been cancelled before its task was stored.
             let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
             let tickets = withTickets ? engineState.machines[key]?.currentTickets ?? [] : []
-            change(&engineState.state, wasFenced, isCancelled, tickets)
+            begins(&engineState.state, wasFenced, isCancelled, tickets)
             return (true, nil, [])
         }
         ended?.linger?.cancel()

@@ -47,7 +47,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package typealias Instead = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
 
     /// Does the work of a flight in a task of the engine, and calls
-    /// ``land(_:of:failed:at:late:settle:always:)`` at the end, unless ``workBegins(_:of:_:)`` or
+    /// ``land(_:of:failed:at:late:settle:always:)`` at the end, unless ``workBegins(_:of:withTickets:_:)`` or
     /// ``answerEarly(_:of:_:)`` reports the end of the flight.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 

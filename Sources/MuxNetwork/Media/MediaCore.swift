@@ -183,7 +183,7 @@ final class MediaCore: Sendable {
                 }
             } catch is MediaFolder.Fenced {
                 // A removal during the flight: waiting callers get a file that is fetched after the removal.
-                guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
+                guard self.engine.workBegins(flight, of: name, { _, _, _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight, hasStarted) }
             } catch {
                 return self.failed(error, name, flight, hasStarted)
