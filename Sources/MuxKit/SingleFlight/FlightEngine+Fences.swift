@@ -82,14 +82,16 @@ extension FlightEngine {
 }
 
 extension FlightEngine.EngineState {
-    /// Fences all flights of the selected keys.
+    /// Fences all flights of the selected keys, ordered by the oldest flight of each key, because the order of
+    /// a dictionary is random.
     fileprivate mutating func fenced(
         dismissing: Bool,
         where isConcerned: (Key) -> Bool = { _ in true }
     ) -> [FlightStateMachine.FenceAction] {
-        self.keysInFlight(where: isConcerned).map { key in
-            self.withMachine(of: key) { $0.fenced(dismissing: dismissing) }
-        }
+        self.machines.filter { isConcerned($0.key) }
+            .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }
+            .map(\.key)  // without the machines, so that each machine is changed in place
+            .map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
     }
 }
 

@@ -243,7 +243,7 @@ extension FlightEngine {
         // A cancellation error becomes another error, because no remaining caller is cancelled: cancelled
         // callers have left. Outside the lock, because the wrapped error of an error may be code of the app.
         let answer = output ?? failure.map { Answer(.failure($0.ofUncancelledWork)) }
-        if let answer, !waiters.isEmpty { Waiter.resume(waiters, with: answer) }
+        if let answer { for waiter in waiters { waiter.resume(with: answer) } }
         if let launch { self.launch(launch, of: key) }
         return ended?.hasTimedOut ?? false
     }
@@ -251,7 +251,8 @@ extension FlightEngine {
     @inlinable
     static func wake(_ waiters: Few<Waiter>, with result: Result<Output, any Error>) {
         guard !waiters.isEmpty else { return }
-        Waiter.resume(waiters, with: Answer(result.map(Landing.output)))
+        let answer = Answer(result.map(Landing.output))
+        for waiter in waiters { waiter.resume(with: answer) }
     }
 }
 

@@ -53,14 +53,7 @@ extension FlightEngine {
             WaitForGraph.end(WaitForGraph.WaitID(self.number, ticket))
             return (engineState.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, result)
         }
-        guard let result else { return }
-        switch action {
-        case .ignore: break
-        case .resume(let waiter), .resumeAndLinger(let waiter, _): Self.wake([waiter], with: result)
-        case .resumeAndCancel(let waiter, let flight):
-            Self.wake([waiter], with: result)
-            self.cancel([flight])
-        }
+        if let result { self.carryOut(action, answering: result.map(Landing.output), key, ticket) }
     }
 
     // MARK: - Deadlines

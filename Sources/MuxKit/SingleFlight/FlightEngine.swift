@@ -167,13 +167,6 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return launch
         }
 
-        /// The matching keys with flights, ordered by their oldest flight, because the order of a dictionary
-        /// is random.
-        func keysInFlight(where isMeant: (Key) -> Bool) -> [Key] {
-            self.machines.filter { isMeant($0.key) }
-                .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
-        }
-
         /// Calls `body` with the machine of `key`, and removes an idle machine.
         @inlinable
         mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine) -> R) -> R {
@@ -450,11 +443,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             if let gather {
                 self.startWatch(&launch)
                 gather(launch)
-                return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
+            } else {
+                // Not for a caller within a flight: the stack would grow with each nested flight.
+                let beginsHere = mayBeginHere && caller == nil && waitLimit == nil && self.spawn.canBeginHere
+                self.launch(launch, of: key, beginsHere: beginsHere)
             }
-            // Not for a caller within a flight: the stack would grow with each nested flight.
-            let beginsHere = mayBeginHere && caller == nil && waitLimit == nil && self.spawn.canBeginHere
-            self.launch(launch, of: key, beginsHere: beginsHere)
         }
         return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
     }
@@ -473,7 +466,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             WaitForGraph.end(WaitForGraph.WaitID(self.number, ticket))
             return engineState.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
         }
-        let answer = Answer(.failure(CancellationError()))
+        self.carryOut(action, answering: .failure(CancellationError()), key, ticket)
+    }
+
+    /// Answers a caller that leaves its flight, and cancels the flight or starts its linger if necessary.
+    func carryOut(
+        _ action: FlightStateMachine.LeaveAction,
+        answering result: Result<Landing, any Error>,
+        _ key: Key,
+        _ ticket: Ticket
+    ) {
+        let answer = Answer(result)
         switch action {
         case .ignore:
             break

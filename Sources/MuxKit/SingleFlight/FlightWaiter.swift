@@ -62,12 +62,6 @@ package struct FlightWaiter: Sendable, Hashable {
         }
     }
 
-    /// Resumes all `waiters` with the same answer, in order.
-    @usableFromInline
-    static func resume(_ waiters: Few<FlightWaiter>, with answer: Answer) {
-        for waiter in waiters { waiter.resume(with: answer) }
-    }
-
     /// Suspends a caller until its answer; an answer may come before the suspension.
     ///
     /// Captures only the caller and the isolation, so that a waiting task needs no second block of memory.
