@@ -130,7 +130,14 @@ extension RetryPolicy {
         /// Reports a response to a request outside of any retry.
         ///
         /// The call closes the breaker and wakes the waits for ``RetrySignal/WakeUp/success(on:)``.
-        public func answered() { self.budget.answered(self.name) }
+        public func answered() {
+            self.withBreaker { breaker, _ in breaker.answered() }
+            self.budget.answers.send((), to: self.name)
+        }
+
+        private func withBreaker<R: Sendable>(_ body: (inout CircuitBreaker, Moment) -> R) -> R {
+            self.budget.withBreaker(of: self.name, body)
+        }
 
         /// One admitted request; its end must be reported.
         struct Admission: Sendable {
@@ -146,7 +153,7 @@ extension RetryPolicy {
             func failed(_ error: any Error) {
                 let advice = RetryAdvice.of(error)
                 if advice.isTransient {
-                    self.host.budget.failed(self.host.name, self.ticket)
+                    self.host.withBreaker { $0.failed(self.ticket, at: $1) }
                 } else if advice.status != nil || error.saysBadDependency {
                     self.succeeded()
                 } else {
@@ -154,22 +161,22 @@ extension RetryPolicy {
                 }
             }
 
-            func cancelled() { self.host.budget.abandoned(self.host.name, self.ticket) }
+            func cancelled() { self.host.withBreaker { $0.abandoned(self.ticket, at: $1) } }
         }
 
         /// Admits a request; `nil` if the breaker refuses the request.
         func admit(isRetry: Bool) -> Admission? {
-            self.budget.admit(self.name, isRetry: isRetry).map { Admission(host: self, ticket: $0) }
+            self.withBreaker { $0.wanted(isRetry: isRetry, at: $1) }.map { Admission(host: self, ticket: $0) }
         }
 
         /// Whether the budget permits a retry; a permitted retry is counted.
-        func permitsRetry() -> Bool { self.budget.permitsRetry(self.name) }
+        func permitsRetry() -> Bool { self.withBreaker { $0.retryWanted(at: $1) } }
     }
 }
 
 extension RetrySignal.WakeUp {
     /// Wakes when the host responds to another request.
     public static func success(on host: RetryPolicy.Host) -> RetrySignal.WakeUp {
-        RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.listen(host.name, wake) }
+        RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.answers.add(to: host.name, wake) }
     }
 }

@@ -69,7 +69,7 @@ public final class RetryBudget: Sendable {
     private let time: TimeSource
     private let hosts = Locked<[String: CircuitBreaker]>([:])
     /// Notifies the listeners for a host name of each response from the host.
-    private let answers = Broadcast<String, Void>()
+    let answers = Broadcast<String, Void>()
 
     /// Makes a budget with all counts at zero.
     public init(_ limits: Limits = .init(), clock: any Clock<Duration> = ContinuousClock()) {
@@ -77,41 +77,14 @@ public final class RetryBudget: Sendable {
         self.time = TimeSource(clock)
     }
 
-    func admit(_ name: String, isRetry: Bool) -> UInt64? {
+    /// Changes the breaker of the host with this name; `body` receives the current time.
+    func withBreaker<R: Sendable>(of name: String, _ body: (inout CircuitBreaker, Moment) -> R) -> R {
         let now = self.time.now
-        return self.withHost(name, at: now) { $0.wanted(isRetry: isRetry, at: now) }
-    }
-
-    func permitsRetry(_ name: String) -> Bool {
-        let now = self.time.now
-        return self.withHost(name, at: now) { $0.retryWanted(at: now) }
-    }
-
-    func answered(_ name: String) {
-        self.withHost(name, at: self.time.now) { $0.answered() }
-        self.answers.send((), to: name)
-    }
-
-    func failed(_ name: String, _ ticket: UInt64) {
-        let now = self.time.now
-        self.withHost(name, at: now) { $0.failed(ticket, at: now) }
-    }
-
-    func abandoned(_ name: String, _ ticket: UInt64) {
-        let now = self.time.now
-        self.withHost(name, at: now) { $0.abandoned(ticket, at: now) }
-    }
-
-    func listen(_ name: String, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
-        self.answers.add(to: name, wake)
-    }
-
-    private func withHost<R: Sendable>(_ name: String, at now: Moment, _ body: (inout CircuitBreaker) -> R) -> R {
-        self.hosts.withLock { hosts in
-            var host = hosts[name] ?? CircuitBreaker(self.limits, at: now)
+        return self.hosts.withLock { hosts in
+            var breaker = hosts[name] ?? CircuitBreaker(self.limits, at: now)
             if hosts[name] == nil { Self.makeRoom(in: &hosts, limit: max(self.limits.maximumHosts, 1)) }
-            defer { hosts[name] = host }
-            return body(&host)
+            defer { hosts[name] = breaker }
+            return body(&breaker, now)
         }
     }
 
