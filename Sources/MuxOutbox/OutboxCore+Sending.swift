@@ -49,8 +49,8 @@ final class OutboxSender: Sendable {
     /// Ends a wait at ``retryNow()``, also if the call precedes the wait.
     var wakeUp: RetrySignal.WakeUp {
         let wakeUp = RetrySignal.WakeUp.signal(self.signal)
-        return RetrySignal.WakeUp("outbox", .demand) { [state] context, wake in
-            let end = wakeUp.setUp(context, wake)
+        return RetrySignal.WakeUp("outbox", .demand) { [state] loop, wake in
+            let end = wakeUp.setUp(loop, wake)
             if state.withLock({ $0.wasWoken }) { wake() }
             return end
         }

@@ -125,7 +125,7 @@ package final class RetryControl: Sendable {
         if let left, left <= .zero { return self.woken(wait, by: .time, wakeUps) }
         // The timer starts first, so that slow set-ups of other wake-ups do not delay the deadline.
         let racers = (left.map { [.after($0)] } ?? []) + wakeUps
-        race.start(racers, self.loop.context) { winner in
+        race.start(racers, self.loop) { winner in
             guard let winner else { return }
             self.loop.log(.woken(by: winner.name))
             self.woken(wait, by: winner.wake, wakeUps)
@@ -236,7 +236,7 @@ package final class RetryRace: Sendable {
     /// The argument of `ended` is the first wake-up, or `nil` if the race was called off.
     package func start(
         _ wakeUps: [RetrySignal.WakeUp],
-        _ context: RetrySignal.WakeUp.Context,
+        _ loop: RetryLoop,
         ended: @escaping @Sendable (RetrySignal.WakeUp?) -> Void
     ) {
         let begins = self.state.withLock { state -> Bool in
@@ -247,7 +247,7 @@ package final class RetryRace: Sendable {
         guard begins else { return ended(nil) }
         for wakeUp in wakeUps {
             guard self.isRunning else { return }
-            let tearDown = wakeUp.setUp(context) { self.end(wakeUp) }
+            let tearDown = wakeUp.setUp(loop) { self.end(wakeUp) }
             let isLate = self.state.withLock { state -> Bool in
                 guard case .running(let ended, let tearDowns) = state else { return true }
                 state = .running(ended: ended, tearDowns: tearDowns + [tearDown])

@@ -31,8 +31,6 @@ package struct RetryLoop: Sendable {
         self.spawn = spawn
     }
 
-    package var context: RetrySignal.WakeUp.Context { RetrySignal.WakeUp.Context(time: self.time, spawn: self.spawn) }
-
     /// Makes attempts until a success, or until no further attempt is permitted.
     ///
     /// - Throws: The last error, not wrapped in a ``RetryError``; ``RetryError`` without such an error;
@@ -149,10 +147,8 @@ package struct RetryLoop: Sendable {
         case .never: return (.never, [])
         case .after(let delay): return (.after(delay), self.wakeUps)
         case .wakingOn(let wakeUps): return (.whenWoken, wakeUps)
-        case .retry: return (.retry(retryAfter: advice.retryAfter), self.wakeUps)
-        case .pass:
-            guard self.policy.permits(advice) else { return (.never, []) }
-            return (.retry(retryAfter: advice.retryAfter), self.wakeUps)
+        case .pass where !self.policy.permits(advice): return (.never, [])
+        case .pass, .retry: return (.retry(retryAfter: advice.retryAfter), self.wakeUps)
         }
     }
 

@@ -48,23 +48,13 @@ extension RetrySignal {
     /// the next attempt starts after a short random delay, ``RetryPolicy/wakeJitter``. The wake-ups
     /// ``after(_:)`` and ``signal(_:)`` have no such delay.
     public struct WakeUp: Sendable {
-        package struct Context: Sendable {
-            package let time: TimeSource
-            package let spawn: TaskLauncher
-
-            package init(time: TimeSource, spawn: TaskLauncher) {
-                self.time = time
-                self.spawn = spawn
-            }
-        }
-
         package typealias SetUp =
-            @Sendable (_ context: Context, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
+            @Sendable (_ loop: RetryLoop, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
 
         /// The name in a log.
         package let name: String
         package let wake: RetryStateMachine.Wake
-        /// Starts to listen; the returned closure ends the listening.
+        /// Starts to listen, with the clock and the tasks of the loop; the returned closure ends the listening.
         package let setUp: SetUp
 
         package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {
@@ -75,9 +65,9 @@ extension RetrySignal {
 
         /// Wakes after this delay.
         public static func after(_ delay: Duration) -> RetrySignal.WakeUp {
-            RetrySignal.WakeUp("time", .time) { context, wake in
-                let time = context.time
-                let timer = context.spawn(name: "mux.retry") {
+            RetrySignal.WakeUp("time", .time) { loop, wake in
+                let time = loop.time
+                let timer = loop.spawn(name: "mux.retry") {
                     guard (try? await time.sleep(for: max(delay, .zero))) != nil else { return }
                     wake()
                 }
@@ -108,8 +98,8 @@ extension RetrySignal {
         public static func element<Elements: AsyncSequence & Sendable>(
             of makeSequence: @escaping @Sendable () -> Elements
         ) -> RetrySignal.WakeUp {
-            RetrySignal.WakeUp("sequence", .signal) { context, wake in
-                let listener = context.spawn(name: "mux.retry") {
+            RetrySignal.WakeUp("sequence", .signal) { loop, wake in
+                let listener = loop.spawn(name: "mux.retry") {
                     var iterator = makeSequence().makeAsyncIterator()
                     guard let element = try? await iterator.next(isolation: nil) else { return }
                     _ = element

@@ -31,12 +31,12 @@ struct LeakTests {
                 return stream
             },
         ]
-        let context = RetrySignal.WakeUp.Context(time: TimeSource(clock), spawn: TaskLauncher())
+        let loop = RetryLoop(.web, time: TimeSource(clock))
         var waits: [Wait] = []
         for number in 0..<Self.count {
             let race = RetryRace()
             waits.append(Wait(race: race))
-            race.start(wakeUps, context) { _ in }
+            race.start(wakeUps, loop) { _ in }
             switch number % 3 {
             case 0: signal.retryNow()
             case 1: center.post(name: name, object: nil)

@@ -63,7 +63,7 @@ struct RetryWakeUpTests {
         let (hasty, next) = (CountingHelper(isHasty: true), CountingHelper())
         let ends = Locked<[String?]>([])
 
-        race.start([.helper(hasty), .helper(next)], self.world.loop(.web).context) { winner in
+        race.start([.helper(hasty), .helper(next)], self.world.loop(.web)) { winner in
             ends.withLock { $0.append(winner?.name) }
         }
         race.callOff()
@@ -79,7 +79,7 @@ struct RetryWakeUpTests {
         let ends = Locked(0)
         race.callOff()
 
-        race.start([.helper(helper)], self.world.loop(.web).context) { winner in
+        race.start([.helper(helper)], self.world.loop(.web)) { winner in
             #expect(winner == nil)
             _ = ends.next()
         }
@@ -93,7 +93,7 @@ struct RetryWakeUpTests {
         let race = RetryRace()
         let helpers = (0..<8).map { _ in CountingHelper() }
         let ends = Locked(0)
-        let context = self.world.loop(.web).context
+        let loop = self.world.loop(.web)
 
         await withTaskGroup(of: Void.self) { group in
             for helper in helpers {
@@ -102,7 +102,7 @@ struct RetryWakeUpTests {
                     helper.fire()
                 }
             }
-            race.start(helpers.map { .helper($0) }, context) { _ in _ = ends.next() }
+            race.start(helpers.map { .helper($0) }, loop) { _ in _ = ends.next() }
             // The cancellation ends the waits for helpers that the race has not set up.
             group.cancelAll()
         }
@@ -316,8 +316,8 @@ struct RetryWakeUpTests {
             do {
                 let token = Token()
                 weakToken = token
-                let context = RetrySignal.WakeUp.Context(time: TimeSource(clock), spawn: TaskLauncher())
-                let end = wakeUp.setUp(context) {
+                let loop = RetryLoop(.web, time: TimeSource(clock))
+                let end = wakeUp.setUp(loop) {
                     withExtendedLifetime(token) {}
                     calls.withLock { $0 += 1 }
                 }
