@@ -61,12 +61,13 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         self.loop = loop
         self.control = RetryControl(loop)
         self.work = { operation, attempt in
-            let result = operation.open(attempt)
+            let open = Open(index: attempt.index)
+            operation.state.withLock { $0.open = open }
             queue.async {
                 let run = Run(attempt: attempt, operation: operation)
                 if run.isCancelled { run.end(throwing: CancellationError()) } else { base(run) }
             }
-            return await result.wait()
+            return await open.result.wait()
         }
         super.init()
     }
@@ -188,21 +189,18 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     }
 
     private func run() async {
-        do {
-            let output = try await self.loop.run(self.control) { attempt in
+        let result = await Result<_, any Error> {
+            try await self.loop.run(self.control) { attempt in
                 do {
                     return try await self.work(self, attempt)
                 } catch {
                     // The operation is cancelled before its task: an error in between counts as a
                     // cancellation.
-                    if self.isCancelled { throw CancellationError() }
-                    throw error
+                    throw self.isCancelled ? CancellationError() : error
                 }
             }
-            self.finish(.success(output))
-        } catch {
-            self.finish(.failure(error))
         }
+        self.finish(result)
     }
 
     /// Ends the operation: at once during a wait, otherwise at the end of the current attempt.
@@ -233,12 +231,6 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     }
 
     // MARK: - Attempts
-
-    private func open(_ attempt: RetryPolicy.Attempt) -> FirstAnswer<RetryResult<Output>> {
-        let open = Open(index: attempt.index)
-        self.state.withLock { $0.open = open }
-        return open.result
-    }
 
     /// Stores the cancellation handler of an unfinished run.
     fileprivate func onCancel(of index: Int, _ handler: @escaping @Sendable () -> Void) {
