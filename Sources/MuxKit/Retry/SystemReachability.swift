@@ -7,12 +7,9 @@
 ///
 /// All watches share one watch of the system, from the first watch to the end of the last. No thread is
 /// blocked.
-package final class SystemReachability: ReachabilityMonitor {
+package final class SystemReachability: Sendable {
     /// The monitor of the process.
     package static let shared = SystemReachability()
-
-    /// Whether this platform is supported; on other platforms no state is ever reported.
-    package static var isSupported: Bool { NetworkPath.isSupported }
 
     package typealias Start = @Sendable (_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
@@ -43,7 +40,11 @@ package final class SystemReachability: ReachabilityMonitor {
     ///   call `changed` before the return, because a lock is held.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
-    /// Starts to watch; `changed` is called on a system thread, or on a thread that calls this method.
+    /// Starts to watch.
+    ///
+    /// - Parameter changed: Called with the current state, then with each change; on a system thread, or on a
+    ///   thread that calls this method.
+    /// - Returns: A closure that ends the watch; further calls have no effect.
     package func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
             let id = state.watchers.add(changed)
@@ -99,16 +100,6 @@ package final class SystemReachability: ReachabilityMonitor {
     }
 }
 
-/// Reports whether the network is reachable; ``SystemReachability`` is the implementation for the system's
-/// network.
-package protocol ReachabilityMonitor: Sendable {
-    /// Starts to watch.
-    ///
-    /// - Parameter changed: Called with the current state, then with each change.
-    /// - Returns: A closure that ends the watch; to be called once.
-    func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void
-}
-
 extension RetrySignal.WakeUp {
     /// Wakes when the network becomes reachable again.
     ///
@@ -123,10 +114,7 @@ extension RetrySignal.WakeUp {
     }
 
     /// The same as ``reachable(_:)``, with the given monitor.
-    package static func reachable(
-        _ host: RetryPolicy.Host,
-        monitor: any ReachabilityMonitor
-    ) -> RetrySignal.WakeUp {
+    package static func reachable(_ host: RetryPolicy.Host, monitor: SystemReachability) -> RetrySignal.WakeUp {
         RetrySignal.WakeUp("network for \(host.name)", .signal) { _, wake in
             let wasReachable = Locked(true)
             return monitor.watch { isReachable in
@@ -154,16 +142,17 @@ package enum KernelRoutes {
     ///     end.
     /// - Returns: Whether there is a default route.
     package static func haveDefault(ipv4: String, ipv6: String) -> Bool {
-        let v4 = ipv4.split(separator: "\n").contains { line in
-            let fields = line.split { $0 == " " || $0 == "\t" }
-            return fields.count >= 8 && self.isZero(fields[1]) && self.isZero(fields[7]) && self.isUsable(fields[3])
+        self.rows(ipv4).contains { row in
+            row.count >= 8 && self.isZero(row[1]) && self.isZero(row[7]) && self.isUsable(row[3])
         }
-        return v4
-            || ipv6.split(separator: "\n").contains { line in
-                let fields = line.split { $0 == " " || $0 == "\t" }
-                return fields.count >= 10 && self.isZero(fields[0]) && self.isZero(fields[1])
-                    && self.isUsable(fields[8]) && fields[9] != "lo"
+            || self.rows(ipv6).contains { row in
+                row.count >= 10 && self.isZero(row[0]) && self.isZero(row[1]) && self.isUsable(row[8]) && row[9] != "lo"
             }
+    }
+
+    /// The fields of each line of a table.
+    private static func rows(_ table: String) -> [[Substring]] {
+        table.split(separator: "\n").map { line in line.split { $0 == " " || $0 == "\t" } }
     }
 
     private static func isZero(_ field: Substring) -> Bool { field.allSatisfy { $0 == "0" } }

@@ -29,7 +29,7 @@ struct RetryArticleTests {
         let host: RetryPolicy.Host = "api.example.com"
         let other = try await retry(
             .exponential(base: .milliseconds(500), maxAttempts: 4, jitter: .full),
-            wakingOn: .reachable(host, monitor: InjectedMonitor(isReachable: true)),
+            wakingOn: .reachable(host, monitor: InjectedNetwork().monitor),
             .signal(button)
         ) { attempt in try await fetchPage() }
         #expect(other == Page())

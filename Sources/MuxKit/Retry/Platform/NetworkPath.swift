@@ -9,8 +9,6 @@ import Network
 /// Written from Apple's documentation. `.ci/apple-lines` compiles the type on Linux against stubs of Apple's
 /// modules; no Apple SDK has compiled the type.
 package enum NetworkPath {
-    package static let isSupported = true
-
     /// Calls `changed` with the current state and with each change, on a separate queue.
     ///
     /// - Returns: A closure that ends the watch.
@@ -34,8 +32,6 @@ import Glibc
 
 /// The state of the network, from the kernel's routes: see rtnetlink(7).
 package enum NetworkPath {
-    package static let isSupported = true
-
     /// Calls `changed` with the current state and after each change of links or routes, on a separate queue.
     ///
     /// - Returns: A closure that ends the watch; `nil` if the kernel refuses the socket.
@@ -93,8 +89,6 @@ package enum NetworkPath {
 #else
 /// The state of the network is unknown.
 package enum NetworkPath {
-    package static let isSupported = false
-
     @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
         nil
     }
