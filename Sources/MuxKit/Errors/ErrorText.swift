@@ -66,12 +66,16 @@ package enum ErrorText {
     /// The first 100 scalars of a name between quotation marks, with invisible scalars as escaped numbers.
     package static func quoted(_ name: String) -> String {
         let scalars = name.unicodeScalars.prefix(100).map { scalar in
-            switch scalar.properties.generalCategory {
-            case .control, .format, .lineSeparator, .paragraphSeparator: "\\u{\(String(scalar.value, radix: 16))}"
-            default: String(scalar)
-            }
+            self.isInvisible(scalar) ? "\\u{\(String(scalar.value, radix: 16))}" : String(scalar)
         }
         return "\u{201c}\(scalars.joined())\u{201d}"
+    }
+
+    private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.properties.generalCategory {
+        case .control, .format, .lineSeparator, .paragraphSeparator: true
+        default: false
+        }
     }
 
     private static func words(of error: any Error) -> String {
@@ -112,11 +116,8 @@ package enum ErrorText {
     package static func line(_ text: String) -> String? {
         let scalars = text.unicodeScalars.prefix(300).map { scalar in
             // Joiners are parts of words: Persian and emoji need joiners.
-            if scalar == "\u{200c}" || scalar == "\u{200d}" { return scalar }
-            return switch scalar.properties.generalCategory {
-            case .control, .format, .lineSeparator, .paragraphSeparator: " " as Unicode.Scalar
-            default: scalar
-            }
+            let isJoiner = scalar == "\u{200c}" || scalar == "\u{200d}"
+            return self.isInvisible(scalar) && !isJoiner ? " " : scalar
         }
         let line = String(String.UnicodeScalarView(scalars)).trimmingCharacters(in: .whitespaces)
         return line.isEmpty ? nil : line
