@@ -52,20 +52,20 @@ package func waiting<Success: Sendable>(
 /// The operation runs in a separate task, and the call waits for the end of the task. The operation keeps the
 /// caller's isolation, so a non-escaping closure that captures `self` can be passed on.
 ///
-/// With `flight`, the operation is the work of the flight. With `limit`, if the operation takes longer,
-/// `whenTooLong` is called, and the operation is then cancelled.
+/// The operation is the work of `flight`. With `limit`, if the operation takes longer, `whenTooLong` is
+/// called, and the operation is then cancelled.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
-    for flight: WaitForNode? = nil,
-    limit: (time: TimeSource, duration: Duration)? = nil,
+    for flight: WaitForNode,
+    limit: (time: TimeSource, duration: Duration)?,
     _ operation: () async throws -> Success,
-    whenTooLong: @escaping @Sendable () -> Void = {}
+    whenTooLong: @escaping @Sendable () -> Void
 ) async throws -> Success {
     // The schedule of a test of job orders; `nil` for a caller with an isolation, because a task that
     // inherits an isolation cannot start on a chosen executor. With a schedule, the task starts outside the
     // schedule, and suspends below until the schedule resumes the task.
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
-    let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
+    let executor: any TaskExecutor = schedule ?? FlightExecutor.shared
     return try await withoutActuallyEscaping(operation) { operation in
         schedule?.awaitArrival()
         let task = Task {
@@ -75,7 +75,7 @@ package func shieldedFromCancellation<Success: Sendable>(
                 // Without a suspension, an optimised build continues on the current thread.
                 if let schedule { await withCheckedContinuation { turn in schedule.later { turn.resume() } } }
                 defer { schedule?.awaitArrival() }
-                return try await FlightContext.$current.withValue(flight.map(FlightContext.init) ?? .current) {
+                return try await FlightContext.$current.withValue(FlightContext(flight)) {
                     _ = isolation
                     return try await operation()
                 }
