@@ -86,10 +86,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     private var held: VersionedDependency? {
-        switch self.state {
-        case .held(let held, _): held
-        case .absent, .refused, .critical: nil
-        }
+        guard case .held(let held, _) = self.state else { return nil }
+        return held
     }
 
     private var failure: Failure? {
@@ -320,10 +318,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///
     /// Has no effect after a critical error.
     package mutating func refused(_ error: RunnerError) {
-        switch self.state {
-        case .absent, .held, .refused: self.state = .refused(error)
-        case .critical: return
-        }
+        if case .critical = self.state { return }
+        self.state = .refused(error)
     }
 
     /// Records a failed update: until `until` and during the pause, only a forced renewal starts an update.
@@ -365,12 +361,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///   raised before.
     package mutating func raised(_ critical: RaisedCritical, by call: Call) -> Bool {
         guard call.session == self.session else { return false }
-        switch self.state {
-        case .absent, .held, .refused:
-            self.raised(critical)
-            return true
-        case .critical: return false
-        }
+        if case .critical = self.state { return false }
+        self.raised(critical)
+        return true
     }
 
     /// Clears earlier failures with their pauses, refused updates and critical errors.

@@ -56,8 +56,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             policy: policy,
             observer: observer,
             time: TimeSource(clock),
-            wallTime: wallTime,
-            spawn: TaskLauncher()
+            wallTime: wallTime
         )
     }
 
@@ -85,7 +84,6 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             observer: observer,
             time: time,
             wallTime: wallTime,
-            spawn: TaskLauncher(),
             update: { refused, _ in
                 try await policy.retrying(time) { RunnerCore.Updated(try await update(refused?.value)) }
             }
@@ -159,7 +157,6 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             observer: observer,
             time: time,
             wallTime: wallTime,
-            spawn: TaskLauncher(),
             parent: parent.epochs,
             update: { refused, _ in
                 try await parent.run { held, _ in
@@ -294,7 +291,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
     /// The numbers of waiting callers, running updates and keys with a flight; all are zero at rest.
-    package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.occupancy }
+    package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
     /// Replaces the dependency with `value`; callers that wait for an update get `value`, too.
     ///

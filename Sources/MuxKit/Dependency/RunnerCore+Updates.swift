@@ -291,7 +291,4 @@ extension RunnerCore {
             if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
         }
     }
-
-    /// The numbers of waiting callers, running updates and keys with a flight: zero at rest.
-    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.engine.occupancy }
 }

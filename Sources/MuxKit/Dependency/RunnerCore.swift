@@ -74,7 +74,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         observer: (any MuxObserver)?,
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date = { Date() },
-        spawn: TaskLauncher,
+        spawn: TaskLauncher = TaskLauncher(),
         parent: RunnerEpochs? = nil,
         asksServer: Bool = false,
         mayWait: (@Sendable () -> Bool)? = nil,
