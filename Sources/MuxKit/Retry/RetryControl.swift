@@ -112,7 +112,10 @@ package final class RetryControl: Sendable {
     // MARK: - Waiting
 
     private func race(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) {
-        let race = RetryRace()
+        let race = RetryRace { winner in
+            self.loop.log(.woken(by: winner.name))
+            self.woken(wait, by: winner.wake, wakeUps)
+        }
         let isCurrent = self.state.withLock { state in
             guard state.machine.isWaiting(wait) else { return false }
             state.race = race
@@ -124,12 +127,7 @@ package final class RetryControl: Sendable {
         let left = wait.end.map { $0.duration(since: now) }
         if let left, left <= .zero { return self.woken(wait, by: .time, wakeUps) }
         // The timer starts first, so that slow set-ups of other wake-ups do not delay the deadline.
-        let racers = (left.map { [.after($0)] } ?? []) + wakeUps
-        race.start(racers, self.loop) { winner in
-            guard let winner else { return }
-            self.loop.log(.woken(by: winner.name))
-            self.woken(wait, by: winner.wake, wakeUps)
-        }
+        race.start((left.map { [.after($0)] } ?? []) + wakeUps, self.loop)
     }
 
     private func woken(
@@ -213,65 +211,44 @@ package final class RetryControl: Sendable {
 
 /// A race of wake-ups; the first wake-up ends the race.
 ///
-/// A race runs once.
-///
 /// Each wake-up that was set up is torn down exactly once: before the end of the race is reported, or
 /// directly after the set-up if the race ended during the set-up.
 package final class RetryRace: Sendable {
-    private enum State: Sendable {
-        /// The race has not begun.
-        case ready
-        /// The race runs; `tearDowns` tear down the wake-ups set up so far.
-        case running(ended: @Sendable (RetrySignal.WakeUp?) -> Void, tearDowns: [@Sendable () -> Void])
-        /// A wake-up has won, or the race was called off.
-        case over
+    private struct State: Sendable {
+        let ended: @Sendable (RetrySignal.WakeUp) -> Void
+        /// Tear down the wake-ups that were set up so far.
+        var tearDowns: [@Sendable () -> Void] = []
     }
 
-    private let state = Locked(State.ready)
+    /// `nil` after the end.
+    private let state: Locked<State?>
 
-    package init() {}
+    /// Makes a race; `ended` is called with the first wake-up, unless the race is called off.
+    package init(ended: @escaping @Sendable (RetrySignal.WakeUp) -> Void) { self.state = Locked(State(ended: ended)) }
 
-    /// Sets up the wake-ups in order, and calls `ended` once.
-    ///
-    /// The argument of `ended` is the first wake-up, or `nil` if the race was called off.
-    package func start(
-        _ wakeUps: [RetrySignal.WakeUp],
-        _ loop: RetryLoop,
-        ended: @escaping @Sendable (RetrySignal.WakeUp?) -> Void
-    ) {
-        let begins = self.state.withLock { state -> Bool in
-            guard case .ready = state else { return false }
-            state = .running(ended: ended, tearDowns: [])
-            return true
-        }
-        guard begins else { return ended(nil) }
+    /// Sets up the wake-ups in order; to be called at most once.
+    package func start(_ wakeUps: [RetrySignal.WakeUp], _ loop: RetryLoop) {
         for wakeUp in wakeUps {
-            guard self.isRunning else { return }
-            let tearDown = wakeUp.setUp(loop) { self.end(wakeUp) }
+            guard self.state.withLock({ $0 != nil }) else { return }
+            let tearDown = wakeUp.setUp(loop) { self.end()?(wakeUp) }
             let isLate = self.state.withLock { state -> Bool in
-                guard case .running(let ended, let tearDowns) = state else { return true }
-                state = .running(ended: ended, tearDowns: tearDowns + [tearDown])
-                return false
+                state?.tearDowns.append(tearDown)
+                return state == nil
             }
             if isLate { tearDown() }
         }
     }
 
     /// Ends the race, or prevents its start.
-    package func callOff() { self.end(nil) }
+    package func callOff() { _ = self.end() }
 
-    private var isRunning: Bool {
-        self.state.withLock { state in if case .running = state { true } else { false } }
-    }
-
-    private func end(_ winner: RetrySignal.WakeUp?) {
-        let former = self.state.withLock { state -> State in
-            defer { state = .over }
-            return state
-        }
-        guard case .running(let ended, let tearDowns) = former else { return }
-        for tearDown in tearDowns { tearDown() }
-        ended(winner)
+    /// Ends the race.
+    ///
+    /// - Returns: The receiver of the first wake-up; `nil` if the race had ended before.
+    private func end() -> (@Sendable (RetrySignal.WakeUp) -> Void)? {
+        guard let former = self.state.withLock({ $0.take() }) else { return nil }
+        for tearDown in former.tearDowns { tearDown() }
+        return former.ended
     }
 }
 

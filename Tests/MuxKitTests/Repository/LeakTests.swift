@@ -34,9 +34,9 @@ struct LeakTests {
         let loop = RetryLoop(.web, time: TimeSource(clock))
         var waits: [Wait] = []
         for number in 0..<Self.count {
-            let race = RetryRace()
+            let race = RetryRace { _ in }
             waits.append(Wait(race: race))
-            race.start(wakeUps, loop) { _ in }
+            race.start(wakeUps, loop)
             switch number % 3 {
             case 0: signal.retryNow()
             case 1: center.post(name: name, object: nil)

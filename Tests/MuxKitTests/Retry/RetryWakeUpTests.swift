@@ -59,13 +59,11 @@ struct RetryWakeUpTests {
     }
 
     @Test func `F03 a helper that wakes during its set-up is torn down, and the next is not set up`() {
-        let race = RetryRace()
         let (hasty, next) = (CountingHelper(isHasty: true), CountingHelper())
-        let ends = Locked<[String?]>([])
+        let ends = Locked<[String]>([])
+        let race = RetryRace { winner in ends.withLock { $0.append(winner.name) } }
 
-        race.start([.helper(hasty), .helper(next)], self.world.loop(.web)) { winner in
-            ends.withLock { $0.append(winner?.name) }
-        }
+        race.start([.helper(hasty), .helper(next)], self.world.loop(.web))
         race.callOff()
 
         #expect(ends.withLock { $0 } == ["helper"])
@@ -74,25 +72,22 @@ struct RetryWakeUpTests {
     }
 
     @Test func `F03 a race that is called off before its start sets up no helper`() {
-        let race = RetryRace()
         let helper = CountingHelper()
         let ends = Locked(0)
+        let race = RetryRace { _ in _ = ends.next() }
         race.callOff()
 
-        race.start([.helper(helper)], self.world.loop(.web)) { winner in
-            #expect(winner == nil)
-            _ = ends.next()
-        }
+        race.start([.helper(helper)], self.world.loop(.web))
 
-        #expect(ends.withLock { $0 } == 1)
+        #expect(ends.withLock { $0 } == 0)
         #expect((helper.setUps, helper.tearDowns) == (0, 0))
     }
 
     @Test(arguments: 1...20)
     func `F03 helpers that wake at the same time end the race once`(round: Int) async {
-        let race = RetryRace()
         let helpers = (0..<8).map { _ in CountingHelper() }
         let ends = Locked(0)
+        let race = RetryRace { _ in _ = ends.next() }
         let loop = self.world.loop(.web)
 
         await withTaskGroup(of: Void.self) { group in
@@ -102,7 +97,7 @@ struct RetryWakeUpTests {
                     helper.fire()
                 }
             }
-            race.start(helpers.map { .helper($0) }, loop) { _ in _ = ends.next() }
+            race.start(helpers.map { .helper($0) }, loop)
             // The cancellation ends the waits for helpers that the race has not set up.
             group.cancelAll()
         }
