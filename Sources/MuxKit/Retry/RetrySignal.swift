@@ -11,7 +11,7 @@ public import Foundation
 ///
 /// A call of ``retryNow()`` ends the current waits, and has no effect on later waits.
 public final class RetrySignal: Sendable {
-    private let waits = Locked(Subscribers<@Sendable () -> Void>())
+    private let waits = Broadcast<SoleKey, Void>()
 
     /// Makes a signal.
     public init() {}
@@ -22,17 +22,9 @@ public final class RetrySignal: Sendable {
     /// - Returns: The number of ended waits.
     @discardableResult
     public func retryNow() -> Int {
-        let waits = self.waits.withLock { $0.inOrder }
-        for wake in waits { wake() }
+        let waits = self.waits.receivers(of: .sole)
+        for wake in waits { wake(()) }
         return waits.count
-    }
-
-    func listen(_ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
-        let id = self.waits.withLock { $0.add(wake) }
-        return {
-            let removed = self.waits.withLock { $0.remove(id) }
-            withExtendedLifetime(removed) {}
-        }
     }
 }
 
@@ -77,7 +69,7 @@ extension RetrySignal {
 
         /// Wakes at ``RetrySignal/retryNow()``, without a random delay.
         public static func signal(_ signal: RetrySignal) -> RetrySignal.WakeUp {
-            RetrySignal.WakeUp("signal", .demand) { _, wake in signal.listen(wake) }
+            RetrySignal.WakeUp("signal", .demand) { _, wake in signal.waits.add(to: .sole, wake) }
         }
 
         /// Wakes at a notification with this name.
