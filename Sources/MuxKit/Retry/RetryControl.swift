@@ -61,16 +61,13 @@ package final class RetryControl: Sendable {
     /// Adds a failed attempt to the history.
     func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryPolicy.Attempt {
         let now = self.loop.time.now
-        let elapsed = self.state.withLock { $0.machine.elapsed(at: now) }
-        let failure = attempt.failed(error, elapsed: elapsed)
-        var history = self.history
-        history.add(failure)
-        // The errors of the previous history are released outside the lock.
-        let former = self.state.withLock { [history] state in
-            defer { state.history = history }
-            return state.history
+        let (failure, former) = self.state.withLock { state in
+            let failure = attempt.failed(error, elapsed: state.machine.elapsed(at: now))
+            let former = state.history
+            state.history.add(failure)
+            return (failure, former)
         }
-        withExtendedLifetime(former) {}
+        withExtendedLifetime(former) {}  // the errors of the previous history are released outside the lock
         return failure
     }
 
