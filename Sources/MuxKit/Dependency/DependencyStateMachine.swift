@@ -302,12 +302,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// - Returns: Whether running updates must be dropped. `false` if a value was set, or was made with the
     ///   parent's new value, after the replacement: the running updates were started to replace this value.
     package mutating func parentReplaced(parentEpoch: UInt64) -> Bool {
-        guard self.current(parentEpoch: parentEpoch) == nil else {
-            self.failuresCleared()
-            return false
-        }
-        self.epoch &+= 1
         self.failuresCleared()
+        guard self.current(parentEpoch: parentEpoch) == nil else { return false }
+        self.epoch &+= 1
         self.state = .absent(nil)
         return true
     }

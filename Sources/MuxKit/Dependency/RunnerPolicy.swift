@@ -124,9 +124,7 @@ extension RunnerPolicy {
             }
         }
     }
-}
 
-extension RunnerPolicy {
     /// The history of one call of a runner.
     public struct Call: Sendable {
         /// The number of updates after refusals by the task of this call.

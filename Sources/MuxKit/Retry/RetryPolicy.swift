@@ -251,9 +251,7 @@ extension RetryPolicy {
             return drawn < Double(limit) ? min(Int64(drawn), limit - 1) : limit - 1
         }
     }
-}
 
-extension RetryPolicy {
     /// The growth of the delay between attempts.
     ///
     /// Delays are clamped between zero and ``RetryPolicy/maximumDelay``.

@@ -79,23 +79,7 @@ extension FlightEngine {
             }
         )
     }
-}
 
-extension FlightEngine.EngineState {
-    /// Fences all flights of the selected keys, ordered by the oldest flight of each key, because the order of
-    /// a dictionary is random.
-    fileprivate mutating func fenced(
-        dismissing: Bool,
-        where isConcerned: (Key) -> Bool = { _ in true }
-    ) -> [FlightStateMachine.FenceAction] {
-        self.machines.filter { isConcerned($0.key) }
-            .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }
-            .map(\.key)  // without the machines, so that each machine is changed in place
-            .map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
-    }
-}
-
-extension FlightEngine {
     /// The keys with a flight.
     package var keysInFlight: [Key] { self.engineState.withLock { Array($0.machines.keys) } }
 
@@ -147,10 +131,16 @@ extension FlightEngine {
             (engineState.waiterCount, engineState.running.count, engineState.machines.count)
         }
     }
-}
 
-extension FlightEngine.EngineState {
-    fileprivate var waiterCount: Int { self.machines.values.reduce(0) { $0 + $1.waiterCount } }
+    /// Escalates the flight of the caller with this ticket to the caller's new priority.
+    @usableFromInline
+    func raise(_ ticket: Ticket, _ key: Key, to priority: TaskPriority) {
+        let task = self.engineState.withLock { engineState -> Task<Void, Never>? in
+            guard let flight = engineState.machines[key]?.flight(of: ticket) else { return nil }
+            return engineState.raise(flight, to: FlightPriority(priority))
+        }
+        task?.raisePriority(to: priority)
+    }
 }
 
 extension FlightEngine: Inspectable {
@@ -172,19 +162,21 @@ extension FlightEngine: Inspectable {
     }
 }
 
-extension FlightEngine {
-    /// Escalates the flight of the caller with this ticket to the caller's new priority.
-    @usableFromInline
-    func raise(_ ticket: Ticket, _ key: Key, to priority: TaskPriority) {
-        let task = self.engineState.withLock { engineState -> Task<Void, Never>? in
-            guard let flight = engineState.machines[key]?.flight(of: ticket) else { return nil }
-            return engineState.raise(flight, to: FlightPriority(priority))
-        }
-        task?.raisePriority(to: priority)
-    }
-}
-
 extension FlightEngine.EngineState {
+    /// Fences all flights of the selected keys, ordered by the oldest flight of each key, because the order of
+    /// a dictionary is random.
+    fileprivate mutating func fenced(
+        dismissing: Bool,
+        where isConcerned: (Key) -> Bool = { _ in true }
+    ) -> [FlightStateMachine.FenceAction] {
+        self.machines.filter { isConcerned($0.key) }
+            .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }
+            .map(\.key)  // without the machines, so that each machine is changed in place
+            .map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
+    }
+
+    fileprivate var waiterCount: Int { self.machines.values.reduce(0) { $0 + $1.waiterCount } }
+
     /// Escalates a flight to the priority of a waiting caller.
     ///
     /// - Returns: The task to escalate; `nil` if the flight's priority suffices, or if the task does not
