@@ -18,9 +18,6 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     }
 
     @usableFromInline var deadlines: [Deadline] = []
-    /// Former contents of ``deadlines``, including deadlines of running flights, for ``takeForgotten()``: a
-    /// key may hold the last reference to a caller's object.
-    @usableFromInline var forgotten: [Deadline] = []
 
     /// Whether a task sleeps until the first deadline.
     @usableFromInline var isWatched = false
@@ -35,6 +32,8 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     ///
     /// Removes the deadlines of ended flights if there are more than 1,024 deadlines plus 4 for each running
     /// flight.
+    ///
+    /// - Returns: As ``removeEnded(keeping:)``.
     @inlinable
     package mutating func add(
         _ flight: FlightID,
@@ -42,32 +41,28 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
         at moment: Moment,
         runningCount: Int,
         keeping isRunning: (FlightID) -> Bool
-    ) {
+    ) -> [Deadline] {
         self.deadlines.append(Deadline(moment: moment, flight: flight, key: key))
-        if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.removeEnded(keeping: isRunning) }
+        return self.deadlines.count > 1_024 + 4 * runningCount ? self.removeEnded(keeping: isRunning) : []
     }
 
     /// Removes the deadlines of ended flights.
     ///
-    /// - Returns: The first deadline, of a running flight; `nil` without a deadline.
+    /// - Returns: The former deadlines, which the caller releases outside its lock: a key may hold the last
+    ///   reference to a caller's object.
     @inlinable
-    package mutating func removeEnded(keeping isRunning: (FlightID) -> Bool) -> Moment? {
+    package mutating func removeEnded(keeping isRunning: (FlightID) -> Bool) -> [Deadline] {
         let former = self.deadlines
         self.deadlines = former.filter { isRunning($0.flight) }
-        if self.deadlines.count < former.count { self.forgotten += former }
-        return self.deadlines.first?.moment
+        return former
     }
 
-    /// Takes the former contents, which the caller releases outside its lock.
-    @inlinable
-    package mutating func takeForgotten() -> [Deadline] {
-        guard !self.forgotten.isEmpty else { return [] }
-        defer { self.forgotten = [] }
-        return self.forgotten
-    }
+    /// The first deadline; `nil` without a deadline.
+    package var next: Moment? { self.deadlines.first?.moment }
 
-    /// Removes and returns the passed deadlines, including deadlines of ended flights; the caller releases
-    /// the deadlines outside its lock.
+    /// Removes and returns the passed deadlines, including deadlines of ended flights.
+    ///
+    /// The caller releases the deadlines outside its lock.
     package mutating func takeDue(at now: Moment) -> [Deadline] {
         let due = self.deadlines.filter { $0.moment <= now }
         self.deadlines.removeAll { $0.moment <= now }

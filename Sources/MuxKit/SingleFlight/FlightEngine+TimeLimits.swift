@@ -80,9 +80,10 @@ extension FlightEngine {
         self.expire(at: now) { $0.deadlines.takeDue(at: now) }
         let (next, forgotten) = self.engineState.withLock { engineState in
             let running = engineState.running
-            let next = engineState.deadlines.removeEnded { running[$0] != nil }
+            let forgotten = engineState.deadlines.removeEnded { running[$0] != nil }
+            let next = engineState.deadlines.next
             if next == nil { engineState.deadlines.isWatched = false }
-            return (next, engineState.deadlines.takeForgotten())
+            return (next, forgotten)
         }
         withExtendedLifetime(forgotten) {}  // released outside the lock
         return next

@@ -158,8 +158,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             var launch = Launch(flight, priority, self.work)
             guard let deadline else { return launch }
             let running = self.running
-            self.deadlines.add(flight, of: key, at: deadline, runningCount: running.count) { running[$0] != nil }
-            launch.forgotten = self.deadlines.takeForgotten()
+            launch.forgotten = self.deadlines.add(flight, of: key, at: deadline, runningCount: running.count) {
+                running[$0] != nil
+            }
             if !self.deadlines.isWatched {
                 self.deadlines.isWatched = true
                 launch.watch = deadline
