@@ -16,7 +16,7 @@ extension FlightEngine {
         let (result, action) = self.withEngineState { engineState in
             (change(&engineState.state), engineState.withMachine(of: key) { $0.fenced(dismissing: error != nil) })
         }
-        self.carryOut([action], answering: error)
+        self.carryOut([action], answering: error.map(Result.failure))
         return result
     }
 
@@ -44,13 +44,17 @@ extension FlightEngine {
         let (result, actions) = self.withEngineState { engineState in
             (change(&engineState.state), engineState.fenced(dismissing: error != nil))
         }
-        self.carryOut(actions, answering: error)
+        self.carryOut(actions, answering: error.map(Result.failure))
         return result
     }
 
-    private func carryOut(_ actions: [FlightStateMachine.FenceAction], answering error: (any Error)?) {
-        if let error { Self.wake(Few(actions.flatMap(\.answer)), with: .failure(error)) }
-        self.cancel(actions.flatMap(\.cancel))
+    private func carryOut(
+        _ actions: [FlightStateMachine.FenceAction],
+        answering answer: Result<Output, any Error>?,
+        cancelling: Bool = true
+    ) {
+        if let answer { Self.wake(Few(actions.flatMap(\.answer)), with: answer) }
+        if cancelling { self.cancel(actions.flatMap(\.cancel)) }
     }
 
     /// Changes the owner's state and fences flights, but does not answer the callers yet.
@@ -71,13 +75,7 @@ extension FlightEngine {
             let answer = change(&engineState.state)
             return (answer.0 == nil ? [] : engineState.fenced(dismissing: true, where: isConcerned), answer)
         }
-        return (
-            result,
-            {
-                if let answer { Self.wake(Few(actions.flatMap(\.answer)), with: answer) }
-                if cancelling { self.cancel(actions.flatMap(\.cancel)) }
-            }
-        )
+        return (result, { self.carryOut(actions, answering: answer, cancelling: cancelling) })
     }
 
     /// The keys with a flight.

@@ -275,7 +275,7 @@ package final class FlightGathering: Sendable {
                 leave()
             }
         }
-        return gathering.takeAnswers()
+        return gathering.answers
     }
 
     /// The number of waiters without an answer.
@@ -292,13 +292,8 @@ package final class FlightGathering: Sendable {
         }
     }
 
-    @usableFromInline
-    func takeAnswers() -> [FlightWaiter.Answer?] {
-        self.state.withLock { state in
-            defer { state.answers = [] }
-            return state.answers
-        }
-    }
+    /// The answers, in the order of tickets.
+    @usableFromInline var answers: [FlightWaiter.Answer?] { self.state.withLock { $0.answers } }
 
     private func index(of ticket: Ticket) -> Int { Int(truncatingIfNeeded: ticket &- self.first) }
 
