@@ -83,18 +83,10 @@ package struct UpdatePauses: Sendable {
     }
 }
 
-extension Date {
-    /// The expiry of `value`; `nil` if unknown.
-    init?(expiryOf value: some Sendable) {
-        guard let date = (value as? any ExpiringDependency)?.expiry else { return nil }
-        self = date
-    }
-}
-
 extension Duration {
     /// The remaining lifetime of `value` at the wall-clock time `now`; `nil` if unknown.
     init?(lifetimeOf value: some Sendable, at now: Date) {
-        guard let date = Date(expiryOf: value) else { return nil }
+        guard let date = (value as? any ExpiringDependency)?.expiry else { return nil }
         self = .saturating(seconds: date.timeIntervalSince(now))
     }
 }

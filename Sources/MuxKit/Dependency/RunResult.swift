@@ -18,10 +18,7 @@ extension RunResult {
     public func map<Other: Sendable, Failure: Error>(
         _ transform: (Output) throws(Failure) -> Other
     ) throws(Failure) -> RunResult<Other> {
-        switch self {
-        case .output(let output): .output(try transform(output))
-        case .badDependency: .badDependency
-        }
+        try self.flatMap { output throws(Failure) in .output(try transform(output)) }
     }
 
     /// Passes the output to another step, and returns the result of that step.

@@ -103,25 +103,24 @@ extension RunnerCore {
         } catch {
             refusal = error
         }
-        try self.refused(held, refusal, call)
+        try self.refused(held.epoch, refusal, call)
         return nil
     }
 
-    /// Records that the task of a call has refused the dependency.
+    /// Records that the task of a call has refused the value of `epoch`.
     ///
     /// - Throws: The error of ``report(_:_:)``, unless `error` is a refusal.
     @usableFromInline
-    func refused(_ held: VersionedDependency, _ error: (any Error)?, _ call: PendingCall) throws {
+    func refused(_ epoch: UInt64, _ error: (any Error)?, _ call: PendingCall) throws {
+        call.state.badEpoch = epoch
         call.state.lastError = try error.map { try self.report($0, call.state) }
-        call.state.badEpoch = held.epoch
     }
 
     /// Returns `error` if `error` is a refusal.
     ///
     /// - Throws: Any other error; a critical error as ``RunnerError/critical(underlying:isOriginator:)``,
     ///   which ends all calls of the session.
-    @usableFromInline
-    func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
+    private func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
         throw self.raiseCritical(cause, call)
@@ -273,10 +272,9 @@ extension RunnerCore {
     func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
         -> PendingCall
     {
-        var call = Machine.Call(session: ready.session, startedAt: start)
-        call.badEpoch = ready.epoch
-        call.lastError = try error.map { try self.report($0, call) }
-        return PendingCall(self, call)
+        let call = PendingCall(self, Machine.Call(session: ready.session, startedAt: start))
+        try self.refused(ready.epoch, error, call)
+        return call
     }
 }
 

@@ -192,7 +192,7 @@ extension OAuthGrant {
             refresh: refresh,
             access: record.access,
             accessEnd: AccessEnd(
-                record.accessExpiry ?? record.access.flatMap { Date(expiryOf: $0) },
+                record.accessExpiry ?? (record.access as? any ExpiringDependency)?.expiry,
                 now: now,
                 wallTime: wallTime
             ),
