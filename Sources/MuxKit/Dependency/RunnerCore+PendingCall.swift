@@ -20,8 +20,30 @@ extension RunnerCore {
             self.state = state
         }
 
+        /// Resumes the call with the dependency or an error, or lets the call join or start an update.
         @inlinable
-        func arrive(_ waiter: FlightWaiter) { self.core.arrive(waiter, self) }
+        @inline(never)
+        func arrive(_ waiter: FlightWaiter) {
+            let core = self.core
+            let parentEpoch = core.parentEpoch
+            let now = core.time.now
+            let mayWait = core.mayWait?() ?? true
+            var impediment = mayWait ? nil : RunnerError.wouldDeadlock
+            if !self.leads, !core.hasStoredUpdate { impediment = .noUpdate }
+            var waits = false
+            self.hasArrived = true
+            self.cleanup = core.engine.arrive(
+                waiter,
+                at: .sole,
+                now: now,
+                leads: self.leads,
+                decide: { [impediment] in
+                    core.decision(&$0, &self.state, parentEpoch: parentEpoch, impediment, at: now)
+                },
+                joined: { _, _ in waits = true },
+                arrived: { if waits { core.tell(.dependencyAwaited) } }
+            )
+        }
     }
 
     @usableFromInline
@@ -164,30 +186,6 @@ extension RunnerCore {
     @usableFromInline
     func timeout(of call: Machine.Call) -> any Error {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
-    }
-
-    /// Resumes the call with the dependency or an error, or lets the call join or start an update.
-    @inlinable
-    @inline(never)
-    func arrive(_ waiter: FlightWaiter, _ call: PendingCall) {
-        let parentEpoch = self.parentEpoch
-        let now = self.time.now
-        let mayWait = self.mayWait?() ?? true
-        var impediment = mayWait ? nil : RunnerError.wouldDeadlock
-        if !call.leads, !self.hasStoredUpdate { impediment = .noUpdate }
-        var waits = false
-        call.hasArrived = true
-        call.cleanup = self.engine.arrive(
-            waiter,
-            at: .sole,
-            now: now,
-            leads: call.leads,
-            decide: { [impediment] in
-                self.decision(&$0, &call.state, parentEpoch: parentEpoch, impediment, at: now)
-            },
-            joined: { _, _ in waits = true },
-            arrived: { if waits { self.tell(.dependencyAwaited) } }
-        )
     }
 
     @inlinable
