@@ -98,10 +98,7 @@ package final class RetryControl: Sendable {
     /// - Returns: `false` if the retry had already ended.
     @discardableResult
     func end() -> Bool {
-        let (action, race) = self.state.withLock { state in
-            defer { state.race = nil }
-            return (state.machine.ended(), state.race)
-        }
+        let (action, race) = self.state.withLock { state in (state.machine.ended(), state.race.take()) }
         race?.callOff()
         return action != .ignore
     }
@@ -151,8 +148,7 @@ package final class RetryControl: Sendable {
         let (action, former, waitEnd) = self.state.withLock { state in
             let action = change(&state.machine)
             if case .ignore = action { return (action, nil as RetryRace?, state.waitEnd) }
-            defer { state.race = nil }
-            return (action, state.race, state.waitEnd)
+            return (action, state.race.take(), state.waitEnd)
         }
         former?.callOff()
         switch action {
@@ -195,8 +191,7 @@ package final class RetryControl: Sendable {
     /// - Parameter beforeResuming: Called if a wait was cancelled, before the loop resumes.
     package func cancel(_ beforeResuming: () -> Void = {}) {
         let (action, race, waitEnd, attempts) = self.state.withLock { state in
-            defer { state.race = nil }
-            return (state.machine.ended(), state.race, state.waitEnd, state.machine.index + 1)
+            (state.machine.ended(), state.race.take(), state.waitEnd, state.machine.index + 1)
         }
         guard action == .stopWaiting else { return }
         race?.callOff()

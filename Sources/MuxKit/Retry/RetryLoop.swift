@@ -143,24 +143,19 @@ package struct RetryLoop: Sendable {
         RetryStateMachine.Verdict, [RetrySignal.WakeUp]
     ) {
         let advice = RetryAdvice.of(failure.error)
-        switch self.decision(on: failure, plan: plan) {
+        // The first plan other than `pass` counts: first from the attempt, then from the providers in order.
+        var plan = plan
+        for provider in self.providers {
+            guard case .pass = plan else { break }
+            plan = provider.plan(failure)
+        }
+        switch plan {
         case .never: return (.never, [])
         case .after(let delay): return (.after(delay), self.wakeUps)
         case .wakingOn(let wakeUps): return (.whenWoken, wakeUps)
         case .pass where !self.policy.permits(advice): return (.never, [])
         case .pass, .retry: return (.retry(retryAfter: advice.retryAfter), self.wakeUps)
         }
-    }
-
-    /// The first plan other than ``RetryProvider/Plan/pass``: first from the attempt, then from the providers
-    /// in order.
-    private func decision(on failure: RetryPolicy.Attempt, plan: RetryProvider.Plan) -> RetryProvider.Plan {
-        guard case .pass = plan else { return plan }
-        for provider in self.providers {
-            let plan = provider.plan(failure)
-            guard case .pass = plan else { return plan }
-        }
-        return .pass
     }
 }
 

@@ -244,20 +244,13 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     }
 
     private func callOnCancel() {
-        let handler = self.state.withLock { state in
-            defer { state.open?.onCancel = nil }
-            return state.open?.onCancel
-        }
+        let handler = self.state.withLock { $0.open?.onCancel.take() }
         handler?()
     }
 
     /// Ends a run, unless already ended.
     fileprivate func ended(_ index: Int, _ result: RetryResult<Output>) {
-        let open = self.state.withLock { state -> Open? in
-            guard let open = state.open, open.index == index else { return nil }
-            state.open = nil
-            return open
-        }
+        let open = self.state.withLock { state in state.open?.index == index ? state.open.take() : nil }
         guard let open else { return }
         var result = result
         if self.isCancelled {
