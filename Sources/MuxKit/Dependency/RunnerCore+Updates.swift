@@ -48,7 +48,16 @@ extension RunnerCore {
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
             value = (new, self.renewal(of: new, lifetime: updated.lifetime, isNew: true), updated)
         }
+        let failure: (any Error)?
+        switch result {
+        case .success(let updated): failure = updated.failure
+        case .failure(let error): failure = error
+        }
+        // Read before the lock, because the properties of an error may be code of the app.
+        let isRefusal = failure?.saysBadDependency ?? false
+        let pause = failure.flatMap { self.pausing(after: $0) }
         let now = self.time.now
+        let coolDownEnd = now.advanced(by: self.policy.coolDown)
         var event = RunnerEvent.updateDropped
         var number: UInt64?
         var landed: Result<VersionedDependency, any Error>?
@@ -67,30 +76,24 @@ extension RunnerCore {
                     policy: self.policy
                 )
                 event = .updated(epoch: held.epoch)
-                if let failure = updated.failure {
-                    // The renewal failed, and the previous value stays in use. The failure is recorded: a
-                    // refusal starts no update before the end of the cool-down and the pause.
-                    let end = now.advanced(by: self.policy.coolDown)
-                    state.failed(failure, until: end, pausing: self.pausing(after: failure), at: now)
-                }
+                // After a failed renewal, the previous value stays in use. The failure is recorded: a refusal
+                // starts no update before the end of the cool-down and the pause.
+                if let failure { state.failed(failure, until: coolDownEnd, pausing: pause, at: now) }
                 return .success(held)
             }
-            guard case .failure(let error) = result, !error.saysBadDependency else {
-                var cause: (any Error)?
-                if case .failure(let error) = result { cause = error }
-                let refusal = RunnerError.updateFailed(underlying: cause)
+            guard let failure, !isRefusal else {
+                let refusal = RunnerError.updateFailed(underlying: failure)
                 state.refused(refusal)
                 return .failure(refusal)
             }
-            if let cause = error.criticalCause {
+            if let cause = failure.criticalCause {
                 let critical = RaisedCritical(cause)
                 state.raised(critical)
                 event = .critical
                 return .failure(critical)
             }
-            let end = now.advanced(by: self.policy.coolDown)
-            state.failed(error, until: end, pausing: self.pausing(after: error), at: now)
-            return .failure(error)
+            state.failed(failure, until: coolDownEnd, pausing: pause, at: now)
+            return .failure(failure)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
             // A reset or another change has removed the callers from the flight: no caller gets this error.
@@ -118,8 +121,7 @@ extension RunnerCore {
         if let value, value.updated.failure == nil {
             self.tell(.updated, duration)
         } else if self.observer != nil {
-            var reason = value?.updated.failure.map { MuxEvent.Reason(of: $0) } ?? .refused
-            if case .failure(let error) = result { reason = MuxEvent.Reason(of: error) }
+            let reason = failure.map { MuxEvent.Reason(of: $0) } ?? .refused
             self.tell(.updateFailed, duration, because: hasTimedOut ? .timeOut : reason)
         }
         self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })

@@ -52,6 +52,32 @@ struct DependentRunnerTests {
         #expect(ends.withLock { $0 } == [false])
     }
 
+    /// An error whose advice calls a closure.
+    private struct CallingError: RetryableError {
+        let call: @Sendable () -> Void
+
+        var retryAdvice: RetryAdvice {
+            self.call()
+            return .transient
+        }
+    }
+
+    @Test func `CO-17 a property of an update's error may call the runner`() async {
+        let hasCalled = Locked(false)
+        let later = Later<DependentRunner<Int>>()
+        let runner = DependentRunner<Int> { _ -> UpdateResult<Int> in
+            throw CallingError {
+                _ = (try? later())?.value
+                hasCalled.withLock { $0 = true }
+            }
+        }
+        later.set(runner)
+
+        await #expect(throws: CallingError.self) { _ = try await runner.run { .output($0) } }
+
+        #expect(hasCalled.withLock { $0 })
+    }
+
     private let events = EventTally()
 
     /// An update that returns the number of its calls as the dependency.
