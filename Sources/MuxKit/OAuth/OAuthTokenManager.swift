@@ -9,7 +9,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
 
     let storage: OAuthTokenStorage<AccessToken, RefreshToken>
-    let coordination: any TokenCoordination<AccessToken, RefreshToken>
+    let coordination: TokenCoordination<AccessToken, RefreshToken>
     /// The time limit of a refresh; `nil` for no limit.
     let refreshLimit: Duration?
     let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
@@ -34,17 +34,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             isShared: lease != nil
         )
         self.storage = storage
-        if let lease {
-            let holder = LeaseHolder(
-                lease,
-                owner: storage.owner,
-                duration: policy.leaseDuration,
-                time: repository.time
-            )
-            self.coordination = LeasedCoordination(storage: storage, lease: holder)
-        } else {
-            self.coordination = LocalCoordination(storage: storage)
+        let holder = lease.map {
+            LeaseHolder($0, owner: storage.owner, duration: policy.leaseDuration, time: repository.time)
         }
+        self.coordination = TokenCoordination(storage: storage, lease: holder)
         self.refreshLimit = policy.updateTimeout
         self.refreshAccess = refreshAccess
         self.signIn = signIn

@@ -1,110 +1,16 @@
 /// Coordinates renewals and sign-ins with other processes that use the same token store.
-protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
-    associatedtype AccessToken: Codable & Sendable
-    associatedtype RefreshToken: Codable & Sendable
-    typealias Grant = OAuthGrant<AccessToken, RefreshToken>
-    typealias Upper = RunnerCore<Grant>
-
-    /// Runs `work`, a renewal of `grant` or a sign-in; no other process renews or signs in at the same time.
-    func exclusively<Success: Sendable>(
-        risking grant: Grant?,
-        _ work: () async throws -> Success
-    ) async throws -> Success
-
-    /// The number of the current uninterrupted period without renewals by other processes; `nil` if another
-    /// process may be renewing now.
-    ///
-    /// If two reads return the same number, no other process has renewed tokens between the reads.
-    var tenure: UInt64? { get }
-
-    // MARK: Before and after a sign-in
-
-    /// The stored grant to use instead of a sign-in; called inside ``exclusively(risking:_:)``.
-    func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant?
-
-    /// Makes the grant of a sign-in available to other processes.
-    ///
-    /// - Returns: The grant, with the state of its storage.
-    func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant
-
-    // MARK: Around the exchange of a refresh token
-
-    /// The newest grant: the stored grant if another process has stored a newer grant, otherwise `held`.
-    ///
-    /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
-    ///   has refused the grant in another process; ``RunnerError/tokensUnreadable(underlying:)``.
-    func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
-        -> Upper.VersionedDependency
-
-    /// Whether the refresh token of `held` may be sent now.
-    ///
-    /// Updates `tenure` if the lease was taken again.
-    func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool
-
-    /// The newest grant after the exchange.
-    ///
-    /// `nil` if another process has replaced the grant's refresh token in the meantime.
-    func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
-        -> Upper.VersionedDependency?
-
-    // MARK: In the store
-
-    /// Whether a grant of the session `epoch` may replace the stored grant.
-    ///
-    /// `false` if another process has stored other tokens since the last read, and `grant` continues the
-    /// previous stored grant.
-    ///
-    /// - Throws: ``RunnerError/signedOut`` if another process has ended the session.
-    func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool
-
-    /// Removes the stored tokens of the sessions before `epoch`.
-    func removeTokens(before epoch: UInt64?) async throws
-}
-
-/// The coordination for a token store that no other process uses.
-struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: TokenCoordination {
+///
+/// A lease serialises renewals and sign-ins of the processes. Without a lease, no other process uses the
+/// store.
+struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
 
     let storage: OAuthTokenStorage<AccessToken, RefreshToken>
+    /// `nil` if no other process uses the store.
+    let lease: LeaseHolder?
 
-    func exclusively<Success: Sendable>(
-        risking grant: Grant?,
-        _ work: () async throws -> Success
-    ) async throws -> Success { try await work() }
-
-    var tenure: UInt64? { 0 }
-
-    func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? { nil }
-
-    func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant { grant }
-
-    func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
-        -> Upper.VersionedDependency
-    { held }
-
-    func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
-        true
-    }
-
-    func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
-        -> Upper.VersionedDependency?
-    { held }
-
-    func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool { true }
-
-    func removeTokens(before epoch: UInt64?) async throws { try await self.storage.tokens.store.remove() }
-}
-
-/// The coordination for a token store that other processes use: a lease serialises renewals and sign-ins.
-struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: TokenCoordination {
-    typealias Grant = OAuthGrant<AccessToken, RefreshToken>
-    typealias Upper = RunnerCore<Grant>
-
-    let storage: OAuthTokenStorage<AccessToken, RefreshToken>
-    let lease: LeaseHolder
-
-    /// Runs `work` under the lease.
+    /// Runs `work`, a renewal of `grant` or a sign-in, under the lease.
     ///
     /// If the folder of the lease cannot be written to, `work` runs without a lease, unless `work` could then
     /// lose the grant.
@@ -112,38 +18,48 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         risking grant: Grant?,
         _ work: () async throws -> Success
     ) async throws -> Success {
+        guard let lease else { return try await work() }
         var hasBegun = false
         do {
-            let result = try await self.lease.run {
+            return try await lease.run {
                 hasBegun = true
                 self.storage.worked(.lease)
                 return try await work()
             }
-            return result
         } catch RunnerError.leaseUnavailable(let cause)
             where !hasBegun && grant?.isAtStake != true && cause.saysUnwritable
         {
             self.storage.failed(.lease, because: cause)
             // `maySend` takes the lease if the folder has become writable.
-            return try await self.lease.using { try await work() }
+            return try await lease.using { try await work() }
         }
     }
 
-    var tenure: UInt64? { self.lease.tenure }
+    /// The number of the current uninterrupted period without renewals by other processes; `nil` if another
+    /// process may be renewing now.
+    ///
+    /// If two reads return the same number, no other process has renewed tokens between the reads.
+    var tenure: UInt64? { self.lease.map(\.tenure) ?? 0 }
 
-    private func isAlone(since tenure: UInt64?) -> Bool { tenure != nil && self.lease.tenure == tenure }
+    private func isAlone(since tenure: UInt64?) -> Bool { tenure != nil && self.tenure == tenure }
 
-    /// Reads the store again.
+    // MARK: - Before and after a sign-in
+
+    /// The stored grant to use instead of a sign-in; called inside ``exclusively(risking:_:)``.
     ///
     /// Another process may have signed in, or exchanged the refresh token before the refusal.
     func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? {
-        try await self.storage.restored(insteadOf: refused, isAlone: true)
+        guard self.lease != nil else { return nil }
+        return try await self.storage.restored(insteadOf: refused, isAlone: true)
     }
 
-    /// Stores the grant at once, because other processes read the store when they get the lease.
+    /// Stores the grant of a sign-in at once, because other processes read the store when they get the lease.
     ///
     /// The lower layer's update repeats a failed save before the caller gets a token.
+    ///
+    /// - Returns: The grant, with the state of its storage.
     func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
+        guard self.lease != nil else { return grant }
         let storage = self.storage
         let (epoch, _) = await storage.repositoryEpoch()
         let stored = try? await storage.storing { () async throws -> Grant in
@@ -156,10 +72,16 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         return stored ?? grant
     }
 
+    // MARK: - Around the exchange of a refresh token
+
+    /// The newest grant: the stored grant if another process has stored a newer grant, otherwise `held`.
+    ///
+    /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
+    ///   has refused the grant in another process; ``RunnerError/tokensUnreadable(underlying:)``.
     func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
         -> Upper.VersionedDependency
     {
-        guard held.value.wasStored else { return held }
+        guard self.lease != nil, held.value.wasStored else { return held }
         let (epoch, _) = await self.storage.repositoryEpoch()
         switch try await self.storage.tokens.load(session: epoch) {
         case .nonsense:
@@ -184,19 +106,24 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         throw RunnerError.signedOut
     }
 
-    /// Takes the lease again if the lease may have ended, such as during a suspension of the process.
+    /// Whether the refresh token of `held` may be sent now: no other process has changed the tokens or has
+    /// the lease.
     ///
-    /// The refresh token of `held` is not sent if another process has changed the tokens or has the lease.
+    /// Takes the lease again, and updates `tenure`, if the lease may have ended, such as during a suspension
+    /// of the process.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
         guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
         do {
-            tenure = try await self.lease.takenAgain()
+            tenure = try await self.lease?.takenAgain()
             return try await self.newest(held, of: upper, since: tenure).revision == held.revision && tenure != nil
         } catch RunnerError.leaseUnavailable(let cause) where !held.value.isAtStake && cause.saysUnwritable {
             return true  // without a lease, as in `exclusively`
         }
     }
 
+    /// The newest grant after the exchange.
+    ///
+    /// `nil` if another process has replaced the grant's refresh token in the meantime.
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
     {
@@ -208,7 +135,16 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         return self.storage.tokens.areSame(newest.value.refresh, held.value.refresh) ? newest : nil
     }
 
+    // MARK: - In the store
+
+    /// Whether a grant of the session `epoch` may replace the stored grant.
+    ///
+    /// `false` if another process has stored other tokens since the last read, and `grant` continues the
+    /// previous stored grant.
+    ///
+    /// - Throws: ``RunnerError/signedOut`` if another process has ended the session.
     func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool {
+        guard self.lease != nil else { return true }
         let found = try? await self.storage.tokens.load(session: epoch)
         switch found {
         case .nothing? where grant.isStored: throw RunnerError.signedOut
@@ -227,18 +163,19 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         return true
     }
 
-    /// Removes the tokens only if no other owner has the lease.
+    /// Removes the stored tokens of the sessions before `epoch`, if no other owner has the lease.
     ///
     /// Another owner may be in the next session, or about to store its tokens. In that case the mark that the
     /// session has ended stays in the store.
     func removeTokens(before epoch: UInt64?) async throws {
+        guard let lease else { return try await self.storage.tokens.store.remove() }
         func remove() async throws {
             if let epoch, case .record? = try? await self.storage.tokens.load(session: epoch) { return }
             try await self.storage.tokens.store.remove()
         }
         var hasBegun = false
         do {
-            try await self.lease.runIfFree {
+            try await lease.runIfFree {
                 hasBegun = true
                 try await remove()
             }
