@@ -86,16 +86,6 @@ package final class AsyncMutex: Sendable {
 /// refused, to bound recursion. A call is also refused if operations of several mutexes would wait for each
 /// other.
 package final class ReentrantAsyncMutex: Sendable {
-    /// How the current task can enter the mutex.
-    package enum Access: Sendable {
-        /// Outside the mutex: the task waits in the queue.
-        case queued
-        /// Inside an operation that admits nested operations.
-        case nested
-        /// Inside an operation that does not admit nested operations.
-        case refused
-    }
-
     /// One execution of an operation.
     private final class Turn: Sendable {
         /// The enclosing turn, of this or another mutex.
@@ -116,7 +106,7 @@ package final class ReentrantAsyncMutex: Sendable {
         }
 
         init(in mutex: ReentrantAsyncMutex, admitsNested: Bool) {
-            self.outer = ReentrantAsyncMutex.liveTurn
+            self.outer = ReentrantAsyncMutex.liveTurns.first
             self.mutex = ObjectIdentifier(mutex)
             self.admitsNested = admitsNested
         }
@@ -159,10 +149,7 @@ package final class ReentrantAsyncMutex: Sendable {
     /// refused.
     private static let cycleCheckLock = Locked(())
 
-    /// The innermost turn that has not ended: a task may outlive the operation that started the task.
-    private static var liveTurn: Turn? { self.liveTurns.first }
-
-    /// The turns that have not ended, innermost first.
+    /// The turns that have not ended, innermost first: a task may outlive the operation that started the task.
     private static var liveTurns: [Turn] {
         var turns: [Turn] = []
         var turn = self.turn
@@ -183,10 +170,8 @@ package final class ReentrantAsyncMutex: Sendable {
     /// - Parameter refusal: The error of refused operations.
     package init(refusal: any Error) { self.refusal = refusal }
 
-    /// How the current task can enter the mutex.
-    package var access: Access {
-        self.presentTurn.map { $0.admitsNested ? .nested : .refused } ?? .queued
-    }
+    /// Whether the current task is outside the mutex, so that a call would wait in the queue.
+    package var isOutside: Bool { self.presentTurn == nil }
 
     /// Runs `operation` after the end of all earlier operations, or at once if the current task is inside an
     /// operation that admits nested operations.

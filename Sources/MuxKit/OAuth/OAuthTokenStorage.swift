@@ -24,7 +24,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     // MARK: - Exclusive access
 
     /// Whether the current task may wait for the store: `false` inside an operation of the store.
-    var mayWait: Bool { self.mutex.access == .queued }
+    var mayWait: Bool { self.mutex.isOutside }
 
     /// Runs `operation` after the end of all earlier operations.
     func exclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {

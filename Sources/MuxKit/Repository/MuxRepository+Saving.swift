@@ -82,7 +82,7 @@ extension MuxRepository {
     ) async -> MuxRepository.SaveReport {
         defer { self.releaseWritten() }
         let run = SaveRun(participants, only: name)
-        guard self.lane.access == .queued else { return run.refused(because: MuxError.calledFromStore) }
+        guard self.lane.isOutside else { return run.refused(because: MuxError.calledFromStore) }
         guard let budget else {
             guard await self.inLane({ await self.perform(run) }) != nil else {
                 return run.refused(because: MuxError.calledFromStore)
@@ -273,7 +273,7 @@ extension MuxRepository {
         _ forget: @escaping @Sendable () -> Void,
         onDisk remove: @escaping @Sendable @concurrent () async -> MuxRepository.ClearReport
     ) async -> MuxRepository.ClearReport {
-        if self.lane.access == .queued {
+        if self.lane.isOutside {
             let report = await self.inLane {
                 forget()
                 return await remove()
