@@ -2,7 +2,7 @@
 ///
 /// A lookup computes one hash and compares about one key; there is no object for each key. ``EvictionOrder``
 /// chooses the element to evict; the owner may protect elements from eviction. A protected element stays even
-/// beyond the bound, see ``excess``. The table is fast for up to 2^28 elements; the capacity must stay below
+/// beyond the bound. The table is fast for up to 2^28 elements; the capacity must stay below
 /// 2^31 elements.
 @usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
@@ -73,9 +73,6 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// The cost of all elements; saturates; zero if costs are not stored.
     package var totalCost: Int { Int(clamping: self.cost) }
-
-    /// The number of elements beyond the maximum count, which may not be evicted.
-    package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
 
     /// Whether a bound is exceeded, because elements may not be evicted.
     @inlinable
@@ -348,7 +345,7 @@ extension BoundedTable {
     /// A measure of the storage of all arrays, in elements.
     package var footprint: Int {
         self.entries.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
-            + self.order.ghostFootprint
+            + self.order.smallGhosts.footprint + self.order.mainGhosts.footprint
     }
 
     /// A broken invariant; `nil` for a valid table.

@@ -84,9 +84,9 @@ package struct EvictionOrder: Sendable {
     /// The maximum number of elements.
     private let maximumCount: Double
     /// The ghosts of the elements that were evicted from the small queue.
-    private var smallGhosts: GhostQueue
+    package private(set) var smallGhosts: GhostQueue
     /// The ghosts of the elements that were evicted from the main queue.
-    private var mainGhosts: GhostQueue
+    package private(set) var mainGhosts: GhostQueue
     private var steering = Steering()
     /// Whether the least recently used element is evicted.
     @usableFromInline package let isByRecency: Bool
@@ -116,7 +116,7 @@ package struct EvictionOrder: Sendable {
     ///   - maximumCount: The maximum number of elements; `nil` for no bound.
     ///   - maximumCost: The maximum total cost; `nil` for no bound.
     ///   - isByRecency: Whether the least recently used element is evicted.
-    package init(maximumCount: Int?, maximumCost: Int?, isByRecency: Bool = false) {
+    package init(maximumCount: Int?, maximumCost: Int?, isByRecency: Bool) {
         self.isByRecency = isByRecency
         self.maximumCost = maximumCost
         self.maximumCount = maximumCount.map(Double.init) ?? .infinity
@@ -285,9 +285,7 @@ package struct EvictionOrder: Sendable {
     /// evicted now.
     @usableFromInline
     package mutating func released(_ number: Int) {
-        guard self.nodes[number].queue == .aside else { return }
-        self.unlink(number)
-        self.push(number, onto: self.nodes[number].uses < 2 && !self.isByRecency ? .small : .main)
+        self.move(number, to: self.nodes[number].uses < 2 && !self.isByRecency ? .small : .main)
     }
 
     /// Removes an element; the last element takes its number.
@@ -327,7 +325,7 @@ package struct EvictionOrder: Sendable {
     /// - Returns: The number of the element; `nil` if no element may be evicted.
     /// - Complexity: Amortised O(1).
     @usableFromInline
-    package mutating func chooseVictim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
+    package mutating func chooseVictim(cost: Int, mayGo: (Int) -> Bool) -> Int? {
         if self.isByRecency {
             while self.main.count > 0 { if let oldest = self.oldest(of: .main, mayGo) { return oldest } }
             return nil
@@ -355,22 +353,19 @@ package struct EvictionOrder: Sendable {
                 self.move(number, to: .main)
                 continue
             }
-            guard self.main.count > 0 else {
-                let victim = self.costliest(from: number, uses: 1, mayGo)
-                self.smallGhosts.remember(self.nodes[victim].hash)
-                return victim
-            }
-            guard let probed = self.oldest(of: .main, mayGo) else { continue }
-            if self.nodes[probed].uses > 0 {
-                self.reprieve(probed)
-            } else {
-                self.steering.idle += 1
-                if self.steering.idle == Steering.idleLimit {
-                    self.steering.idle = 0
-                    self.nodes[number].uses = 0
-                    self.move(number, to: .main)
-                    self.mainGhosts.remember(self.nodes[probed].hash)
-                    return probed
+            if self.main.count > 0 {
+                guard let probed = self.oldest(of: .main, mayGo) else { continue }
+                if self.nodes[probed].uses > 0 {
+                    self.reprieve(probed)
+                } else {
+                    self.steering.idle += 1
+                    if self.steering.idle == Steering.idleLimit {
+                        self.steering.idle = 0
+                        self.nodes[number].uses = 0
+                        self.move(number, to: .main)
+                        self.mainGhosts.remember(self.nodes[probed].hash)
+                        return probed
+                    }
                 }
             }
             let victim = self.costliest(from: number, uses: 1, mayGo)
@@ -508,21 +503,9 @@ package struct EvictionOrder: Sendable {
         return nil
     }
 
-    /// The small queue's share of all elements.
-    package var share: Double { self.steering.share }
-
-    /// Whether a ghost has the hash of an element; elements may share a hash.
-    package func isGhost(_ number: Int) -> Bool {
-        let hash = self.nodes[number].hash
-        return self.smallGhosts.contains(hash) || self.mainGhosts.contains(hash)
-    }
-
     /// The small queue's size minus its maximum, `owed` and one; zero before the first eviction.
     package var smallExcess: Double {
         guard self.steering.hasEvicted else { return 0 }
         return self.size(of: self.small) - self.smallRoom(for: 1) - 1 - self.steering.owed
     }
-
-    /// The number of words of storage for ghosts.
-    package var ghostFootprint: Int { self.smallGhosts.footprint + self.mainGhosts.footprint }
 }

@@ -14,9 +14,7 @@ package struct GhostQueue: Sendable {
     package mutating func remember(_ hash: UInt32) {
         guard self.limit > 0 else { return }
         if self.ring.count < self.limit {
-            if !self.index.hasRoom(for: self.ring.count + 1) {
-                self.grow()
-            }
+            if !self.index.hasRoom(for: self.ring.count + 1) { self.grow() }
             self.ring.append(hash)
             self.index.insert(self.ring.count - 1, hash: hash)
             return
@@ -41,9 +39,6 @@ package struct GhostQueue: Sendable {
         return (newest - hit.number) % self.ring.count
     }
 
-    /// Whether a hash is present.
-    func contains(_ hash: UInt32) -> Bool { self.index.find(hash: hash, where: { self.ring[$0] == hash }) != nil }
-
     /// The number of hashes; O(n).
     package var count: Int { self.index.occupancy }
 
@@ -51,17 +46,15 @@ package struct GhostQueue: Sendable {
     package var footprint: Int { self.ring.count + self.index.size }
 
     private mutating func grow() {
-        var places: [Int] = []
-        for place in self.ring.indices {
-            let isKnown = self.index.find(hash: self.ring[place]) { $0 == place } != nil
-            if isKnown { places.append(place) }
-        }
+        let former = self.index
         // Reserves the limit early, as ``BoundedTable`` does: with doubling alone, the allocator would retain
         // some of the last, large arrays.
         let count = self.ring.count
         let room = count >= self.limit / 8 ? self.limit : max(12, count * 2)
         self.ring.reserveCapacity(room)
         self.index.rebuild(room: room, count: 0) { _ in 0 }
-        for place in places { self.index.insert(place, hash: self.ring[place]) }
+        for (place, hash) in self.ring.enumerated() where former.find(hash: hash, where: { $0 == place }) != nil {
+            self.index.insert(place, hash: hash)
+        }
     }
 }
