@@ -189,17 +189,9 @@ extension Few: ExpressibleByArrayLiteral {
     package init(arrayLiteral elements: Element...) { self.init(elements) }
 }
 
-extension Few: Equatable where Element: Equatable {
-    @inlinable
-    package static func == (a: Few, b: Few) -> Bool { a.elementsEqual(b) }
-}
+extension Few: Equatable where Element: Equatable {}
 
-extension Few: Hashable where Element: Hashable {
-    @inlinable
-    package func hash(into hasher: inout Hasher) {
-        for element in self { hasher.combine(element) }
-    }
-}
+extension Few: Hashable where Element: Hashable {}
 
 #if MUX_TSAN
 /// `@unchecked` only in the sanitizer build, where the compiler cannot see that the lock guards every access.
