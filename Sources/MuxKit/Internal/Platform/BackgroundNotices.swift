@@ -6,7 +6,10 @@ package import Foundation
 /// Observes notifications by name, which needs no UI framework. On platforms without a background state,
 /// there are no such notifications.
 package final class BackgroundNotices {
-    /// Keeps the app awake while a block runs: see ``ExpiringActivity``.
+    /// Keeps the app awake while a block runs.
+    ///
+    /// Calls the block at the beginning of the activity, on a thread that may block, and after the time limit
+    /// on another thread. If no time remains at the start, `hasExpired` is `true` in the first call.
     package typealias Activity = @Sendable (_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) -> Void
 
     private let observers: [any NSObjectProtocol]
@@ -73,15 +76,21 @@ package final class BackgroundNotices {
             _ = ended.wait(timeout: .now() + limit)
             return
         }
-        let state = Locked(ExpiringActivity())
+        let hasBegun = Locked(false)
         activity { hasExpired in
-            switch state.withLock({ $0.called(hasExpired: hasExpired) }) {
-            case .workAndWait:
-                work { ended.signal() }
-                ended.wait()
-            case .work: work {}
-            case .stopWaiting: ended.signal()
+            let isFirst = hasBegun.withLock { hasBegun in
+                defer { hasBegun = true }
+                return !hasBegun
             }
+            // A later call lets the first call return: the system ends an app that exceeds the time limit.
+            guard isFirst else {
+                ended.signal()
+                return
+            }
+            // No time remains for a wait, but the work may end before the app is suspended.
+            guard !hasExpired else { return work {} }
+            work { ended.signal() }
+            ended.wait()
         }
     }
 
@@ -101,35 +110,3 @@ package final class BackgroundNotices {
 
 @available(*, unavailable)
 extension BackgroundNotices: Sendable {}
-
-/// Determines the actions of the block of an expiring activity.
-///
-/// The system calls the block at the beginning of the activity, on a thread that may block, and after the
-/// time limit on another thread. If no time remains at the start, `hasExpired` is `true` in the first call.
-package struct ExpiringActivity: Sendable {
-    /// The action of a single call of the block.
-    package enum Action: Sendable, Equatable {
-        /// Begin the work, and wait for the end of the work: the app is not suspended before the block
-        /// returns.
-        case workAndWait
-        /// Begin the work, and return: no time remains for a wait, but the work may end before the app is
-        /// suspended.
-        case work
-        /// Let the first call return: the system ends an app that exceeds the time limit.
-        case stopWaiting
-    }
-
-    private var hasBegun = false
-
-    package init() {}
-
-    /// Handles a call of the block.
-    ///
-    /// - Parameter hasExpired: The system's argument: whether the time limit has passed.
-    /// - Returns: The action of this call.
-    package mutating func called(hasExpired: Bool) -> Action {
-        guard !self.hasBegun else { return .stopWaiting }
-        self.hasBegun = true
-        return hasExpired ? .work : .workAndWait
-    }
-}
