@@ -98,13 +98,9 @@ package struct PortableSHA256: Sendable {
         if filled > 0 { padding += [UInt8](repeating: 0, count: Self.blockSize - filled) }
         padding += (0..<8).map { UInt8(truncatingIfNeeded: bits >> (56 - $0 * 8)) }
         unsafe padding.withUnsafeBytes { unsafe self.update($0) }
-        var result: [UInt8] = []
-        for index in 0..<8 {
-            for shift in [24, 16, 8, 0] as [UInt32] {
-                result.append(UInt8(truncatingIfNeeded: self.state[index] >> shift))
-            }
+        return (0..<8).flatMap { index in
+            [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: self.state[index] >> $0) }
         }
-        return result
     }
 
     /// Section 6.2.2, for each block; `blocks` contains whole blocks only.
