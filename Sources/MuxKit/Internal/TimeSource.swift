@@ -37,33 +37,29 @@ package struct Moment: Sendable, Hashable, Comparable {
 /// source's initialisation, and can be compared.
 @usableFromInline
 package struct TimeSource: Sendable {
-    /// The elapsed time of an injected clock; `nil` for the system's continuous clock, which is read
-    /// directly.
-    private let elapsed: (@Sendable () -> Duration)?
-    private let origin: Int64
+    /// The source's origin on the system's clock, which is read directly; `nil` for an injected clock.
+    fileprivate let systemOrigin: Int64?
+    /// The time since the origin.
+    private let elapsed: @Sendable () -> Duration
     private let pause: @Sendable (Duration) async throws -> Void
 
     package init(_ clock: some Clock<Duration>) {
         let origin = clock.now
-        let elapsed: @Sendable () -> Duration = { origin.duration(to: clock.now) }
-        self.origin = SystemClock.nanoseconds
+        self.elapsed = { origin.duration(to: clock.now) }
         if clock is ContinuousClock {
-            self.elapsed = nil
+            self.systemOrigin = SystemClock.nanoseconds
             self.pause = { try await SystemTimer.shared.sleep(for: $0) }
         } else {
-            self.elapsed = elapsed
+            self.systemOrigin = nil
             self.pause = { try await clock.sleep(for: $0) }
         }
     }
 
     /// The current time.
     @usableFromInline package var now: Moment {
-        guard let elapsed else { return Moment(nanoseconds: SystemClock.nanoseconds &- self.origin) }
-        return Moment(nanoseconds: elapsed().saturatedNanoseconds)
+        if let systemOrigin { return Moment(nanoseconds: SystemClock.nanoseconds &- systemOrigin) }
+        return Moment(nanoseconds: self.elapsed().saturatedNanoseconds)
     }
-
-    /// The source's origin on the system's clock; `nil` for an injected clock.
-    package var systemOrigin: Int64? { self.elapsed == nil ? self.origin : nil }
 
     /// Suspends for at least `duration`.
     ///
@@ -77,21 +73,24 @@ extension Duration {
     /// About 146 years: half the range of `Int64` nanoseconds, so that adding two never overflows.
     package static let longest = Duration.nanoseconds(Int64.max / 2)
 
+    /// This duration, clamped to ±``longest``.
+    private var clamped: Duration { min(max(self, .zero - .longest), .longest) }
+
     /// This duration in whole nanoseconds, clamped to ±``longest``.
     @usableFromInline package var saturatedNanoseconds: Int64 {
         // One division, instead of the two divisions of ``components``.
-        Int64(truncatingIfNeeded: min(max(self, .zero - .longest), .longest).attoseconds / 1_000_000_000)
+        Int64(truncatingIfNeeded: self.clamped.attoseconds / 1_000_000_000)
     }
 
     /// The sum of `a` and `b`, each clamped to ±``longest``.
     @usableFromInline
     package static func sum(_ a: Duration, _ b: Duration) -> Duration {
-        min(max(a, .zero - .longest), .longest) + min(max(b, .zero - .longest), .longest)
+        a.clamped + b.clamped
     }
 
     /// This duration in seconds, as a floating-point number, clamped to ±``longest``.
     package var secondsValue: Double {
-        let (seconds, attoseconds) = min(max(self, .zero - .longest), .longest).components
+        let (seconds, attoseconds) = self.clamped.components
         return Double(seconds) + Double(attoseconds) / 1e18
     }
 
