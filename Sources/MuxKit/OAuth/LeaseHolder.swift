@@ -46,9 +46,9 @@ package final class LeaseHolder: Sendable {
     }
 
     /// A use of the lease between ``acquire(_:)`` and ``release(_:)``.
-    package struct Use: Sendable {
-        fileprivate let extender: Task<Void, Never>
-    }
+    ///
+    /// The task extends the lease.
+    package typealias Use = Task<Void, Never>
 
     /// Waits for the lease, and keeps the lease until the matching ``release(_:)``.
     ///
@@ -66,14 +66,14 @@ package final class LeaseHolder: Sendable {
             await self.endUse()
             throw error
         }
-        return Use(extender: spawn(name: "mux.lease") { await self.extend() })
+        return spawn(name: "mux.lease") { await self.extend() }
     }
 
     /// Ends a use; the lease is given back after the last use.
     package func release(_ use: Use) async {
-        use.extender.cancel()
+        use.cancel()
         // A running extension would take the lease again after its return.
-        await use.extender.value
+        await use.value
         await self.endUse()
     }
 
