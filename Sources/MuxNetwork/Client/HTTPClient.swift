@@ -249,51 +249,21 @@ public struct HTTPClient: Sendable {
         try self.repositoryChoice?.check(nil, name: "CachingTransport")
         do {
             let session = self.sessions?.current
+            func send() async throws -> HTTPResponse {
+                var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
+                if let session { call = call.attaching(session) }
+                call.isQuery = isQuery
+                let isPrivate = request.usesPrivateHeaders
+                if let token, !isPrivate { call = try call.authorized(by: token.headers) }
+                let reply = try await self.chain.send(call, usesAuthenticator: token == nil && !isPrivate)
+                return HTTPResponse(request: call.call, reply: reply)
+            }
             // Usually both are `nil`: the transport is not custom, and no outer call has set a session.
-            guard session != nil || CallSession.current != nil else {
-                return try await self.send(
-                    request,
-                    path: values,
-                    token: token,
-                    headers: headers,
-                    isQuery: isQuery
-                )
-            }
-            return try await CallSession.$current.withValue(session) {
-                try await self.send(
-                    request,
-                    path: values,
-                    token: token,
-                    headers: headers,
-                    isQuery: isQuery,
-                    in: session
-                )
-            }
+            guard session != nil || CallSession.current != nil else { return try await send() }
+            return try await CallSession.$current.withValue(session) { try await send() }
         } catch let error as HTTPError {
             throw error.naming(HTTPCall.name(of: request, base: self.baseURL))
         }
-    }
-
-    private func send(
-        _ request: some HTTPRequest,
-        path values: [String: String],
-        token: (any HTTPToken)?,
-        headers: HTTPHeaders,
-        isQuery: Bool,
-        in session: CallSession? = nil
-    ) async throws -> HTTPResponse {
-        var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
-        if let session { call = call.attaching(session) }
-        call.isQuery = isQuery
-        var usesAuthenticator = true
-        if request.usesPrivateHeaders {
-            usesAuthenticator = false
-        } else if let token {
-            usesAuthenticator = false
-            call = try call.authorized(by: token.headers)
-        }
-        let reply = try await self.chain.send(call, usesAuthenticator: usesAuthenticator)
-        return HTTPResponse(request: call.call, reply: reply)
     }
 
     /// The request to send, without the token.
@@ -311,47 +281,37 @@ public struct HTTPClient: Sendable {
         }
     }
 
+    /// The request to send, without the token; the header fields are not validated yet.
     private func call(
         for request: some HTTPRequest,
         path values: [String: String],
         headers: HTTPHeaders
     ) throws(HTTPError) -> HTTPCall {
         do throws(HTTPError.PreparationFailure) {
-            return try HTTPCall(request, path: values, headers: headers, client: self)
+            let url = try self.url(of: request, path: values)
+            let method = request.method
+            var fields = self.configuration.fields(of: request)
+            var content: HTTPCall.Body?
+            if let body = request.body {
+                guard method.allowsBody else { throw .bodyNotAllowed(method) }
+                let encoded = try body.encoded()
+                if request.headers[.contentType] == nil {
+                    fields[.contentType] = (encoded.contentType ?? self.configuration.contentType).rawValue
+                }
+                content = encoded.body
+            }
+            var call = HTTPCall(
+                method: method.rawValue,
+                url: url,
+                headers: fields.merging(headers),
+                body: content,
+                timeout: request.timeout ?? self.configuration.transport.timeout
+            )
+            call.pathTemplate = request.endpoint.path.template
+            return call
         } catch {
             throw .preparation(error)
         }
-    }
-}
-
-extension HTTPCall {
-    /// The request to send, without the token; the header fields are not validated yet.
-    fileprivate init(
-        _ request: some HTTPRequest,
-        path values: [String: String],
-        headers: HTTPHeaders,
-        client: HTTPClient
-    ) throws(HTTPError.PreparationFailure) {
-        let (url, configuration) = (try client.url(of: request, path: values), client.configuration)
-        let method = request.method
-        var fields = configuration.fields(of: request)
-        var content: HTTPCall.Body?
-        if let body = request.body {
-            guard method.allowsBody else { throw .bodyNotAllowed(method) }
-            let encoded = try body.encoded()
-            if request.headers[.contentType] == nil {
-                fields[.contentType] = (encoded.contentType ?? configuration.contentType).rawValue
-            }
-            content = encoded.body
-        }
-        self.init(
-            method: method.rawValue,
-            url: url,
-            headers: fields.merging(headers),
-            body: content,
-            timeout: request.timeout ?? configuration.transport.timeout
-        )
-        self.pathTemplate = request.endpoint.path.template
     }
 }
 
