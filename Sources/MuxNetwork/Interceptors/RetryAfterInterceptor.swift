@@ -7,9 +7,6 @@ package import MuxKit
 /// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request that is redirected to the
 /// origin.
 package final class RetryAfterInterceptor: Sendable {
-    /// The maximum pause of an origin.
-    package static let longestPause = FailurePause.longestRetryAfter
-
     private let time: TimeSource
     private let wallTime: @Sendable () -> Date
     /// The end of the pause of each origin.
@@ -50,7 +47,7 @@ package final class RetryAfterInterceptor: Sendable {
             let pause = reply.retryAfter(now: self.wallTime()), pause > .zero
         else { return }
         let now = self.time.now
-        let end = now.advanced(by: min(pause, Self.longestPause))
+        let end = now.advanced(by: min(pause, FailurePause.longestRetryAfter))
         self.pauses.withLock { pauses in
             pauses = pauses.filter { $0.value > now }
             pauses[origin] = max(pauses[origin] ?? .distantPast, end)

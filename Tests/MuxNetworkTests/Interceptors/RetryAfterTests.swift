@@ -117,7 +117,7 @@ struct RetryAfterTests {
         _ = try? await client.execute(GetNumber())
         self.server.state.withLock { $0.instead = nil }
 
-        self.world.clock.advance(by: RetryAfterInterceptor.longestPause - .seconds(1))
+        self.world.clock.advance(by: FailurePause.longestRetryAfter - .seconds(1))
         await #expect { try await client.execute(GetNumber()) } throws: { self.timeLeft($0) == .seconds(1) }
         self.world.clock.advance(by: .seconds(1))
         _ = try await client.execute(GetNumber())
