@@ -74,7 +74,6 @@ package final class InvalidationInterceptor: Sendable {
                 state.changes = [:]
                 state.everythingChanged = now
             }
-            state.listeners.removeAll { $0.listener == nil }
             return state.listeners.compactMap(\.listener)
         }
         for listener in listeners { for name in names { listener.changed(name) } }
