@@ -137,7 +137,9 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
 
     /// Whether two tokens are equal after encoding, and so identical for a server.
     func areSame<Token: Encodable>(_ a: Token, _ b: Token) -> Bool {
-        guard let a = try? JSONEncoder.stable.encode(a), let b = try? JSONEncoder.stable.encode(b) else { return false }
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys]  // equal values have equal bytes
+        guard let a = try? encoder.encode(a), let b = try? encoder.encode(b) else { return false }
         return a == b
     }
 
@@ -159,15 +161,6 @@ extension StoredTokens.Record: CustomStringConvertible, CustomReflectable {
 
     /// Hides the tokens.
     var customMirror: Mirror { Mirror(self, children: [:]) }
-}
-
-extension JSONEncoder {
-    /// Encodes equal values to equal bytes.
-    fileprivate static var stable: JSONEncoder {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys]
-        return encoder
-    }
 }
 
 /// The meaning of keychain status codes, separate from `KeychainTokenStore` for tests on any platform.
