@@ -5,7 +5,7 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     private struct Waiting: Sendable {
         let ticket: UInt64
         let key: Key
-        var isUrgent: Bool
+        var isUrgent = false
         let continuation: CheckedContinuation<Void, any Error>
     }
 
@@ -29,33 +29,28 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     /// - Throws: `CancellationError` if the task is cancelled while no slot is free; the caller then holds no
     ///   slot. If a slot is free, even a cancelled task gets the slot.
     package func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
-        let place = Locked<UInt64?>(nil)
+        let ticket = self.state.withLock { state in
+            state.lastTicket &+= 1
+            return state.lastTicket
+        }
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
-                let ticket = self.state.withLock { state -> UInt64? in
+                let isFree = self.state.withLock { state in
                     guard state.free == 0 else {
                         state.free -= 1
-                        return nil
+                        return true
                     }
-                    state.lastTicket &+= 1
-                    let waiting = Waiting(
-                        ticket: state.lastTicket,
-                        key: key,
-                        isUrgent: false,
-                        continuation: continuation
-                    )
-                    state.waiting.append(waiting)
-                    return state.lastTicket
+                    state.waiting.append(Waiting(ticket: ticket, key: key, continuation: continuation))
+                    return false
                 }
-                guard let ticket else { return continuation.resume() }
-                place.withLock { $0 = ticket }
+                guard !isFree else { return continuation.resume() }
                 // Called after the waiter is queued, so a later ``raise(_:)`` finds the waiter.
                 if isUrgent() { self.raise(key) }
                 waits()
                 if Task.isCancelled { self.abandon(ticket) }
             }
         } onCancel: {
-            if let ticket = place.withLock({ $0 }) { self.abandon(ticket) }
+            self.abandon(ticket)
         }
     }
 
