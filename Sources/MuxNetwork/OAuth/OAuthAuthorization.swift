@@ -202,12 +202,7 @@ public struct PKCE: Sendable, Hashable {
 
     /// Makes a new secret from 32 random bytes, as section 4.1 recommends.
     public init() {
-        var random = SystemRandomNumberGenerator()
-        self.init(using: &random)
-    }
-
-    package init(using random: inout some RandomNumberGenerator) {
-        self.verifier = Base64URL.encode(Data((0..<32).map { _ in UInt8.random(in: .min ... .max, using: &random) }))
+        self.verifier = Base64URL.encode(Data((0..<32).map { _ in UInt8.random(in: .min ... .max) }))
     }
 
     /// Makes a secret from `verifier`; `nil` unless `verifier` has 43 to 128 unreserved characters (section
