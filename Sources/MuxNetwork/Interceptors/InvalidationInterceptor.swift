@@ -40,14 +40,13 @@ package final class InvalidationInterceptor: Sendable {
     /// - Throws: The error of `next`.
     package func send(_ call: ValidatedCall, next: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard !call.method.isSafe, !call.isQuery else { return try await next() }
-        let url = call.call.url
         do {
             let reply = try await next()
             self.changed(Self.resources(changedBy: call, reply))
             return reply
         } catch {
             // The server may have processed the request: the safe assumption is a changed resource.
-            self.changed(Set([url].compactMap { HTTPResourceName($0) }))
+            self.changed(Set([call.call.url].compactMap { HTTPResourceName($0) }))
             throw error
         }
     }
