@@ -58,31 +58,14 @@ public actor FileLease: MuxLease {
     ///   - directory: A folder in which all processes have write permission, such as a folder of an app
     ///     group. All processes must run as the same user.
     public init(named name: String, directory: URL) {
-        self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
-    }
-
-    package init(
-        named name: String,
-        directory: URL,
-        fileSystem: any FileSystem,
-        wallTime: @escaping @Sendable () -> Date = { Date() },
-        time: TimeSource = TimeSource(ContinuousClock())
-    ) {
-        self.init(
-            OwnedName(.lease, [name]),
-            in: StoreFolder(directory),
-            fileSystem: fileSystem,
-            problems: StorageProblems(),
-            wallTime: wallTime,
-            time: time
-        )
+        self.init(OwnedName(.lease, [name]), in: StoreFolder(directory))
     }
 
     package init(
         _ name: OwnedName,
         in folder: StoreFolder,
-        fileSystem base: any FileSystem,
-        problems: StorageProblems,
+        fileSystem base: any FileSystem = POSIXFileSystem(),
+        problems: StorageProblems = StorageProblems(),
         wallTime: @escaping @Sendable () -> Date = { Date() },
         time: TimeSource = TimeSource(ContinuousClock())
     ) {

@@ -87,3 +87,22 @@ struct OAuthWorld: Sendable {
 
     var statistics: FakeOAuthServer.Statistics { self.server.statistics }
 }
+
+extension FileLease {
+    /// A lease of `fileSystem`.
+    init(
+        named name: String,
+        directory: URL,
+        fileSystem: any FileSystem,
+        wallTime: @escaping @Sendable () -> Date = { Date() },
+        time: TimeSource = TimeSource(ContinuousClock())
+    ) {
+        self.init(
+            OwnedName(.lease, [name]),
+            in: StoreFolder(directory),
+            fileSystem: fileSystem,
+            wallTime: wallTime,
+            time: time
+        )
+    }
+}
