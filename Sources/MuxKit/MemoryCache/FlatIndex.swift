@@ -8,17 +8,7 @@ package struct FlatIndex: Sendable {
     @inlinable package static var hashBits: UInt64 { 28 }
 
     /// A number and its position.
-    @usableFromInline
-    package struct Hit: Sendable {
-        @usableFromInline package let position: Int
-        @usableFromInline package let number: Int
-
-        @inlinable
-        init(position: Int, number: Int) {
-            self.position = position
-            self.number = number
-        }
-    }
+    @usableFromInline package typealias Hit = (position: Int, number: Int)
 
     @inlinable static var empty: UInt32 { .max }
 
@@ -67,7 +57,7 @@ package struct FlatIndex: Sendable {
             if word == Self.empty { return nil }
             if word & ~self.numberMask == tag {
                 let number = Int(word & self.numberMask)
-                if matches(number) { return Hit(position: position, number: number) }
+                if matches(number) { return (position, number) }
             }
             position = self.position(after: position)
         }
