@@ -20,9 +20,6 @@ package struct SHA256: Sendable {
         unsafe bytes.withUnsafeBytes { unsafe self.core.update($0) }
     }
 
-    /// Adds the text's UTF-8.
-    package mutating func update(_ text: String) { self.update(Array(text.utf8)) }
-
     /// Returns the hash of all added bytes; no bytes may be added after this call.
     package mutating func finalize() -> [UInt8] { self.core.finalize() }
 

@@ -67,7 +67,7 @@ struct SHA256Tests {
 
     @Test func `O02 SHA-256 of a copy is independent of the original`() {
         var hash = SHA256()
-        hash.update("ab")
+        hash.update(Data("ab".utf8))
         var copy = hash
         copy.update("x")
 
