@@ -172,40 +172,20 @@ package enum KeychainAnswer {
     package static let missingEntitlement: Int32 = -34_018
 
     /// Replaces an item that other processes may add or remove at the same time.
-    package struct Replacement: Sendable {
-        /// The next action.
-        package enum Action: Sendable, Equatable {
-            /// Update the item.
-            case update
-            /// Add an item, because no item exists.
-            case add
-            /// Stop: the item is replaced.
-            case done
-            /// Fail with this status.
-            case fail(Int32)
-        }
-
-        /// The first action.
-        package static let first = Action.update
-
-        /// The remaining number of attempts to add the item; at zero, a concurrent change by another process
-        /// is an error.
-        private var races = 3
-
-        package init() {}
-
-        /// Processes the keychain's status after an update or an addition.
-        package mutating func answered(_ status: Int32) -> Action {
-            switch status {
-            case KeychainAnswer.success: return .done
-            case KeychainAnswer.itemNotFound where self.races > 0:
-                self.races -= 1
-                return .add
+    ///
+    /// - Parameters:
+    ///   - update: Updates the item, and returns the keychain's status.
+    ///   - add: Adds an item, and returns the keychain's status.
+    /// - Returns: ``success``, or the status of the last call.
+    package static func replace(update: () -> Int32, add: () -> Int32) -> Int32 {
+        var status = update()
+        // After three additions, a change by another process at the same time is an error.
+        for addition in 1...3 where status == Self.itemNotFound {
+            status = add()
             // Another process added the item between the update and the addition.
-            case KeychainAnswer.duplicateItem where self.races > 0: return .update
-            default: return .fail(status)
-            }
+            if status == Self.duplicateItem, addition < 3 { status = update() }
         }
+        return status
     }
 
     /// A description for a log, with the remedy if known.

@@ -5,26 +5,27 @@ import Testing
 /// The interpretation of keychain statuses, without a keychain.
 @Suite(.standard)
 struct KeychainAnswerTests {
-    private typealias Replacement = KeychainAnswer.Replacement
+    private enum Call { case update, add }
 
-    /// The keychain calls for a series of statuses, and the final action.
-    private static func outcome(_ answers: [Int32]) -> (calls: [Replacement.Action], end: Replacement.Action?) {
-        var replacement = Replacement()
-        var calls = [Replacement.first]
-        for answer in answers {
-            switch replacement.answered(answer) {
-            case .update: calls.append(.update)
-            case .add: calls.append(.add)
-            case let end: return (calls, end)
-            }
+    /// The keychain calls for a series of statuses, and the final status.
+    private static func outcome(_ answers: [Int32]) -> (calls: [Call], status: Int32) {
+        var calls: [Call] = []
+        func status(of call: Call) -> Int32 {
+            calls.append(call)
+            return calls.count <= answers.count ? answers[calls.count - 1] : .max
         }
-        return (calls, nil)
+        let status = KeychainAnswer.replace {
+            status(of: .update)
+        } add: {
+            status(of: .add)
+        }
+        return (calls, status)
     }
 
     @Test func `CO-32 an item is updated, or added, or updated after a race`() {
         let (success, absent, duplicate) =
             (KeychainAnswer.success, KeychainAnswer.itemNotFound, KeychainAnswer.duplicateItem)
-        let cases: [([Int32], [Replacement.Action])] = [
+        let cases: [([Int32], [Call])] = [
             ([success], [.update]),
             ([absent, success], [.update, .add]),
             ([absent, duplicate, success], [.update, .add, .update]),
@@ -32,7 +33,7 @@ struct KeychainAnswerTests {
         ]
         for (answers, calls) in cases {
             let outcome = Self.outcome(answers)
-            #expect(outcome.calls == calls && outcome.end == .done, "\(answers)")
+            #expect(outcome.calls == calls && outcome.status == success, "\(answers)")
         }
     }
 
@@ -41,13 +42,13 @@ struct KeychainAnswerTests {
 
         let outcome = Self.outcome(answers)
 
-        #expect(outcome.calls.count < 10 && outcome.end == .fail(KeychainAnswer.duplicateItem))
+        #expect(outcome.calls.count < 10 && outcome.status == KeychainAnswer.duplicateItem)
     }
 
     @Test(arguments: [KeychainAnswer.interactionNotAllowed, KeychainAnswer.missingEntitlement, -50, 1, .min])
     func `CO-32 any other status is an error that contains the status number`(status: Int32) {
-        #expect(Self.outcome([status]).end == .fail(status))
-        #expect(Self.outcome([KeychainAnswer.itemNotFound, status]).end == .fail(status))
+        #expect(Self.outcome([status]) == ([.update], status))
+        #expect(Self.outcome([KeychainAnswer.itemNotFound, status]) == ([.update, .add], status))
         #expect(KeychainAnswer.words(for: status).contains("\(status)"))
     }
 

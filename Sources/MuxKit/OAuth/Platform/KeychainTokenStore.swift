@@ -77,19 +77,12 @@ public struct KeychainTokenStore: TokenStore {
                 kSecValueData: data,
                 kSecAttrAccessible: kSecAttrAccessibleAfterFirstUnlockThisDeviceOnly,
             ]
-            var replacement = KeychainAnswer.Replacement()
-            var action = KeychainAnswer.Replacement.first
-            while true {
-                switch action {
-                case .update:
-                    action = replacement.answered(SecItemUpdate(self.query as CFDictionary, values as CFDictionary))
-                case .add:
-                    let item = self.query.merging(values) { $1 }
-                    action = replacement.answered(SecItemAdd(item as CFDictionary, nil))
-                case .done: return
-                case .fail(let status): throw Failure(status: status)
-                }
+            let status = KeychainAnswer.replace {
+                SecItemUpdate(self.query as CFDictionary, values as CFDictionary)
+            } add: {
+                SecItemAdd(self.query.merging(values) { $1 } as CFDictionary, nil)
             }
+            guard status == KeychainAnswer.success else { throw Failure(status: status) }
         }
     }
 
