@@ -67,7 +67,7 @@ extension OAuthTokenManager {
         }
         // Before the assignment of `unclaimed`, a call may have used the late token, and the server may have
         // refused the late token: then the token is not used again.
-        let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
+        let isLate = isUnclaimed && !self.storage.tokens.areSame(present.value.access, refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
             try await self.store(present, of: upper)
@@ -86,11 +86,6 @@ extension OAuthTokenManager {
             else { throw error }
             return .output(self.updated(access, of: present, isFound: true, failure: error))
         }
-    }
-
-    private func isSame(_ access: AccessToken?, as other: AccessToken?) -> Bool {
-        guard let access, let other else { return false }
-        return self.storage.tokens.areSame(access, other)
     }
 
     /// The access token of a grant; `nil` after the token's end.
@@ -130,7 +125,7 @@ extension OAuthTokenManager {
         do {
             let present = try await self.coordination.newest(given, of: upper, since: tenure)
             if let access = self.usableAccess(of: present), present.revision != given.revision,
-                !self.isSame(access, as: refused)
+                !self.storage.tokens.areSame(access, refused)
             {
                 return .output(self.updated(access, of: present, continuing: given, isFound: true))
             }

@@ -135,8 +135,9 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         return record.session >= epoch ? .record(record) : .ended(before: epoch)
     }
 
-    /// Whether two tokens are equal after encoding, and so identical for a server.
-    func areSame<Token: Encodable>(_ a: Token, _ b: Token) -> Bool {
+    /// Whether two tokens are equal after encoding, and so identical for a server; `false` without a token.
+    func areSame<Token: Encodable>(_ a: Token?, _ b: Token?) -> Bool {
+        guard let a, let b else { return false }
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys]  // equal values have equal bytes
         guard let a = try? encoder.encode(a), let b = try? encoder.encode(b) else { return false }
