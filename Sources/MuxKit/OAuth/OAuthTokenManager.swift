@@ -7,26 +7,24 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     typealias Upper = RunnerCore<Grant>
     typealias Lower = RunnerCore<AccessToken>
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
+    typealias Refresh = @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
+    typealias SignIn =
+        @Sendable @concurrent (OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
     let storage: OAuthTokenStorage<AccessToken, RefreshToken>
     let coordination: TokenCoordination<AccessToken, RefreshToken>
     /// The time limit of a refresh; `nil` for no limit.
     let refreshLimit: Duration?
-    let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
-    private let signIn:
-        @Sendable @concurrent (OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
+    let refreshAccess: Refresh
+    private let signIn: SignIn
 
     init(
         store: any TokenStore,
         lease: (any MuxLease)?,
         policy: RunnerPolicy,
         repository: MuxRepository,
-        refreshAccess:
-            @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
-        signIn:
-            @escaping @Sendable @concurrent (OAuthStatus.SignInReason) async throws -> OAuthSignIn<
-                AccessToken, RefreshToken
-            >
+        refreshAccess: @escaping Refresh,
+        signIn: @escaping SignIn
     ) {
         let storage = OAuthTokenStorage<AccessToken, RefreshToken>(
             store,
