@@ -197,7 +197,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         self.policy = StaleIfError.applied(to: policy)
         self.cacheKey = cacheKey
         self.conditionalFetch = ConditionalFetch(client: client)
-        self.index = HTTPResourceIndex(client.invalidation, time: self.choice.repository.time)
+        self.index = HTTPResourceIndex(client.chain.invalidation, time: self.choice.repository.time)
         self.request = request
     }
 

@@ -76,7 +76,6 @@ public struct HTTPClient: Sendable {
     }
 
     var time: TimeSource { self.chain.time }
-    var invalidation: InvalidationInterceptor { self.chain.invalidation }
 
     /// Sends a request and reads the response.
     ///
