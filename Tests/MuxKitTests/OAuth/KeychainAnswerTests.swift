@@ -43,6 +43,7 @@ struct KeychainAnswerTests {
         let outcome = Self.outcome(answers)
 
         #expect(outcome.calls.count < 10 && outcome.status == KeychainAnswer.duplicateItem)
+        #expect(Self.outcome([KeychainAnswer.duplicateItem]) == ([.update], KeychainAnswer.duplicateItem))
     }
 
     @Test(arguments: [KeychainAnswer.interactionNotAllowed, KeychainAnswer.missingEntitlement, -50, 1, .min])
