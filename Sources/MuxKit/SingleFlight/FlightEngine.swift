@@ -56,7 +56,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     @usableFromInline
     package struct Options: Sendable {
-        /// The name of the tasks for the work; see ``TaskNames``.
+        /// The name of the tasks for the work; `nil` in a release build: a name costs two allocations for each
+        /// task.
         @usableFromInline package var name: String?
         /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
         /// let the flight continue to its end.
@@ -84,7 +85,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             whenTimedOut: (@Sendable (inout State, Key, Bool, Moment) -> (any Sendable)?)? = nil,
             wouldDeadlock: any Error
         ) {
-            self.name = TaskNames.inDebugBuilds(name)
+            self.name = SystemLog.isDebugBuild ? name : nil
             self.linger = linger
             self.deadline = deadline
             self.timedOut = timedOut

@@ -42,15 +42,3 @@ struct LeanContinuation<Value: Sendable>: Sendable {
     }
     #endif
 }
-
-/// The names of tasks that are started often: a name costs two allocations for each task.
-enum TaskNames {
-    /// `name` in a debug build, otherwise `nil`.
-    static func inDebugBuilds(_ name: String) -> String? {
-        #if DEBUG
-        name
-        #else
-        nil
-        #endif
-    }
-}
