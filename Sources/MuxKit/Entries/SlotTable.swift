@@ -95,7 +95,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package mutating func requestedSlot(of key: Key) -> Slot<Value>? {
         let place = self.table.place(of: key)
         self.table.touch(place)
-        if !place.isOccupied, self.failures.count > 0 { self.failures.touch(self.failures.place(of: key)) }
+        if place.hit == nil, self.failures.count > 0 { self.failures.touch(self.failures.place(of: key)) }
         return self.slot(of: key, at: place)
     }
 
@@ -203,7 +203,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let place = self.table.place(of: key)
         // The entry of a new key is packed directly, without a copy in a slot, if no failures or marks can
         // change.
-        guard !self.isPersistent, self.failures.count == 0, !place.isOccupied else {
+        guard !self.isPersistent, self.failures.count == 0, place.hit == nil else {
             return self.changeSlot(of: key, at: place, evicted: evicted) { $0.committed(entry) }
         }
         self.put(PackedSlot(entry), of: key, at: place, evicted: evicted)

@@ -7,19 +7,7 @@
 @usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
     /// The position of a key; valid until the next change.
-    @usableFromInline
-    package struct Place: Sendable {
-        @usableFromInline let hash: UInt32
-        @usableFromInline let hit: FlatIndex.Hit?
-
-        @inlinable
-        init(hash: UInt32, hit: FlatIndex.Hit?) {
-            self.hash = hash
-            self.hit = hit
-        }
-
-        @inlinable package var isOccupied: Bool { self.hit != nil }
-    }
+    @usableFromInline package typealias Place = (hash: UInt32, hit: FlatIndex.Hit?)
 
     /// `nil` for no bound.
     @usableFromInline package let maximumCount: Int?
@@ -96,7 +84,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inline(__always)
     package func place(of key: Key) -> Place {
         let hash = FlatIndex.hash(key)
-        return Place(hash: hash, hit: self.index.find(hash: hash) { self.entries[$0].key == key })
+        return (hash, self.index.find(hash: hash) { self.entries[$0].key == key })
     }
 
     @inlinable
