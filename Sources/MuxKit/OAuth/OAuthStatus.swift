@@ -65,15 +65,9 @@ public enum OAuthStatus: Sendable, Hashable {
             /// The iterator does not fail.
             public typealias Failure = Never
 
-            private var signals: AsyncStream<Void>.Iterator
-            private let current: @Sendable @concurrent () async -> OAuthStatus?
-            private var last: OAuthStatus?
-
-            init(signals: AsyncStream<Void>.Iterator, current: @escaping @Sendable @concurrent () async -> OAuthStatus?)
-            {
-                self.signals = signals
-                self.current = current
-            }
+            fileprivate var signals: AsyncStream<Void>.Iterator
+            fileprivate let current: @Sendable @concurrent () async -> OAuthStatus?
+            fileprivate var last: OAuthStatus?
 
             /// Suspends until the status differs from the last element.
             ///
