@@ -232,14 +232,13 @@ package enum BlockingWork {
         let starts = Array(stride(from: 0, to: items.count, by: chunk))
         return await withCheckedContinuation { continuation in
             DispatchQueue.global(qos: quality).async {
-                let parts = Locked([Int: [Result]]())
+                let parts = Locked([[Result]](repeating: [], count: starts.count))
                 DispatchQueue.concurrentPerform(iterations: starts.count) { part in
                     let start = starts[part]
                     let results = items[start..<min(start + chunk, items.count)].map(transform)
                     parts.withLock { $0[part] = results }
                 }
-                let sorted = parts.withLock { parts in starts.indices.flatMap { parts[$0] ?? [] } }
-                continuation.resume(returning: sorted)
+                continuation.resume(returning: parts.withLock { $0.flatMap(\.self) })
             }
         }
     }
