@@ -158,9 +158,8 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
                 sessionState.serial = max(sessionState.serial, serial)
                 return true
             }
-        case .nothing?, .nonsense?, .ended?, nil: break
+        case .nothing?, .nonsense?, .ended?, nil: return true
         }
-        return true
     }
 
     /// Removes the stored tokens of the sessions before `epoch`, if no other owner has the lease.
