@@ -38,7 +38,7 @@ public struct OAuthTokenEndpoint: Sendable {
     private let isSafe: Bool
     private let transport: any HTTPTransport
     private let interpretReply: @Sendable (HTTPResponse) throws -> OAuthTokens?
-    private let wallTime: @Sendable () -> Date
+    package var wallTime: @Sendable () -> Date = { Date() }
 
     /// Makes an endpoint; sends nothing.
     ///
@@ -57,28 +57,11 @@ public struct OAuthTokenEndpoint: Sendable {
         transport: any HTTPTransport = .system,
         interpretReply: @escaping @Sendable (_ reply: HTTPResponse) throws -> OAuthTokens? = { _ in nil }
     ) {
-        self.init(
-            url: url,
-            client: client,
-            transport: transport,
-            interpretReply: interpretReply,
-            wallTime: { Date() }
-        )
-    }
-
-    package init(
-        url: URL,
-        client: OAuthClient,
-        transport: any HTTPTransport,
-        interpretReply: @escaping @Sendable (HTTPResponse) throws -> OAuthTokens? = { _ in nil },
-        wallTime: @escaping @Sendable () -> Date
-    ) {
         self.url = url
         self.client = client
         self.isSafe = OAuthAddress.isSafeEndpoint(url)
         self.transport = transport
         self.interpretReply = interpretReply
-        self.wallTime = wallTime
     }
 
     // MARK: - Grants

@@ -63,9 +63,8 @@ struct TokenRenewalTests {
             let endpoint = OAuthTokenEndpoint(
                 url: try #require(URL(string: "https://server.example.com/token")),
                 client: OAuthClient(id: "app"),
-                transport: self.tokenTransport,
-                wallTime: self.wallTime
-            )
+                transport: self.tokenTransport
+            ).with(wallTime: self.wallTime)
             let repository = MuxRepository(store: MemoryStore(), clock: self.clock, wallTime: self.wallTime)
             return OAuthDependentRunner(endpoint: endpoint, repository: repository) {
                 self.signIns.withLock { $0 += 1 }

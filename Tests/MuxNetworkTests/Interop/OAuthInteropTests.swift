@@ -63,9 +63,8 @@ struct OAuthInteropTests {
         let endpoint = OAuthTokenEndpoint(
             url: base.appending(path: "o/token/"),
             client: OAuthClient(id: "public"),
-            transport: self.transport,
-            wallTime: wallTime
-        )
+            transport: self.transport
+        ).with(wallTime: wallTime)
         let before = try await self.counts()
         let repository = MuxRepository(store: MemoryStore(), clock: clock, wallTime: wallTime)
         let runner = OAuthDependentRunner(endpoint: endpoint, repository: repository) {

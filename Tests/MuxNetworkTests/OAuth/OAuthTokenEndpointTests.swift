@@ -18,7 +18,8 @@ struct OAuthTokenEndpointTests {
         as client: OAuthClient = OAuthClient(id: "s6BhdRkqt3"),
         url: String = "https://server.example.com/token"
     ) throws -> OAuthTokenEndpoint {
-        OAuthTokenEndpoint(url: try #require(URL(string: url)), client: client, transport: transport) { Self.now }
+        OAuthTokenEndpoint(url: try #require(URL(string: url)), client: client, transport: transport)
+            .with(wallTime: { Self.now })
     }
 
     private static func reply(_ status: Int = 200, _ body: String = example, _ headers: HTTPHeaders = [:])
@@ -321,9 +322,8 @@ struct OAuthTokenEndpointTests {
         let endpoint = OAuthTokenEndpoint(
             url: try #require(URL(string: "https://server.example.com/token")),
             client: OAuthClient(id: "a"),
-            transport: transport,
-            wallTime: { now.withLock { $0 } }
-        )
+            transport: transport
+        ).with(wallTime: { now.withLock { $0 } })
         let tokens = try await endpoint.refresh("r")
 
         #expect(tokens.access.expiresAt == Self.now.addingTimeInterval(3600))

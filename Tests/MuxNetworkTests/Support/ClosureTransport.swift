@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 import MuxNetwork
 
@@ -13,5 +14,14 @@ final class ClosureTransport: HTTPTransport {
     func send(_ call: HTTPCall) async throws -> HTTPReply {
         self.sent.withLock { $0.append(call) }
         return try await self.answer(call)
+    }
+}
+
+extension OAuthTokenEndpoint {
+    /// The same endpoint with another wall clock.
+    func with(wallTime: @escaping @Sendable () -> Date) -> OAuthTokenEndpoint {
+        var endpoint = self
+        endpoint.wallTime = wallTime
+        return endpoint
     }
 }
