@@ -57,19 +57,7 @@ public struct OAuthAuthorization: Sendable {
         scopes: [String] = [],
         parameters: [String: String] = [:]
     ) {
-        self.init(endpoint, issuer, client, redirectURI, scopes, parameters, PKCE(), state: PKCE().verifier)
-    }
-
-    package init?(
-        _ endpoint: URL,
-        _ issuer: String?,
-        _ client: OAuthClient,
-        _ redirectURI: String,
-        _ scopes: [String],
-        _ parameters: [String: String],
-        _ pkce: PKCE,
-        state: String
-    ) {
+        let (pkce, state) = (PKCE(), PKCE().verifier)
         guard OAuthAddress.isSafeEndpoint(endpoint), OAuthAddress.isSafeRedirection(redirectURI) else { return nil }
         var all = [("response_type", "code"), ("client_id", client.id), ("redirect_uri", redirectURI)]
         if !scopes.isEmpty { all.append(("scope", scopes.joined(separator: " "))) }
