@@ -24,13 +24,10 @@ public struct JSONWebToken: HTTPToken, Hashable {
     public init(_ text: String) throws(JSONWebToken.ParsingError) {
         let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard parts.count == 3 else { throw .notThreeParts }
-        var claims = Data()
-        for (index, part) in parts.enumerated() {
-            // An unsecured token has an empty signature: RFC 7519, section 6.
-            guard index == 2 || !part.isEmpty, let data = Base64URL.decode(Substring(part)) else {
-                throw .notBase64URL
-            }
-            if index == 1 { claims = data }
+        let data = parts.map { Base64URL.decode(Substring($0)) }
+        // An unsecured token has an empty signature: RFC 7519, section 6.
+        guard !data.contains(nil), !parts[0].isEmpty, !parts[1].isEmpty, let claims = data[1] else {
+            throw .notBase64URL
         }
         guard let object = try? JSONDecoder().decode([String: JSONValue].self, from: claims) else { throw .noClaims }
         switch object["exp"] {
