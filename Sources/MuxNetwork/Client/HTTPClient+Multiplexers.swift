@@ -52,7 +52,11 @@ extension HTTPClient {
             selection: resource.selection { _ in true },
             fetch: .fetched { try await resource.fetch(true, $1) }
         )
-        resource.attach(multiplexer)
+        // Refreshes the multiplexer after a change of the resource, until the multiplexer's deallocation.
+        resource.index.attach(
+            refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
+            isKnown: { [weak multiplexer] _ in multiplexer != nil }
+        )
         return multiplexer
     }
 
@@ -121,7 +125,11 @@ extension HTTPClient {
             selection: resources.selection { $0.key },
             fetch: .fetched { try await resources.fetch($0.key, $1) }
         )
-        resources.attach(map)
+        // Refreshes a key after a change of the key's resource, until the map's deallocation.
+        resources.index.attach(
+            refresh: { [weak map] in _ = map?.refresh(key: $0) },
+            isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }
+        )
         return map
     }
 
@@ -176,11 +184,9 @@ extension HTTPClient {
 private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Request: HTTPRequest>: Sendable {
     let policy: MuxPolicy
     private let cacheKey: String?
-    /// The name on disk, including the viewer; `nil` for values in memory only.
-    private let domain: String?
     private let choice: RepositoryChoice
     private let conditionalFetch: ConditionalFetch
-    private let index: HTTPResourceIndex<Key>
+    let index: HTTPResourceIndex<Key>
     private let request: @Sendable (Key) -> Request
 
     init(
@@ -191,9 +197,6 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         _ request: @escaping @Sendable (Key) -> Request
     ) {
         self.choice = RepositoryChoice(given: repository, ofDependency: client.authenticator?.sessionRepository)
-        let domain =
-            client.configuration.viewer.flatMap { viewer in cacheKey.map { "\($0)\u{1f}\(viewer)" } } ?? cacheKey
-        self.domain = self.choice.isMismatch ? nil : domain
         self.policy = StaleIfError.applied(to: policy)
         self.cacheKey = cacheKey
         self.conditionalFetch = ConditionalFetch(client: client)
@@ -207,8 +210,8 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
     func named<EntryKey: Sendable>(
         _ persistence: Persistence<EntryKey, Value>?
     ) -> Persistence<EntryKey, Value>? {
-        guard var persistence, let domain else { return nil }
-        persistence.domain = domain
+        guard var persistence, !self.choice.isMismatch else { return nil }
+        if let viewer = self.conditionalFetch.client.configuration.viewer { persistence.domain += "\u{1f}\(viewer)" }
         return persistence
     }
 
@@ -259,21 +262,5 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         let name = (try? self.conditionalFetch.client.url(of: request)).flatMap { HTTPResourceName($0) }
         if let name { self.index.note(key, name) }
         return name
-    }
-
-    /// Refreshes `multiplexer` after a change of the resource, until the multiplexer's deallocation.
-    func attach(_ multiplexer: Multiplexer<Value>) {
-        self.index.attach(
-            refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
-            isKnown: { [weak multiplexer] _ in multiplexer != nil }
-        )
-    }
-
-    /// Refreshes a key of `map` after a change of the key's resource, until the map's deallocation.
-    func attach(_ map: MultiplexerMap<Key, Value>) {
-        self.index.attach(
-            refresh: { [weak map] in _ = map?.refresh(key: $0) },
-            isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }
-        )
     }
 }
