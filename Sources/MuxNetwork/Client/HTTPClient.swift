@@ -204,10 +204,7 @@ public struct HTTPClient: Sendable {
         query: HTTPQuery = [],
         headers: HTTPHeaders = [:]
     ) async throws {
-        let endpoint = HTTPEndpoint(path: path, query: query)
-        try await self.output(
-            of: PlainCommand(method: .post, endpoint: endpoint, headers: headers, body: .json(body))
-        )
+        _ = try await self.post(path, body: body, as: Data.self, query: query, headers: headers)
     }
 
     /// Sends a request and returns the response with any status.
@@ -429,14 +426,6 @@ extension HTTPClient {
 
 /// The request of a method that takes a URL or a path, with an output.
 struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
-    let method: HTTPMethod
-    let endpoint: HTTPEndpoint
-    let headers: HTTPHeaders
-    var body: HTTPBody?
-}
-
-/// The request of a method that takes a path, without an output.
-private struct PlainCommand: HTTPCommand {
     let method: HTTPMethod
     let endpoint: HTTPEndpoint
     let headers: HTTPHeaders
