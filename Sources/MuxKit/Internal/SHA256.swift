@@ -8,9 +8,6 @@ package import Foundation
 /// let digest = hash.finalize()
 /// ```
 package struct SHA256: Sendable {
-    /// The length of a hash in bytes.
-    package static let byteCount = 32
-
     private var core = PlatformSHA256()
 
     package init() {}
@@ -20,7 +17,7 @@ package struct SHA256: Sendable {
         unsafe bytes.withUnsafeBytes { unsafe self.core.update($0) }
     }
 
-    /// Returns the hash of all added bytes; no bytes may be added after this call.
+    /// Returns the hash, 32 bytes, of all added bytes; no bytes may be added after this call.
     package mutating func finalize() -> [UInt8] { self.core.finalize() }
 
     /// The hash of `bytes`.

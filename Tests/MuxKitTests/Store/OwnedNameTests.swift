@@ -14,7 +14,7 @@ struct OwnedNameTests {
 
     /// A name whose digest is the same for all texts.
     private static func collided(_ kind: OwnedName.Kind, _ text: String) -> OwnedName {
-        OwnedName(kind, [text]) { _ in [UInt8](repeating: 7, count: SHA256.byteCount) }
+        OwnedName(kind, [text]) { _ in [UInt8](repeating: 7, count: 32) }
     }
 
     private func tokens(_ name: String) -> ProtectedFileTokenStore {
