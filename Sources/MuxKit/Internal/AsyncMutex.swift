@@ -149,7 +149,8 @@ package final class ReentrantAsyncMutex: Sendable {
     /// refused.
     private static let cycleCheckLock = Locked(())
 
-    /// The turns that have not ended, innermost first: a task may outlive the operation that started the task.
+    /// The turns that have not ended, innermost first: a task may outlive the operation that started the
+    /// task.
     private static var liveTurns: [Turn] {
         var turns: [Turn] = []
         var turn = self.turn

@@ -56,8 +56,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     @usableFromInline
     package struct Options: Sendable {
-        /// The name of the tasks for the work; `nil` in a release build: a name costs two allocations for each
-        /// task.
+        /// The name of the tasks for the work; `nil` in a release build: a name costs two allocations for
+        /// each task.
         @usableFromInline package var name: String?
         /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
         /// let the flight continue to its end.
