@@ -213,11 +213,15 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
 /// Blocking or CPU-bound work, run on Dispatch's threads instead of the cooperative pool.
 package enum BlockingWork {
     /// Runs `work` on a thread of Dispatch.
-    package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
-        await withCheckedContinuation { continuation in
-            if let schedule = TaskLauncher.schedule { return schedule.later { continuation.resume(returning: work()) } }
-            DispatchQueue.global(qos: .userInitiated).async { continuation.resume(returning: work()) }
+    package static func run<R: Sendable, E: Error>(
+        _ work: @escaping @Sendable () throws(E) -> R
+    ) async throws(E) -> R {
+        let result = await withCheckedContinuation { continuation in
+            let resume = { @Sendable in continuation.resume(returning: Result { () throws(E) in try work() }) }
+            if let schedule = TaskLauncher.schedule { return schedule.later(resume) }
+            DispatchQueue.global(qos: .userInitiated).async(execute: resume)
         }
+        return try result.get()
     }
 
     /// Transforms `items` in parallel; results are in the order of the items.

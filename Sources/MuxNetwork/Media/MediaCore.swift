@@ -147,7 +147,7 @@ final class MediaCore: Sendable {
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws -> Bool {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return true }
         let folder = self.folder
-        let found = try await BlockingWork.run { Result { try folder.digest(of: name) } }.get()
+        let found = try await BlockingWork.run { try folder.digest(of: name) }
         guard let found else { return false }
         if found == digest {
             self.engine.withState { $0.verified[name.file] = digest }
@@ -242,18 +242,16 @@ final class MediaCore: Sendable {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let (engine, folder) = (self.engine, self.folder)
         return try await BlockingWork.run {
-            Result { () throws -> URL? in
-                guard let file = try folder.find(name) else { return nil }
-                guard !wanted.isEmpty, !(verified.map(wanted.contains) ?? false) else { return file }
-                guard let digest = try folder.digest(of: name) else { return nil }
-                guard !wanted.contains(digest) else {
-                    engine.report(from: flight, of: name) { $0.verified[name.file] = digest }
-                    return file
-                }
-                try folder.remove(name)  // damaged: fetched once more
-                return nil
+            guard let file = try folder.find(name) else { return nil }
+            guard !wanted.isEmpty, !(verified.map(wanted.contains) ?? false) else { return file }
+            guard let digest = try folder.digest(of: name) else { return nil }
+            guard !wanted.contains(digest) else {
+                engine.report(from: flight, of: name) { $0.verified[name.file] = digest }
+                return file
             }
-        }.get()
+            try folder.remove(name)  // damaged: fetched once more
+            return nil
+        }
     }
 
     /// Records the progress of a download unless `partial` is `nil`; returns whether the flight is still
@@ -313,12 +311,8 @@ final class MediaCore: Sendable {
         let epoch = try await self.repository.currentEpoch()
         let (engine, folder) = (self.engine, self.folder)
         try await BlockingWork.run {
-            Result {
-                try folder.open(epoch: epoch, opening: opening, anew: anew) {
-                    engine.withState { $0.opening == opening }
-                }
-            }
-        }.get()
+            try folder.open(epoch: epoch, opening: opening, anew: anew) { engine.withState { $0.opening == opening } }
+        }
         engine.withState { if $0.opening == opening { $0.isOpen = true } }
     }
 
@@ -382,7 +376,7 @@ extension MediaCore {
         }
         self.stateSignals.send((), to: name)
         let folder = self.folder
-        try await BlockingWork.run { Result { try folder.remove(name) } }.get()
+        try await BlockingWork.run { try folder.remove(name) }
     }
 
     /// Opens the folder before a removal; throws `MuxError/sessionEnded` if the session ended in the
@@ -405,7 +399,7 @@ extension MediaCore {
         }
         self.stateSignals.sendToAll(())
         let folder = self.folder
-        try await BlockingWork.run { Result { try folder.removeAll() } }.get()
+        try await BlockingWork.run { try folder.removeAll() }
     }
 }
 
@@ -443,7 +437,7 @@ extension MediaCore: SessionParticipant {
     func removeTraces() async throws {
         let opening = self.engine.withState { $0.opening }
         let folder = self.folder
-        try await BlockingWork.run { Result { try folder.end(opening: opening) } }.get()
+        try await BlockingWork.run { try folder.end(opening: opening) }
     }
 }
 

@@ -176,6 +176,6 @@ struct MediaDownload: Sendable {
     private func isCurrent() -> Bool { self.updateProgress(nil) }
 
     private func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
-        try await BlockingWork.run { Result { try work() } }.get()
+        try await BlockingWork.run(work)
     }
 }

@@ -54,13 +54,9 @@ final class MediaSink: HTTPSink {
         self.updateProgress = updateProgress
     }
 
-    func receive(head: HTTPReply) async throws {
-        try await BlockingWork.run { Result { try self.write(head) } }.get()
-    }
+    func receive(head: HTTPReply) async throws { try await BlockingWork.run { try self.write(head) } }
 
-    func receive(_ bytes: Data) async throws {
-        try await BlockingWork.run { Result { try self.write(bytes) } }.get()
-    }
+    func receive(_ bytes: Data) async throws { try await BlockingWork.run { try self.write(bytes) } }
 
     private func write(_ head: HTTPReply) throws {
         try self.withOpenFile { state, file in
