@@ -64,8 +64,10 @@ public final actor DecodedMedia<Value: Sendable> {
             repository: media.core.repository,
             persistence: nil,
             fetch: .value { key in
-                let (value, cost) = try await Self.decoded(key.key.url, of: media, decode)
-                return Decoded(value: value, cost: cost)
+                try await Self.decoded(key.key.url, of: media) { file in
+                    let (value, cost) = try decode(file)
+                    return Decoded(value: value, cost: cost)
+                }
             }
         )
     }
@@ -139,36 +141,19 @@ public final actor DecodedMedia<Value: Sendable> {
 
     // MARK: - Decoding
 
-    private struct Undecodable: Error {
-        let cause: any Error
-    }
-
     /// Fetches and decodes a file; a remote file that cannot be decoded is removed and fetched once more.
-    private static func decoded(_ url: URL, of media: AsyncMedia, _ decode: @escaping Decoder) async throws -> (
-        Value, cost: Int
-    ) {
-        do {
-            do {
-                return try await self.decodedFile(url, of: media, decode)
-            } catch is Undecodable where !url.isFileURL {
-                try await media.clear(url: url)
-                return try await self.decodedFile(url, of: media, decode)
-            }
-        } catch let damage as Undecodable {
-            throw damage.cause
+    private static func decoded(
+        _ url: URL,
+        of media: AsyncMedia,
+        _ decode: @escaping @Sendable (URL) throws -> Decoded
+    ) async throws -> Decoded {
+        let decodeFile = {
+            try await media.withFile(url: url) { file in await BlockingWork.run { Result { try decode(file) } } }
         }
-    }
-
-    private static func decodedFile(_ url: URL, of media: AsyncMedia, _ decode: @escaping Decoder) async throws -> (
-        Value, cost: Int
-    ) {
-        try await media.withFile(url: url) { file in
-            try await BlockingWork.run {
-                Result { () throws -> (Value, cost: Int) in
-                    do { return try decode(file) } catch { throw Undecodable(cause: error) }
-                }
-            }.get()
-        }
+        let first = try await decodeFile()
+        guard case .failure = first, !url.isFileURL else { return try first.get() }
+        try await media.clear(url: url)
+        return try await decodeFile().get()
     }
 }
 
