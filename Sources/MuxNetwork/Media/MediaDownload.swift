@@ -30,16 +30,13 @@ struct MediaDownload: Sendable {
     /// Downloads the file, with retries.
     func run() async throws -> URL {
         var machine = DownloadStateMachine(limit: self.folder.limits.maximumFileBytes)
-        let failure: any Error
         do {
             return try await self.retryLoop.run { _ in .output(try await self.progressing(&machine)) }
-        } catch let error as RetryError {
-            failure = error.lastError ?? error
         } catch {
-            failure = error
+            let failure = (error as? RetryError)?.lastError ?? error
+            await self.tidy(after: failure, machine.partial)
+            throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
         }
-        await self.tidy(after: failure, machine.partial)
-        throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
     }
 
     /// The method, the host and the path, for error texts.
@@ -59,32 +56,22 @@ struct MediaDownload: Sendable {
     private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
         while true {
             do {
-                if case .complete(let file) = try await self.attempt(&machine) { return file }
+                if let file = try await self.attempt(&machine) { return file }
             } catch HTTPError.transport(let error, let request) {
                 guard machine.gained >= Self.worthwhile else { throw HTTPError.transport(error, request: request) }
             }
         }
     }
 
-    /// The result of an exchange.
-    private enum Outcome: Sendable {
-        case complete(URL)
-        /// Another request is needed.
-        case askAgain
-    }
-
     /// Performs one exchange for the file, or for the remaining bytes of the file.
     ///
+    /// - Returns: The complete file; `nil` if another request is needed.
     /// - Throws: The reason of an early end; this method keeps the received part.
-    private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
-        if let file = try await self.offPool({ try self.folder.find(self.name) }) { return .complete(file) }
-        let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
-        let result: Result<Outcome, any Error>
-        do {
-            result = .success(try await self.attempt(&machine, file, partial))
-        } catch {
-            result = .failure(Task.isCancelled ? error : error.ofUncancelledWork)
-        }
+    private func attempt(_ machine: inout DownloadStateMachine) async throws -> URL? {
+        if let file = try await BlockingWork.run({ try self.folder.find(self.name) }) { return file }
+        let (file, partial) = try await BlockingWork.run { try self.folder.openPartial(self.name, self.isCurrent) }
+        let result = await Result<_, any Error> { try await self.attempt(&machine, file, partial) }
+            .mapError { Task.isCancelled ? $0 : $0.ofUncancelledWork }
         // Unlocks explicitly: a thread may release the last reference only after the next attempt has
         // started.
         await BlockingWork.run { self.folder.unlock(file) }
@@ -96,7 +83,7 @@ struct MediaDownload: Sendable {
         _ machine: inout DownloadStateMachine,
         _ file: OpenFile,
         _ partial: DownloadStateMachine.Partial
-    ) async throws -> Outcome {
+    ) async throws -> URL? {
         machine.found(partial)
         guard self.updateProgress(machine.partial) else { throw MediaFolder.Fenced() }
         let url = self.url()
@@ -109,37 +96,24 @@ struct MediaDownload: Sendable {
             call.headers[.range] = "bytes=\(offset)-"
             call.headers[.ifRange] = validator
         }
-        let sink = MediaSink(
-            machine,
-            call,
-            file,
-            self.name,
-            in: self.folder,
-            accepts: self.accepts,
-            updateProgress: self.updateProgress
-        )
-        let failure: (any Error)?
+        let sink = MediaSink(machine, call, file, of: self)
+        let result = await Result<_, any Error> { try await self.exchange(call, sink) }
+        machine = await BlockingWork.run { sink.close() }
         do {
-            try await self.exchange(call, sink)
-            failure = nil
+            try result.get()
+        } catch MediaSink.EarlyEnd.finish {
+            return try await self.complete(file)
+        } catch MediaSink.EarlyEnd.askAgain {
+            try await BlockingWork.run { try self.folder.restart(self.name, file, nil, self.isCurrent) }
+            return nil
         } catch {
-            failure = error
-        }
-        machine = try await self.offPool { sink.close() }
-        switch failure {
-        case nil: break
-        case MediaSink.EarlyEnd.finish?: return try await self.complete(file)
-        case MediaSink.EarlyEnd.askAgain?:
-            try await self.offPool { try self.folder.restart(self.name, file, nil, self.isCurrent) }
-            return .askAgain
-        case let error?:
             // Some servers reset the connection after the last byte.
             guard case HTTPError.transport = error, machine.ended(inOrder: false) == .finish else { throw error }
             return try await self.complete(file)
         }
         switch machine.ended(inOrder: true) {
         case .finish: return try await self.complete(file)
-        case .askForRest: return .askAgain
+        case .askForRest: return nil
         case .fail: throw MediaError.brokeOff
         }
     }
@@ -157,25 +131,21 @@ struct MediaDownload: Sendable {
             default: partial.offset == 0 || partial.validator == nil
             }
         guard isWorthless else { return }
-        try? await self.offPool { try self.folder.discard(self.name, self.isCurrent) }
+        try? await BlockingWork.run { try self.folder.discard(self.name, self.isCurrent) }
     }
 
-    private func complete(_ file: OpenFile) async throws -> Outcome {
+    private func complete(_ file: OpenFile) async throws -> URL {
         let wanted = self.digests()
-        return try await self.offPool {
+        return try await BlockingWork.run {
             try self.folder.requireSize(of: file)
             if !wanted.isEmpty {
                 let digest = try self.folder.digest(of: file)
                 guard wanted.contains(digest) else { throw MediaError.wrongDigest }
                 self.verified(digest)
             }
-            return .complete(try self.folder.complete(self.name, file, self.isCurrent))
+            return try self.folder.complete(self.name, file, self.isCurrent)
         }
     }
 
     private func isCurrent() -> Bool { self.updateProgress(nil) }
-
-    private func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
-        try await BlockingWork.run(work)
-    }
 }

@@ -20,10 +20,9 @@ final class MediaSink: HTTPSink {
 
     private let state: Locked<State>
     private let call: HTTPCall
-    private let name: MediaName
-    private let folder: MediaFolder
-    private let accepts: [HTTPMediaType]?
-    private let updateProgress: @Sendable (DownloadStateMachine.Partial?) -> Bool
+    private let download: MediaDownload
+
+    private var folder: MediaFolder { self.download.folder }
 
     /// Makes a sink for one exchange, or for several exchanges of which only the last response contains the
     /// file.
@@ -32,26 +31,11 @@ final class MediaSink: HTTPSink {
     ///   - machine: The state of the download.
     ///   - call: The request.
     ///   - file: The growing file.
-    ///   - name: The name of the file.
-    ///   - folder: The folder of the file.
-    ///   - accepts: The accepted media types; `nil` for any type.
-    ///   - updateProgress: Receives the progress; returns whether the flight is still the current flight of
-    ///     the file.
-    init(
-        _ machine: DownloadStateMachine,
-        _ call: HTTPCall,
-        _ file: OpenFile,
-        _ name: MediaName,
-        in folder: MediaFolder,
-        accepts: [HTTPMediaType]?,
-        updateProgress: @escaping @Sendable (DownloadStateMachine.Partial?) -> Bool
-    ) {
+    ///   - download: The download of the file.
+    init(_ machine: DownloadStateMachine, _ call: HTTPCall, _ file: OpenFile, of download: MediaDownload) {
         self.state = Locked(State(machine: machine, file: file))
         self.call = call
-        self.name = name
-        self.folder = folder
-        self.accepts = accepts
-        self.updateProgress = updateProgress
+        self.download = download
     }
 
     func receive(head: HTTPReply) async throws { try await BlockingWork.run { try self.write(head) } }
@@ -70,7 +54,7 @@ final class MediaSink: HTTPSink {
             case .restart:
                 let partial = state.machine.partial
                 let sidecar = partial.validator.map { MediaSidecar(validator: $0, total: partial.total) }
-                try self.folder.restart(self.name, file, sidecar) { self.updateProgress(partial) }
+                try self.folder.restart(self.download.name, file, sidecar) { self.download.updateProgress(partial) }
                 try self.makeRoom(for: partial)
             case .finish: throw EarlyEnd.finish
             case .askAgain: throw EarlyEnd.askAgain
@@ -124,7 +108,7 @@ final class MediaSink: HTTPSink {
     private func requireAcceptable(_ head: HTTPReply, _ fields: DownloadHead) throws {
         guard [200, 203, 206].contains(head.status) else { return }
         let field = head.headers[.contentType]
-        if let accepts, head.status != 206 || field != nil {
+        if let accepts = self.download.accepts, head.status != 206 || field != nil {
             let type = field.flatMap { HTTPMediaType(rawValue: $0) }
             guard let type, accepts.contains(where: { $0.includes(type) }) else { throw MediaError.wrongType(type) }
         }
@@ -140,7 +124,7 @@ final class MediaSink: HTTPSink {
 
     /// Updates the progress; throws ``MediaFolder/Fenced`` if the flight is no longer current.
     private func requireCurrent(_ partial: DownloadStateMachine.Partial) throws {
-        guard self.updateProgress(partial) else { throw MediaFolder.Fenced() }
+        guard self.download.updateProgress(partial) else { throw MediaFolder.Fenced() }
     }
 
     private func error(_ rejection: DownloadStateMachine.Rejection) -> MediaError {
