@@ -94,18 +94,10 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
             do {
                 exchange.ended(nil, trailers: try await perform(Self.watched(call, exchange), self))
             } catch {
-                self.failed(error)
+                exchange.ended(HTTPError.ended(by: error))
             }
         }
         self.state.withLock { $0.task = task }
-    }
-
-    private func failed(_ error: any Error) {
-        switch HTTPError.ended(by: error) {
-        case HTTPError.transport(.closedWithoutResponse(let error), _): self.exchange.ended(.closed(error))
-        case let error as HTTPError: self.exchange.ended(.other(error))
-        case let error: self.exchange.ended(by: error)
-        }
     }
 
     func resume() {
@@ -137,11 +129,9 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
         guard head.status >= 200 || head.status == 101 else { return self.exchange.showedLife() }
         var head = head
         head.url = head.url ?? self.url
-        guard self.exchange.received(head: head) else {
-            self.exchange.flush()
-            throw CancellationError()
-        }
+        let goesOn = self.exchange.received(head: head)
         self.exchange.flush()
+        guard goesOn else { throw CancellationError() }
     }
 
     func receive(_ bytes: Data) async throws {

@@ -70,24 +70,22 @@ package struct HTTPExchangeStateMachine: Sendable {
     /// Counts received bytes of the body.
     package mutating func received(count: Int) { self.received += count }
 
-    /// The failure of an exchange, in terms independent of the transport.
-    package enum Failure: Sendable {
-        /// The connection ended early.
-        case closed(any Error)
-        case other(HTTPError)
-    }
-
-    /// Returns the outcome at the end of the exchange, with or without a failure.
-    package func ended(_ failure: Failure?) -> Result<HTTPReply, HTTPError> {
+    /// Returns the outcome at the end of the exchange.
+    ///
+    /// - Parameter failure: The failure; ``HTTPError/TransportFailure/closedWithoutResponse(_:)`` if the
+    ///   connection ended early, even after the head of the response; `nil` without a failure.
+    /// - Returns: The response, or the error for the caller.
+    package func ended(_ failure: (any Error)?) -> Result<HTTPReply, any Error> {
         switch (failure, self.reply) {
         // `URLSession` on Linux reports a short body as an unknown error; the lengths reveal the truncation.
-        case (.other(.transport(.unreachable(let error), _))?, _): .failure(self.truncation ?? .unreachable(error))
-        case (.other(let error)?, _): .failure(error)
+        case (HTTPError.transport(.unreachable(let error), _)?, _):
+            .failure(self.truncation ?? HTTPError.unreachable(error))
         // The server closed the connection after a whole response, without having read the whole request.
-        case (.closed?, let reply?) where self.isComplete: .success(reply)
-        case (.closed(let error)?, nil): .failure(.transport(.closedWithoutResponse(error)))
-        case (.closed?, _?): .failure(.truncated(expected: self.expected, received: self.received))
-        case (nil, nil): .failure(.notHTTP)
+        case (HTTPError.transport(.closedWithoutResponse, _)?, let reply?) where self.isComplete: .success(reply)
+        case (HTTPError.transport(.closedWithoutResponse, _)?, _?):
+            .failure(HTTPError.truncated(expected: self.expected, received: self.received))
+        case (let failure?, _): .failure(failure)
+        case (nil, nil): .failure(HTTPError.notHTTP)
         case (nil, let reply?): self.truncation.map { .failure($0) } ?? .success(reply)
         }
     }
@@ -261,7 +259,11 @@ package final class HTTPExchange: Sendable {
     }
 
     /// Ends the exchange, with or without a failure; no effect after the end.
-    package func ended(_ failure: HTTPExchangeStateMachine.Failure?, trailers: HTTPHeaders = [:]) {
+    ///
+    /// - Parameters:
+    ///   - failure: The failure, as for ``HTTPExchangeStateMachine/ended(_:)``.
+    ///   - trailers: The trailer fields of the response.
+    package func ended(_ failure: (any Error)?, trailers: HTTPHeaders = [:]) {
         self.state.withLock { state in
             state.hasProducerEnded = true
             guard !state.hasEnded else { return }
@@ -271,17 +273,8 @@ package final class HTTPExchange: Sendable {
                     var reply = reply
                     reply.trailers = trailers
                     return reply
-                }.mapError { $0 }
+                }
             )
-        }
-        self.flush()
-    }
-
-    /// Ends the exchange with an error outside HTTP, such as a cancellation; no effect after the end.
-    package func ended(by error: any Error) {
-        self.state.withLock { state in
-            state.hasProducerEnded = true
-            if !state.hasEnded { Self.end(&state, .failure(error)) }
         }
         self.flush()
     }

@@ -126,7 +126,7 @@ struct HandshakeTests {
             let error = URLError(
                 _nsError: NSError(domain: NSURLErrorDomain, code: code, userInfo: detail.map { [key: $0] } ?? [:])
             )
-            guard case .other(.transport(let failure, _)) = HTTPExchangeStateMachine.Failure(error) else {
+            guard case .transport(let failure, _) = HTTPError(loading: error) else {
                 Issue.record("\(code)")
                 continue
             }
@@ -154,7 +154,7 @@ struct HandshakeTests {
             (91, "", true), (98, "", true),
         ]
         for (result, detail, isSecurity) in table {
-            let failure = HTTPExchangeStateMachine.Failure(
+            let failure = HTTPError(
                 result,
                 library,
                 detail: detail,
@@ -162,7 +162,7 @@ struct HandshakeTests {
                 connectStatus: 0,
                 headLimit: nil
             )
-            guard case .other(.transport(let error, _)) = failure else {
+            guard case .transport(let error, _) = failure else {
                 Issue.record("\(result) \(detail)")
                 continue
             }

@@ -91,10 +91,15 @@ struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
     var errorDescription: String? { "The proxy refused the user name or the password." }
 }
 
-extension HTTPExchangeStateMachine.Failure {
-    static func outOfMemory(_ library: CurlLibrary) -> Self { .other(.unreachable(CurlError(27, library))) }
+extension HTTPError {
+    static func outOfMemory(_ library: CurlLibrary) -> HTTPError { .unreachable(CurlError(27, library)) }
 
-    /// Maps a failure of libcurl to a failure of the exchange.
+    /// The connection ended before the response.
+    static func emptyReply(_ library: CurlLibrary) -> HTTPError {
+        .transport(.closedWithoutResponse(CurlError(52, library)))
+    }
+
+    /// Maps a failure of libcurl.
     ///
     /// - Parameters:
     ///   - result: The `CURLcode`, not 0.
@@ -114,29 +119,29 @@ extension HTTPExchangeStateMachine.Failure {
         let error = CurlError(result, library)
         switch result {
         case 56 where connectStatus != 0 && !(200...299).contains(connectStatus):
-            self = .other(.transport(.notConnected(error)))
-        case 3: self = .other(.invalidURL)
-        case 5, 6: self = .other(.transport(.notResolved(error)))
+            self = .transport(.notConnected(error))
+        case 3: self = .invalidURL
+        case 5, 6: self = .transport(.notResolved(error))
         // 28: the time-out for the connection; no other time-out of libcurl is set.
-        case 7, 28, 97: self = .other(.transport(.notConnected(error)))
+        case 7, 28, 97: self = .transport(.notConnected(error))
         // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
         // certificate, the value is a failure, too.
-        case 35 where !Self.isPermanentTLSFailure(detail): self = .other(.transport(.notConnected(error)))
+        case 35 where !Self.isPermanentTLSFailure(detail): self = .transport(.notConnected(error))
         // In TLS 1.3 the server verifies the client's certificate after the handshake.
         case 55 where Self.isPermanentTLSFailure(detail), 56 where Self.isPermanentTLSFailure(detail):
-            self = .other(.transport(.insecureConnection(error)))
+            self = .transport(.insecureConnection(error))
         // TLS errors: handshake, engine, certificates of either side, ciphers, certificate revocation lists.
         case 35, 51, 53, 54, 58, 59, 60, 66, 77, 80, 82, 83, 90, 91, 98:
-            self = .other(.transport(.insecureConnection(error)))
+            self = .transport(.insecureConnection(error))
         // A truncated body; a failure of HTTP/2 or HTTP/3; no response; a failure to send, receive or rewind.
         case 16, 18, 52, 55, 56, 65, 92, 95:
-            self = isUnsent ? .other(.transport(.notConnected(error))) : .closed(error)
+            self = .transport(isUnsent ? .notConnected(error) : .closedWithoutResponse(error))
         // 43: the first header field begins with a space or a tab.
-        case 1, 8, 43: self = .other(.notHTTP)
+        case 1, 8, 43: self = .notHTTP
         // libcurl has a separate limit for the length of one line.
         case 27, 100:
-            self = .other(headLimit.map { .transport(.headTooLarge(limit: $0)) } ?? .unreachable(error))
-        default: self = .other(.unreachable(error))
+            self = headLimit.map { .transport(.headTooLarge(limit: $0)) } ?? .unreachable(error)
+        default: self = .unreachable(error)
         }
     }
 

@@ -73,14 +73,14 @@ final class CurlLoop {
     private func begin(_ order: CurlOrder) -> Bool {
         guard !order.exchange.hasEnded else { return false }
         guard let easy = mux_easy_init(self.library.table) else {
-            order.exchange.ended(.outOfMemory(self.library))
+            order.exchange.ended(HTTPError.outOfMemory(self.library))
             return false
         }
         let transfer = CurlTransfer(order, easy, self.library, self.agenda, sockets: self.mailbox.multi.sockets)
         self.transfers[order.id] = transfer
         self.ids[easy] = order.id
         guard transfer.prepare(), self.mailbox.multi.add(easy) else {
-            order.exchange.ended(transfer.failure ?? .outOfMemory(self.library))
+            order.exchange.ended(transfer.failure ?? HTTPError.outOfMemory(self.library))
             self.transfers[order.id] = nil
             self.remove(transfer)
             return false

@@ -13,7 +13,7 @@ final class CurlTransfer {
     private var fields: UnsafeMutableRawPointer?
     private var head: HTTPHeadParser
     /// A failure found by this class, not by libcurl; takes precedence over libcurl's result.
-    private(set) var failure: HTTPExchangeStateMachine.Failure?
+    private(set) var failure: HTTPError?
     /// The error if libcurl refuses the next option.
     private var refusal = HTTPError.invalidURL
     private var sendings = 0
@@ -76,7 +76,7 @@ final class CurlTransfer {
         self.isConnectionUnusable = false
         self.restarts += 1
         guard self.rewind() else {
-            self.failure = .closed(CurlError(52, self.library))
+            self.failure = .emptyReply(self.library)
             return false
         }
         self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
@@ -104,14 +104,14 @@ final class CurlTransfer {
         if let failure {
             exchange.ended(failure)
         } else if result != 0, mux_easy_is_proxy_refusal(self.library.table, self.easy) != 0 {
-            exchange.ended(.other(.unreachable(ProxyRefusal())))
+            exchange.ended(HTTPError.unreachable(ProxyRefusal()))
         } else if result == 0 {
             let hasHead = exchange.isHeadReceived
-            exchange.ended(hasHead ? nil : .closed(CurlError(52, self.library)), trailers: self.head.trailers)
+            exchange.ended(hasHead ? nil : HTTPError.emptyReply(self.library), trailers: self.head.trailers)
         } else {
             let isPartOfHead = self.head.hasBegun && !exchange.isHeadReceived
             exchange.ended(
-                .init(
+                HTTPError(
                     result,
                     self.library,
                     detail: String(cString: self.errorText),
@@ -140,7 +140,7 @@ final class CurlTransfer {
 
     private func require(_ result: CInt) {
         guard result != 0, self.failure == nil else { return }
-        self.failure = result == 27 ? .outOfMemory(self.library) : .other(self.refusal)
+        self.failure = result == 27 ? .outOfMemory(self.library) : self.refusal
     }
 
     /// Makes a refused option an unsupported option of this name, a property of the configuration or libcurl.
@@ -151,7 +151,7 @@ final class CurlTransfer {
         var components = URLComponents(url: call.url, resolvingAgainstBaseURL: true)
         components?.fragment = nil
         guard let url = components?.url?.absoluteString else {
-            self.failure = .other(self.refusal)
+            self.failure = self.refusal
             return
         }
         self.set(CInt(MUX_CURLOPT_URL), url)
@@ -178,7 +178,7 @@ final class CurlTransfer {
         if let authorities = self.order.options.certificateAuthorities {
             self.setRefusal("certificateAuthorities")
             guard let path = try? FilePath.path(of: authorities) else {
-                self.failure = .other(self.refusal)
+                self.failure = self.refusal
                 return
             }
             self.set(CInt(MUX_CURLOPT_CAINFO), path)
@@ -193,7 +193,7 @@ final class CurlTransfer {
         switch certificate.source {
         case .files(let chain, let key):
             guard let chain = try? FilePath.path(of: chain), let key = try? FilePath.path(of: key) else {
-                self.failure = .other(self.refusal)
+                self.failure = self.refusal
                 return
             }
             self.set(CInt(MUX_CURLOPT_SSLCERT), chain)
@@ -336,13 +336,13 @@ final class CurlTransfer {
             guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
             self.endIfComplete()
             return line.count
-        case .invalid: return self.failed(.other(.notHTTP))
+        case .invalid: return self.failed(.notHTTP)
         case .tooLarge:
-            return self.failed(.other(.transport(.headTooLarge(limit: self.order.options.maximumHeadSize))))
+            return self.failed(.transport(.headTooLarge(limit: self.order.options.maximumHeadSize)))
         }
     }
 
-    private func failed(_ error: HTTPExchangeStateMachine.Failure?) -> Int {
+    private func failed(_ error: HTTPError?) -> Int {
         self.failure = error
         return -1
     }
@@ -373,7 +373,7 @@ final class CurlTransfer {
     /// - Returns: Whether libcurl may send the request.
     private func mayBeSent(between addresses: mux_addresses) -> Bool {
         guard self.sendings == 0 || self.order.call.call.isRepeatable || self.isRefused else {
-            self.failure = .closed(CurlError(52, self.library))
+            self.failure = .emptyReply(self.library)
             return false
         }
         let state = mux_easy_is_connection_clean(self.library.table, self.easy, self.sockets, addresses)

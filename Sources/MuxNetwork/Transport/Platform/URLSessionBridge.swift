@@ -116,7 +116,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     ) {
         guard let exchange = self.entry(dataTask.taskIdentifier)?.exchange else { return completionHandler(.cancel) }
         guard let head = HTTPReply(response) else {
-            exchange.ended(.other(.notHTTP))
+            exchange.ended(HTTPError.notHTTP)
             return completionHandler(.cancel)
         }
         let goesOn = exchange.received(head: head)
@@ -214,7 +214,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             if exchange.received(head: refusal.withoutFraming) { exchange.ended(nil) }
         } else {
             let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
-            exchange.ended(ownEnd ? nil : error.map { HTTPExchangeStateMachine.Failure($0) })
+            exchange.ended(ownEnd ? nil : error.map { HTTPError(loading: $0) })
         }
         exchange.flush()
     }
@@ -271,24 +271,24 @@ private final class URLSessionProducer: HTTPProducer {
     func stop() { self.bridge.stop(self) }
 }
 
-extension HTTPExchangeStateMachine.Failure {
-    /// Maps an error of the URL loading system to a failure of the exchange.
-    package init(_ error: any Error) {
+extension HTTPError {
+    /// Maps an error of the URL loading system.
+    package init(loading error: any Error) {
         switch (error as? URLError)?.code {
-        case .cannotFindHost?, .dnsLookupFailed?: self = .other(.transport(.notResolved(error)))
+        case .cannotFindHost?, .dnsLookupFailed?: self = .transport(.notResolved(error))
         case .cannotConnectToHost?, .notConnectedToInternet?, .internationalRoamingOff?, .callIsActive?,
             .dataNotAllowed?:
-            self = .other(.transport(.notConnected(error)))
+            self = .transport(.notConnected(error))
         case .secureConnectionFailed? where !Self.isPermanentTLSFailure(error):
-            self = .other(.transport(.notConnected(error)))
+            self = .transport(.notConnected(error))
         case .secureConnectionFailed?, .serverCertificateHasBadDate?, .serverCertificateUntrusted?,
             .serverCertificateHasUnknownRoot?, .serverCertificateNotYetValid?, .clientCertificateRejected?,
             .clientCertificateRequired?, .appTransportSecurityRequiresSecureConnection?:
-            self = .other(.transport(.insecureConnection(error)))
-        case .networkConnectionLost?: self = .closed(error)
+            self = .transport(.insecureConnection(error))
+        case .networkConnectionLost?: self = .transport(.closedWithoutResponse(error))
         // The session's time-out comes a day after the time-out of the exchange.
-        case .timedOut?: self = .other(.timedOut(after: .seconds(86_400)))
-        default: self = .other(.unreachable(error))
+        case .timedOut?: self = .timedOut(after: .seconds(86_400))
+        default: self = .unreachable(error)
         }
     }
 
