@@ -143,6 +143,8 @@ package final class HTTPExchange: Sendable {
         var head: HTTPReply?
         var pieces: [Data] = []
         var outcome: Result<HTTPReply, any Error>?
+        /// Whether the producer was paused at the time of the read.
+        var wasPaused = false
 
         var isEmpty: Bool { self.head == nil && self.pieces.isEmpty && self.outcome == nil }
     }
@@ -312,7 +314,7 @@ package final class HTTPExchange: Sendable {
         }
         return try await withTaskCancellationHandler {
             while true {
-                let (news, wasPaused) = await self.news()
+                let news = await self.news()
                 if let head = news.head { try await sink.receive(head: head) }
                 if !news.pieces.isEmpty {
                     try await sink.receive(Self.joined(news.pieces))
@@ -326,7 +328,7 @@ package final class HTTPExchange: Sendable {
                     }
                     return reply
                 }
-                if wasPaused { producer.resume() }
+                if news.wasPaused { producer.resume() }
             }
         } onCancel: {
             self.abandon(CancellationError())
@@ -350,9 +352,9 @@ package final class HTTPExchange: Sendable {
         if let error = self.state.withLock({ $0.leaving }) { throw error }
     }
 
-    private func news() async -> (News, wasPaused: Bool) {
+    private func news() async -> News {
         let now = self.time.now
-        let news = await withCheckedContinuation { continuation in
+        return await withCheckedContinuation { continuation in
             let news = self.state.withLock { state -> News? in
                 guard state.news.isEmpty else { return Self.take(&state) }
                 state.consumer = continuation
@@ -362,11 +364,6 @@ package final class HTTPExchange: Sendable {
             }
             if let news { continuation.resume(returning: news) }
         }
-        let wasPaused = self.state.withLock { state -> Bool in
-            defer { state.isPaused = false }
-            return state.isPaused
-        }
-        return (news, wasPaused)
     }
 
     /// Joins the pieces, because a sink may switch threads for each piece.
@@ -382,7 +379,9 @@ package final class HTTPExchange: Sendable {
         defer {
             state.news = News()
             state.bufferedCount = 0
+            state.isPaused = false
         }
+        state.news.wasPaused = state.isPaused
         return state.news
     }
 
