@@ -20,12 +20,12 @@ final class CurlUpload: Sendable {
         var rest: Data
         var isLast: Bool
         var hasFailed = false
-        var isCancelled = false
         /// The number of bytes that libcurl has taken.
         var sent = 0
         /// Whether libcurl found no bytes, and waits for a notification of the next piece.
         var isAwaited = false
-        var feeder: CheckedContinuation<Void, Never>?
+        /// Resumes the task that reads the stream, when libcurl has taken the piece.
+        var taken: FirstAnswer<Void>?
     }
 
     private let body: HTTPCall.Body
@@ -46,7 +46,7 @@ final class CurlUpload: Sendable {
 
     /// Takes at most `limit` bytes.
     func read(limit: Int) -> Reading {
-        let (reading, feeder) = self.state.withLock { state -> (Reading, CheckedContinuation<Void, Never>?) in
+        let (reading, taken) = self.state.withLock { state -> (Reading, FirstAnswer<Void>?) in
             guard !state.hasFailed else { return (.failed, nil) }
             guard !state.rest.isEmpty else {
                 state.isAwaited = !state.isLast
@@ -56,10 +56,10 @@ final class CurlUpload: Sendable {
             state.rest = state.rest.dropFirst(limit)
             state.sent += bytes.count
             guard state.rest.isEmpty else { return (.bytes(bytes), nil) }
-            defer { state.feeder = nil }
-            return (.bytes(bytes), state.feeder)
+            defer { state.taken = nil }
+            return (.bytes(bytes), state.taken)
         }
-        feeder?.resume()
+        taken?.give(())
         return reading
     }
 
@@ -109,25 +109,18 @@ final class CurlUpload: Sendable {
 
     /// Offers a piece to libcurl; returns when libcurl has taken the piece, or the task is cancelled.
     private func offer(_ piece: Data, _ more: () -> Void) async {
+        let taken = FirstAnswer<Void>()
+        let isAwaited = self.state.withLock { state in
+            state.rest = piece
+            state.taken = taken
+            defer { state.isAwaited = false }
+            return state.isAwaited
+        }
+        if isAwaited { more() }
         await withTaskCancellationHandler {
-            await withCheckedContinuation { feeder in
-                let (isCancelled, isAwaited) = self.state.withLock { state -> (Bool, Bool) in
-                    guard !state.isCancelled else { return (true, false) }
-                    state.rest = piece
-                    state.feeder = feeder
-                    defer { state.isAwaited = false }
-                    return (false, state.isAwaited)
-                }
-                if isCancelled { feeder.resume() }
-                if isAwaited { more() }
-            }
+            await taken.wait()
         } onCancel: {
-            let feeder = self.state.withLock { state -> CheckedContinuation<Void, Never>? in
-                state.isCancelled = true
-                defer { state.feeder = nil }
-                return state.feeder
-            }
-            feeder?.resume()
+            taken.give(())
         }
     }
 
