@@ -92,21 +92,12 @@ extension CurlTransport: Inspectable {
 }
 
 /// One exchange, with all data that the transport's thread needs.
-final class CurlOrder: Sendable {
+struct CurlOrder: Sendable {
     let id: Int
     let call: ValidatedCall
     let options: HTTPTransportConfiguration
     let exchange: HTTPExchange
     let upload: CurlUpload?
-
-    init(id: Int, call: ValidatedCall, options: HTTPTransportConfiguration, exchange: HTTPExchange, upload: CurlUpload?)
-    {
-        self.id = id
-        self.call = call
-        self.options = options
-        self.exchange = exchange
-        self.upload = upload
-    }
 }
 
 /// The messages of other threads for the transport's thread.
