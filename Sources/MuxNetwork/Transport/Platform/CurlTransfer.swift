@@ -138,6 +138,12 @@ final class CurlTransfer {
         self.require(mux_easy_set_text(self.library.table, self.easy, option, text))
     }
 
+    /// Sets an option to the path of a file; a URL without a usable path counts as a refused option.
+    private func set(_ option: CInt, _ file: URL) {
+        guard let path = try? FilePath.path(of: file) else { return self.require(43) }
+        self.set(option, path)
+    }
+
     private func require(_ result: CInt) {
         guard result != 0, self.failure == nil else { return }
         self.failure = result == 27 ? .outOfMemory(self.library) : self.refusal
@@ -177,11 +183,7 @@ final class CurlTransfer {
         if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
         if let authorities = self.order.options.certificateAuthorities {
             self.setRefusal("certificateAuthorities")
-            guard let path = try? FilePath.path(of: authorities) else {
-                self.failure = self.refusal
-                return
-            }
-            self.set(CInt(MUX_CURLOPT_CAINFO), path)
+            self.set(CInt(MUX_CURLOPT_CAINFO), authorities)
             _ = mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_CAPATH), nil)
         }
         if let certificate = self.order.options.clientCertificate { self.set(certificate) }
@@ -192,10 +194,6 @@ final class CurlTransfer {
         self.setRefusal("clientCertificate")
         switch certificate.source {
         case .files(let chain, let key):
-            guard let chain = try? FilePath.path(of: chain), let key = try? FilePath.path(of: key) else {
-                self.failure = self.refusal
-                return
-            }
             self.set(CInt(MUX_CURLOPT_SSLCERT), chain)
             self.set(CInt(MUX_CURLOPT_SSLKEY), key)
         case .pem(let chain, let key):

@@ -31,14 +31,6 @@ package final class CurlTransport: ValidatedTransport {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         defer { withExtendedLifetime(self) {} }
-        if let authorities = self.options.certificateAuthorities, (try? FilePath.path(of: authorities)) == nil {
-            throw HTTPError.preparation(.unsupportedOption(name: "certificateAuthorities"))
-        }
-        if case .files(let chain, let key)? = self.options.clientCertificate?.source,
-            (try? FilePath.path(of: chain)) == nil || (try? FilePath.path(of: key)) == nil
-        {
-            throw HTTPError.preparation(.unsupportedOption(name: "clientCertificate"))
-        }
         let exchange = HTTPExchange(call, limits, self.time)
         let sink = DecodingSink(sink, call) { try exchange.throwIfAbandoned() }
         let reply = try await exchange.run(into: sink) { self.start(call, $0) }
