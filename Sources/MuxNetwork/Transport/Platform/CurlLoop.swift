@@ -112,7 +112,6 @@ final class CurlLoop {
         self.ids[transfer.easy] = nil
         self.mailbox.multi.remove(transfer.easy)
         mux_easy_cleanup(self.library.table, transfer.easy)
-        transfer.free()
     }
 }
 

@@ -84,13 +84,9 @@ final class CurlTransfer {
         return self.failure == nil
     }
 
-    /// Frees libcurl's list of the request's fields; called after the handle was freed.
-    func free() {
-        if let fields { mux_list_free(self.library.table, fields) }
-        self.fields = nil
-    }
-
     deinit {
+        // The loop holds this object until the handle is freed: the handle uses the list and the buffers.
+        if let fields { mux_list_free(self.library.table, fields) }
         self.errorText.deallocate()
         self.streams.deallocate()
     }
