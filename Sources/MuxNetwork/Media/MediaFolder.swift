@@ -332,22 +332,16 @@ final class MediaFolder: Sendable {
     /// - Throws: The error of `body`. ``MediaError`` for an error of the file system; ``Removed``, if
     ///   `attempts` is 1 and a file is missing: the caller can then open the folder again.
     func withLockedDisk<R: Sendable>(attempts: Int = 1, _ body: (inout Disk) throws -> R) throws -> R {
-        for _ in 1..<attempts {
+        var attempt = 1
+        while true {
             do {
-                return try self.once(body)
+                return try self.disk.withLock { disk in try body(&disk) }
             } catch let error as MuxStoreError {
-                guard error.isMissing else { throw MediaError(error) }
+                guard !error.isMissing || attempts > 1 else { throw Removed() }
+                guard error.isMissing, attempt < attempts else { throw MediaError(error) }
+                attempt += 1
             }
         }
-        do {
-            return try self.once(body)
-        } catch let error as MuxStoreError {
-            throw attempts == 1 && error.isMissing ? Removed() : MediaError(error)
-        }
-    }
-
-    private func once<R: Sendable>(_ body: (inout Disk) throws -> R) throws -> R {
-        try self.disk.withLock { disk in Result { try body(&disk) } }.get()
     }
 }
 

@@ -90,12 +90,11 @@ final class MediaSink: HTTPSink {
     }
 
     private func withOpenFile(_ body: (inout State, OpenFile) throws -> Void) throws {
-        let result = self.state.withLock { state -> Result<Void, any Error> in
-            guard let file = state.file else { return .failure(CancellationError()) }
-            return Result { try body(&state, file) }
-        }
         do {
-            try result.get()
+            try self.state.withLock { state in
+                guard let file = state.file else { throw CancellationError() }
+                try body(&state, file)
+            }
         } catch let error as MuxStoreError {
             throw error.isMissing ? MediaFolder.Removed() : MediaError(error)
         }

@@ -126,12 +126,11 @@ final class RedirectingSink: HTTPSink {
     var redirects: HTTPRedirects { self.state.withLock { $0.redirects } }
 
     func receive(head: HTTPReply) async throws {
-        let next = try self.state.withLock { state -> Result<HTTPCall?, any Error> in
-            let next = Result { try state.redirects.next(after: head) }
-            state.next = (try? next.get()) ?? nil
-            return next
-        }.get()
-        guard next == nil else { return }
+        let isFinal = try self.state.withLock { state throws(HTTPError) in
+            state.next = try state.redirects.next(after: head)
+            return state.next == nil
+        }
+        guard isFinal else { return }
         var head = head
         if let hasOtherMethod { head.hasOtherMethod.value = hasOtherMethod }
         try await self.base.receive(head: head)

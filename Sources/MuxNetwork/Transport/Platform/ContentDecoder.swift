@@ -207,13 +207,11 @@ final class DecodingSink: HTTPSink {
     }
 
     private func next() throws -> Data? {
-        try self.state.withLock { state -> Result<Data?, any Error> in
-            Result {
-                let piece = try self.next(state.decoders[...])
-                state.decoded += piece?.count ?? 0
-                return piece
-            }
-        }.get()
+        try self.state.withLock { state in
+            let piece = try self.next(state.decoders[...])
+            state.decoded += piece?.count ?? 0
+            return piece
+        }
     }
 
     /// The next bytes of the last decoder in a chain; `nil` if the first decoder needs more input.
