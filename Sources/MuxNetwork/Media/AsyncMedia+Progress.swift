@@ -80,17 +80,9 @@ extension AsyncMedia {
             /// The error of a failed download.
             public typealias Failure = any Error
 
-            private var changes: AsyncThrowingStream<AsyncMedia.Progress, any Error>.Iterator
-            private let present: @Sendable () async -> AsyncMedia.Progress
-            private var last: AsyncMedia.Progress?
-
-            init(
-                changes: AsyncThrowingStream<AsyncMedia.Progress, any Error>.Iterator,
-                present: @escaping @Sendable () async -> AsyncMedia.Progress
-            ) {
-                self.changes = changes
-                self.present = present
-            }
+            fileprivate var changes: AsyncThrowingStream<AsyncMedia.Progress, any Error>.Iterator
+            fileprivate let present: @Sendable () async -> AsyncMedia.Progress
+            fileprivate var last: AsyncMedia.Progress?
 
             /// Returns the current progress at the first call; later calls wait for an increase.
             ///
@@ -127,10 +119,7 @@ extension AsyncMedia {
 @available(*, unavailable)
 extension AsyncMedia.ProgressSequence.Iterator: Sendable {}
 
-/// Sends the progress and the failures of downloads to the streams of each file.
-final class MediaWatchers: Sendable {
-    private let steps = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
-
+extension Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>> {
     /// A stream of the progress after this call; the buffer holds only the newest element.
     func changes(of name: MediaName) -> AsyncThrowingStream<AsyncMedia.Progress, any Error> {
         let (stream, continuation) = AsyncThrowingStream.makeStream(
@@ -146,22 +135,9 @@ final class MediaWatchers: Sendable {
             case .failure(let error): continuation.finish(throwing: error)
             }
         }
-        let remove = self.steps.add(to: name, finish: { continuation.finish() }, receive)
+        let remove = self.add(to: name, finish: { continuation.finish() }, receive)
         continuation.onTermination = { _ in remove() }
         return stream
-    }
-
-    func tell(_ progress: AsyncMedia.Progress, of name: MediaName) { self.steps.send(.success(progress), to: name) }
-
-    /// Ends the streams of `name` with an error.
-    func fail(_ name: MediaName, _ error: any Error) { self.steps.send(.failure(error), to: name) }
-
-    /// Prepares the end of the existing streams of `names`.
-    ///
-    /// - Returns: A closure that ends the streams with `error`.
-    func failure(of names: [MediaName], _ error: any Error) -> @Sendable () -> Void {
-        let receivers = names.flatMap { self.steps.receivers(of: $0) }
-        return { for receive in receivers { receive(.failure(error)) } }
     }
 }
 

@@ -181,7 +181,7 @@ public final actor AsyncMedia {
 
     /// The numbers of queued downloads and of free download slots; without activity, no download is queued
     /// and all slots are free.
-    package nonisolated var downloadSlots: (waiting: Int, free: Int) { self.core.downloadSlots }
+    package nonisolated var downloadSlots: (waiting: Int, free: Int) { self.core.semaphore.occupancy }
 }
 
 extension AsyncMedia {

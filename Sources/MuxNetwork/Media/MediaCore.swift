@@ -32,12 +32,14 @@ final class MediaCore: Sendable {
     /// Returns the key of a URL; `nil` if the URL is the key.
     let cacheKey: (@Sendable (URL) -> String)?
     private let accepts: [HTTPMediaType]?
-    let watchers = MediaWatchers()
+    /// Sends the progress and the failures of downloads to the streams of each file.
+    let steps = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
     /// Signals changes of the states of a file.
     let stateSignals = Broadcast<MediaName, Void>()
     /// Cancels prefetches of a file.
     let cancellations = Broadcast<MediaName, Void>()
-    private let semaphore: PrioritySemaphore<MediaName>
+    /// Limits the number of downloads that run at the same time.
+    let semaphore: PrioritySemaphore<MediaName>
     private let exchange: MediaDownload.Exchange
     private let retry: RetryPolicy
     private let budget: RetryBudget?
@@ -260,7 +262,7 @@ final class MediaCore: Sendable {
         guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
         let progress = AsyncMedia.Progress(received: partial.offset, total: partial.total)
         let isCurrent = self.engine.report(from: flight, of: name) { $0.progress[name] = progress }
-        if isCurrent { self.watchers.tell(progress, of: name) }
+        if isCurrent { self.steps.send(.success(progress), to: name) }
         return isCurrent
     }
 
@@ -278,7 +280,8 @@ final class MediaCore: Sendable {
         }
         if isFetched { self.tell(isKept ? .fetched : .fenceDropped) } else { self.tell(.loaded) }
         guard isKept else { return }
-        self.watchers.tell(AsyncMedia.Progress(received: size, total: size, isComplete: true), of: name)
+        let progress = AsyncMedia.Progress(received: size, total: size, isComplete: true)
+        self.steps.send(.success(progress), to: name)
     }
 
     private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID, _ hasStarted: Bool) {
@@ -296,7 +299,7 @@ final class MediaCore: Sendable {
             if hasStarted { state.statistics.failures += 1 }
         }
         if hasStarted { self.tell(.fetchFailed, because: error) }
-        if isKept { self.watchers.fail(name, error) }
+        if isKept { self.steps.send(.failure(error), to: name) }
     }
 
     /// Opens the folder for the current session, unless the folder is open.
@@ -320,10 +323,6 @@ final class MediaCore: Sendable {
         guard let observer = self.repository.observer else { return }
         observer.tell(MuxEvent(kind, name: "AsyncMedia", reason: error.map { MuxEvent.Reason(of: $0) }))
     }
-
-    /// The numbers of queued downloads and of free download slots; without activity, no download is queued
-    /// and all slots are free.
-    var downloadSlots: (waiting: Int, free: Int) { self.semaphore.occupancy }
 }
 
 extension MediaCore.State {
@@ -352,7 +351,7 @@ extension MediaCore {
     func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
         let name = self.name(of: url)
         return AsyncMedia.ProgressSequence(
-            changes: { [weak self] in self?.watchers.changes(of: name) ?? AsyncThrowingStream { nil } },
+            changes: { [weak self] in self?.steps.changes(of: name) ?? AsyncThrowingStream { nil } },
             present: { [weak self] in
                 guard !url.isFileURL else { return AsyncMedia.Progress(isComplete: true) }
                 guard let self else { return AsyncMedia.Progress() }
@@ -417,19 +416,18 @@ extension MediaCore: SessionParticipant {
             return true
         } _: { state in
             let inProgress = Set(state.progress.keys)
-            let statistics = state.statistics
-            let (opening, followed) = (state.opening, state.followed)
-            state = State()
-            state.followed = followed
-            for name in followed.keys { state.followed[name]?.removed() }
-            state.statistics = statistics
-            state.opening = opening &+ 1
+            var next = State()
+            next.statistics = state.statistics
+            next.followed = state.followed
+            for name in next.followed.keys { next.followed[name]?.removed() }
+            next.opening = state.opening &+ 1
+            state = next
             return (.failure(MuxError.sessionEnded), inProgress)
         }
-        let failure = self.watchers.failure(of: Array(inProgress.union(inFlight)), MuxError.sessionEnded)
+        let receivers = inProgress.union(inFlight).flatMap { self.steps.receivers(of: $0) }
         return {
             resumeWaiters()
-            failure()
+            for receive in receivers { receive(.failure(MuxError.sessionEnded)) }
             self.stateSignals.sendToAll(())
         }
     }
