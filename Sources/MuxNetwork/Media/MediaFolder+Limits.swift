@@ -2,18 +2,14 @@ import MuxKit
 
 extension MediaFolder {
     /// A file that counts towards ``AsyncMedia/Limits/maximumBytes``.
-    struct Entry: Sendable {
-        var name: String
-        var size: Int64
-        var modified: Int64
-    }
+    typealias Entry = (name: String, status: FileStatus)
 
     /// All complete and growing files, without sidecars.
     func entries() throws(MuxStoreError) -> [Entry] {
         var entries: [Entry] = []
         for name in try self.fileSystem.names(in: self.path) where !name.hasPrefix(MediaName.sidecarPrefix) {
             guard let status = try self.fileSystem.status(at: self.path(name)), !status.isFolder else { continue }
-            entries.append(Entry(name: name, size: status.size, modified: status.modified))
+            entries.append((name, status))
         }
         return entries
     }
@@ -45,7 +41,7 @@ extension MediaFolder {
                 // No file is evicted if the space cannot suffice. A removal may free more than the size: the
                 // rest of the last block, and the sidecar.
                 let possible = try self.evictable(disk).reduce(UInt64(clamping: free)) {
-                    $0 &+ UInt64(clamping: $1.size) &+ 1 << 16
+                    $0 &+ UInt64(clamping: $1.status.size) &+ 1 << 16
                 }
                 guard !overflow, possible >= UInt64(clamping: needed) else { throw MediaError.diskFull }
             }
@@ -92,7 +88,7 @@ extension MediaFolder {
         let room = self.limits.maximumBytes.subtractingReportingOverflow(count)
         let allowed = room.overflow ? 0 : max(0, room.partialValue)
         guard disk.used > allowed, let entries = try? self.entries() else { return }
-        disk.used = entries.reduce(0) { $0 + $1.size }
+        disk.used = entries.reduce(0) { $0 + $1.status.size }
         guard disk.used > allowed, let evictable = try? self.evictable(disk) else { return }
         for entry in evictable where disk.used > allowed { try? self.remove(entry, &disk) }
     }
@@ -108,38 +104,34 @@ extension MediaFolder {
     private func evictable(_ disk: Disk) throws(MuxStoreError) -> [Entry] {
         let uses = disk.uses
         return try self.entries().filter { uses[MediaName.file(of: $0.name)] == nil }
-            .sorted { ($0.modified, $0.name) < ($1.modified, $1.name) }
+            .sorted { ($0.status.modified, $0.name) < ($1.status.modified, $1.name) }
     }
 
     // MARK: - Digests
 
     /// The SHA-256 of a file as 64 hexadecimal digits.
     func digest(of file: OpenFile) throws -> String {
-        do {
-            var hash = SHA256()
-            var offset: Int64 = 0
-            while true {
-                let bytes = try self.fileSystem.readAll(file, at: offset, count: 1 << 18)
-                guard !bytes.isEmpty else { return SHA256.text(hash.finalize()) }
-                hash.update(bytes)
-                offset += Int64(bytes.count)
+        var hash = SHA256()
+        var offset: Int64 = 0
+        while true {
+            let bytes = try MediaError.mapping { () throws(MuxStoreError) in
+                try self.fileSystem.readAll(file, at: offset, count: 1 << 18)
             }
-        } catch {
-            throw MediaError(error)
+            guard !bytes.isEmpty else { return SHA256.text(hash.finalize()) }
+            hash.update(bytes)
+            offset += Int64(bytes.count)
         }
     }
 
     /// The SHA-256 of a complete file; `nil` without a file.
     func digest(of name: MediaName) throws -> String? {
-        let file: OpenFile
         do {
-            file = try self.fileSystem.openFile(self.path(name.file), for: .read)
-        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            return try self.digest(of: self.fileSystem.openFile(self.path(name.file), for: .read))
+        } catch MuxStoreError.fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
             return nil
-        } catch {
+        } catch let error as MuxStoreError {
             throw MediaError(error)
         }
-        return try self.digest(of: file)
     }
 
     /// The progress of a file according to the files on disk.

@@ -105,7 +105,7 @@ final class MediaFolder: Sendable {
             }
             try self.fileSystem.makeFolders(self.path)
             self.removeLeftoverSidecars()
-            disk.used = try self.entries().reduce(0) { $0 + $1.size }
+            disk.used = try self.entries().reduce(0) { $0 + $1.status.size }
             (disk.opening, disk.epoch) = (opening, epoch)
         }
         // Outside the lock: no other method reads these files.
