@@ -218,20 +218,6 @@ package struct DownloadHead: Sendable, Equatable {
     /// Whether the body may arrive decoded from a content coding, so offsets are meaningless.
     package var mayArriveDecoded: Bool
 
-    package init(
-        status: Int,
-        length: Int64? = nil,
-        range: ContentRange? = nil,
-        validator: String? = nil,
-        mayArriveDecoded: Bool = false
-    ) {
-        self.status = status
-        self.length = length
-        self.range = range
-        self.validator = validator
-        self.mayArriveDecoded = mayArriveDecoded
-    }
-
     /// Reads the header fields of a response.
     package init(_ reply: HTTPReply) {
         self.status = reply.status

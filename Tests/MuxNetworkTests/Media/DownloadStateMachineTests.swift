@@ -229,3 +229,19 @@ struct DownloadStateMachineTests {
         )
     }
 }
+
+extension DownloadHead {
+    fileprivate init(
+        status: Int,
+        length: Int64? = nil,
+        range: ContentRange? = nil,
+        validator: String? = nil,
+        mayArriveDecoded: Bool = false
+    ) {
+        self.init(HTTPReply(status: status))
+        self.length = length
+        self.range = range
+        self.validator = validator
+        self.mayArriveDecoded = mayArriveDecoded
+    }
+}
