@@ -21,19 +21,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
         }
     }
 
-    /// The reason to reject a server's responses.
-    package enum Rejection: Sendable, Equatable {
-        /// A range does not match the request or the part on disk, or a body arrived that must not be
-        /// appended.
-        case wrongRange
-        /// The server sent more bytes than announced.
-        case tooMuch
-        /// The file is larger than the limit.
-        case tooLarge
-    }
-
     /// The current part of the file on disk.
-    package private(set) var partial: Partial
+    package private(set) var partial = Partial()
     /// The maximum size of a file in bytes.
     private let limit: Int64
     /// Whether the body of the current response may be appended.
@@ -49,10 +38,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package private(set) var gained: Int64 = 0
 
     /// Makes a state machine without a part on disk.
-    package init(limit: Int64) {
-        self.limit = limit
-        self.partial = Partial()
-    }
+    package init(limit: Int64) { self.limit = limit }
 
     /// Sets the part that was found on disk, before a request; an unusable part counts as an empty part.
     package mutating func found(_ partial: Partial) {
@@ -100,7 +86,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         /// The response has an error status, or another status without a part of the file.
         case refuse(status: Int)
         /// The server's responses are inconsistent, or the file is too large.
-        case fail(Rejection)
+        case fail(MediaError)
     }
 
     /// Processes the head of a response.
@@ -115,7 +101,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     }
 
     private mutating func receivesAll(_ head: DownloadHead) -> HeadAction {
-        guard head.length ?? 0 <= self.limit else { return .fail(.tooLarge) }
+        guard head.length ?? 0 <= self.limit else { return .fail(.tooLarge(limit: self.limit)) }
         self.partial = Partial(validator: head.validator, total: head.length)
         self.end = head.length
         self.isReceiving = true
@@ -123,7 +109,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     }
 
     private mutating func receivesPart(_ head: DownloadHead) -> HeadAction {
-        guard case .ask(let offset, let validator) = self.nextStep else { return .fail(.wrongRange) }
+        guard case .ask(let offset, let validator) = self.nextStep else { return .fail(.contradiction) }
         guard let range = head.range, let bounds = range.bounds, bounds.lowerBound == offset, !head.mayArriveDecoded,
             self.isStill(validator, head),
             range.total == nil || self.partial.total == nil || range.total == self.partial.total,
@@ -131,7 +117,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
             head.length == nil || head.length == Int64(bounds.count)
         else { return self.startOver() }
         let total = self.partial.total ?? range.total
-        guard total ?? 0 <= self.limit else { return .fail(.tooLarge) }
+        guard total ?? 0 <= self.limit else { return .fail(.tooLarge(limit: self.limit)) }
         self.partial.total = total
         self.end = bounds.upperBound + 1
         self.isReceiving = true
@@ -154,7 +140,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     }
 
     private mutating func startOver() -> HeadAction {
-        guard !self.hasRestarted else { return .fail(.wrongRange) }
+        guard !self.hasRestarted else { return .fail(.contradiction) }
         self.hasRestarted = true
         self.partial = Partial()
         return .askAgain
@@ -163,11 +149,11 @@ package struct DownloadStateMachine: Sendable, Equatable {
     // MARK: - The body
 
     /// The reason to reject the next `count` bytes of the body; `nil` if the bytes may be appended.
-    package func rejection(ofNext count: Int) -> Rejection? {
-        guard self.isReceiving else { return .wrongRange }
+    package func rejection(ofNext count: Int) -> MediaError? {
+        guard self.isReceiving else { return .contradiction }
         let (end, overflow) = self.partial.offset.addingReportingOverflow(Int64(count))
-        guard !overflow, end <= self.limit else { return .tooLarge }
-        return end <= self.end ?? .max ? nil : .tooMuch
+        guard !overflow, end <= self.limit else { return .tooLarge(limit: self.limit) }
+        return end <= self.end ?? .max ? nil : .contradiction
     }
 
     /// Adds `count` appended bytes to the part on disk.

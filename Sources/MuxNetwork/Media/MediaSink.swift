@@ -59,7 +59,7 @@ final class MediaSink: HTTPSink {
             case .finish: throw EarlyEnd.finish
             case .askAgain: throw EarlyEnd.askAgain
             case .refuse: throw HTTPError.status(HTTPError.StatusFailure(HTTPResponse(request: self.call, reply: head)))
-            case .fail(let rejection): throw self.error(rejection)
+            case .fail(let error): throw error
             }
         }
     }
@@ -67,7 +67,7 @@ final class MediaSink: HTTPSink {
     private func write(_ bytes: Data) throws {
         try self.withOpenFile { state, file in
             var rest = [UInt8](bytes)[...]
-            if let rejection = state.machine.rejection(ofNext: rest.count) { throw self.error(rejection) }
+            if let error = state.machine.rejection(ofNext: rest.count) { throw error }
             try self.folder.requireLinked(file)
             if state.machine.partial.total == nil { try self.folder.reserve(Int64(rest.count)) }
             while !rest.isEmpty {
@@ -124,13 +124,6 @@ final class MediaSink: HTTPSink {
     /// Updates the progress; throws ``MediaFolder/Fenced`` if the flight is no longer current.
     private func requireCurrent(_ partial: DownloadStateMachine.Partial) throws {
         guard self.download.updateProgress(partial) else { throw MediaFolder.Fenced() }
-    }
-
-    private func error(_ rejection: DownloadStateMachine.Rejection) -> MediaError {
-        switch rejection {
-        case .wrongRange, .tooMuch: .contradiction
-        case .tooLarge: .tooLarge(limit: self.folder.limits.maximumFileBytes)
-        }
     }
 }
 

@@ -72,7 +72,7 @@ struct DownloadStateMachineTests {
         // The complete file instead of a part.
         (DownloadHead(status: 200, length: 90, validator: "\"w\""), .restart),
         (DownloadHead(status: 203), .restart),
-        (DownloadHead(status: 200, length: 1001), .fail(.tooLarge)),
+        (DownloadHead(status: 200, length: 1001), .fail(.tooLarge(limit: 1000))),
         // The range is not satisfiable: the file has changed.
         (DownloadHead(status: 416, range: ContentRange(bounds: nil, total: 40)), .askAgain),
         (DownloadHead(status: 416), .askAgain),
@@ -90,13 +90,13 @@ struct DownloadStateMachineTests {
         if action == .askAgain {
             #expect(machine.nextStep == .askForAll)
             machine.found(Self.some)
-            #expect(machine.received(head) == .fail(.wrongRange), "only once")
+            #expect(machine.received(head) == .fail(.contradiction), "only once")
         }
     }
 
     @Test(arguments: [
         (DownloadHead(status: 200, length: 100, validator: "\"v\""), Machine.HeadAction.restart),
-        (part(0...99, of: 100), .fail(.wrongRange)),
+        (part(0...99, of: 100), .fail(.contradiction)),
         (DownloadHead(status: 416), .refuse(status: 416)),
     ])
     func `AM-04 a response to a request for the complete file must be the complete file`(
@@ -116,15 +116,16 @@ struct DownloadStateMachineTests {
 
     @Test(
         arguments: [
-            (DownloadHead(status: 200, length: 100), 100, nil), (DownloadHead(status: 200, length: 100), 101, .tooMuch),
-            (DownloadHead(status: 200), 1000, nil), (DownloadHead(status: 200), 1001, .tooLarge),
-            (DownloadHead(status: 404), 1, .wrongRange),
-        ] as [(DownloadHead, Int, Machine.Rejection?)]
+            (DownloadHead(status: 200, length: 100), 100, nil),
+            (DownloadHead(status: 200, length: 100), 101, .contradiction),
+            (DownloadHead(status: 200), 1000, nil), (DownloadHead(status: 200), 1001, .tooLarge(limit: 1000)),
+            (DownloadHead(status: 404), 1, .contradiction),
+        ] as [(DownloadHead, Int, MediaError?)]
     )
     func `AM-06 no more bytes are accepted than were announced`(
         head: DownloadHead,
         count: Int,
-        rejection: Machine.Rejection?
+        rejection: MediaError?
     ) {
         var machine = self.machine()
         _ = machine.received(head)
@@ -135,7 +136,7 @@ struct DownloadStateMachineTests {
         var machine = self.machine(Self.some)
         #expect(machine.received(Self.part(40...69, of: 100)) == .append)
         #expect(machine.rejection(ofNext: 30) == nil)
-        #expect(machine.rejection(ofNext: 31) == .tooMuch)
+        #expect(machine.rejection(ofNext: 31) == .contradiction)
     }
 
     @Test(arguments: [
