@@ -79,27 +79,19 @@ final class MediaCore: Sendable {
     nonisolated(nonsending) func request(_ url: URL, sha256: String? = nil, isUrgent: Bool = true) async throws -> URL {
         guard !url.isFileURL else { return url }
         do {
-            return try await self.verifiedFile(of: url, sha256, isUrgent)
+            guard HTTPOrigin(url) != nil else { throw MediaError.unsupportedURL }
+            try self.choice.check(nil, name: "AsyncMedia")
+            let digest = sha256?.lowercased()
+            guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
+            let name = self.name(of: url)
+            for _ in 0..<Self.maximumRemovals {
+                let file = try await self.request(name, digest, isUrgent)
+                guard let digest, try await !self.verify(name, digest) else { return file }
+            }
+            throw MediaError.removed
         } catch let error as MediaError {
             throw error.naming(url)
         }
-    }
-
-    private nonisolated(nonsending) func verifiedFile(
-        of url: URL,
-        _ sha256: String?,
-        _ isUrgent: Bool
-    ) async throws -> URL {
-        guard HTTPOrigin(url) != nil else { throw MediaError.unsupportedURL }
-        try self.choice.check(nil, name: "AsyncMedia")
-        let digest = sha256?.lowercased()
-        guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
-        let name = self.name(of: url)
-        for _ in 0..<Self.maximumRemovals {
-            let file = try await self.request(name, digest, isUrgent)
-            guard let digest, try await !self.verify(name, digest) else { return file }
-        }
-        throw MediaError.removed
     }
 
     /// The maximum number of attempts of one request or flight if another program removes files.
