@@ -70,17 +70,12 @@ mux_curl *mux_curl_open(const char *name) {
     if (!library) return NULL;
     struct mux_curl *curl = calloc(1, sizeof *curl);
     if (!curl) return NULL;
+#define CURL(name) {"curl_" #name, (void **)&curl->name}
     struct { const char *name; void **function; } all[] = {
-        {"curl_global_init", (void **)&curl->global_init}, {"curl_easy_init", (void **)&curl->easy_init},
-        {"curl_easy_cleanup", (void **)&curl->easy_cleanup}, {"curl_easy_setopt", (void **)&curl->easy_setopt}, {"curl_easy_getinfo", (void **)&curl->easy_getinfo},
-        {"curl_easy_pause", (void **)&curl->easy_pause},
-        {"curl_easy_strerror", (void **)&curl->easy_strerror}, {"curl_slist_append", (void **)&curl->slist_append},
-        {"curl_slist_free_all", (void **)&curl->slist_free_all}, {"curl_multi_init", (void **)&curl->multi_init},
-        {"curl_multi_cleanup", (void **)&curl->multi_cleanup}, {"curl_multi_setopt", (void **)&curl->multi_setopt},
-        {"curl_multi_add_handle", (void **)&curl->multi_add_handle},
-        {"curl_multi_remove_handle", (void **)&curl->multi_remove_handle},
-        {"curl_multi_perform", (void **)&curl->multi_perform}, {"curl_multi_poll", (void **)&curl->multi_poll},
-        {"curl_multi_wakeup", (void **)&curl->multi_wakeup}, {"curl_multi_info_read", (void **)&curl->multi_info_read},
+        CURL(global_init), CURL(easy_init), CURL(easy_cleanup), CURL(easy_setopt), CURL(easy_getinfo),
+        CURL(easy_pause), CURL(easy_strerror), CURL(slist_append), CURL(slist_free_all), CURL(multi_init),
+        CURL(multi_cleanup), CURL(multi_setopt), CURL(multi_add_handle), CURL(multi_remove_handle),
+        CURL(multi_perform), CURL(multi_poll), CURL(multi_wakeup), CURL(multi_info_read),
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *all[i].function = dlsym(library, all[i].name);
@@ -117,9 +112,6 @@ int mux_easy_set_offset(const mux_curl *curl, void *easy, int option, int64_t va
     return curl->easy_setopt(easy, option, value);
 }
 int mux_easy_set_pointer(const mux_curl *curl, void *easy, int option, const void *value) {
-    return curl->easy_setopt(easy, option, value);
-}
-int mux_easy_set_text(const mux_curl *curl, void *easy, int option, const char *value) {
     return curl->easy_setopt(easy, option, value);
 }
 int mux_easy_set_transfer(
@@ -363,9 +355,8 @@ void *mux_multi_ended(const mux_curl *curl, void *multi, int *result) {
     }
 }
 
-void mux_name_thread(const char *name) { prctl(PR_SET_NAME, name); }
-
-void mux_block_sigpipe(void) {
+void mux_begin_thread(const char *name) {
+    prctl(PR_SET_NAME, name);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGPIPE);

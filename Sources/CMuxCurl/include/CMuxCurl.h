@@ -42,7 +42,6 @@ void mux_easy_cleanup(const mux_curl *curl, void *easy);
 int mux_easy_set_long(const mux_curl *curl, void *easy, int option, long value);
 int mux_easy_set_offset(const mux_curl *curl, void *easy, int option, int64_t value);
 int mux_easy_set_pointer(const mux_curl *curl, void *easy, int option, const void *value);
-int mux_easy_set_text(const mux_curl *curl, void *easy, int option, const char *value);
 int mux_easy_set_transfer(
     const mux_curl *curl, void *easy, int option, size_t (*function)(char *bytes, size_t size, size_t count, void *context));
 int mux_easy_set_seek(const mux_curl *curl, void *easy, int (*function)(void *context, int64_t offset, int origin));
@@ -93,11 +92,9 @@ int mux_multi_wakeup(const mux_curl *curl, void *multi);
 // The next transfer that has ended, with its result; NULL if no further transfer has ended.
 void *mux_multi_ended(const mux_curl *curl, void *multi, int *result);
 
-// Sets the name of the calling thread, truncated to 15 bytes.
-void mux_name_thread(const char *name);
-
-// Blocks SIGPIPE for the calling thread: a write to a broken connection must not end the process.
-void mux_block_sigpipe(void);
+// Sets the name of the calling thread, truncated to 15 bytes, and blocks SIGPIPE for the thread: a write to a broken
+// connection must not end the process.
+void mux_begin_thread(const char *name);
 
 #endif
 

@@ -22,7 +22,6 @@ final class CurlLoop {
     }
 
     func run() {
-        mux_block_sigpipe()
         let multi = self.mailbox.multi
         while true {
             let (messages, isClosed) = self.mailbox.take()

@@ -131,7 +131,7 @@ final class CurlTransfer {
     }
 
     private func set(_ option: CInt, _ text: String) {
-        self.require(mux_easy_set_text(self.library.table, self.easy, option, text))
+        self.require(mux_easy_set_pointer(self.library.table, self.easy, option, text))
     }
 
     /// Sets an option to the path of a file; a URL without a usable path counts as a refused option.

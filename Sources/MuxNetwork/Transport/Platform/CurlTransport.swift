@@ -45,7 +45,7 @@ package final class CurlTransport: ValidatedTransport {
         if isFirst {
             Thread.detachNewThread { [library, mailbox, options] in
                 // On Linux `Thread.name` may be lost, even if a thread sets its own name.
-                mux_name_thread("mux.http")
+                mux_begin_thread("mux.http")
                 CurlLoop(library, mailbox, connectionsPerHost: options.connectionsPerHost).run()
             }
         }
