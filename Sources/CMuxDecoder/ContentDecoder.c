@@ -72,8 +72,11 @@ static void open_all(void) {
     }
 }
 
+// The codings, by the first letters of their names.
+enum { GZIP = 'g', DEFLATE = 'd', BROTLI = 'b', ZSTD = 'z' };
+
 struct mux_decoder {
-    int coding;
+    char coding;
     // For deflate: the first bytes, which show whether the content has a zlib header; some servers send no header.
     uint8_t first[2];
     size_t first_count;
@@ -82,30 +85,30 @@ struct mux_decoder {
     void *other;
 };
 
-int mux_decoder_exists(int coding) {
+int mux_decoder_exists(const char *coding) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, open_all);
-    switch (coding) {
-    case MUX_CODING_GZIP:
-    case MUX_CODING_DEFLATE: return has_zlib;
-    case MUX_CODING_BROTLI: return has_brotli;
-    case MUX_CODING_ZSTD: return has_zstd;
+    switch (coding[0]) {
+    case GZIP:
+    case DEFLATE: return has_zlib;
+    case BROTLI: return has_brotli;
+    case ZSTD: return has_zstd;
     default: return 0;
     }
 }
 
-mux_decoder *mux_decoder_make(int coding) {
+mux_decoder *mux_decoder_make(const char *coding) {
     if (!mux_decoder_exists(coding)) return NULL;
     mux_decoder *decoder = calloc(1, sizeof *decoder);
     if (!decoder) return NULL;
-    decoder->coding = coding;
-    switch (coding) {
-    case MUX_CODING_GZIP:
+    decoder->coding = coding[0];
+    switch (coding[0]) {
+    case GZIP:
         decoder->is_ready = libraries.inflateInit2_(&decoder->z, 15 + 16, "1.2.11", sizeof decoder->z) == 0;
         break;
-    case MUX_CODING_DEFLATE: return decoder;
-    case MUX_CODING_BROTLI: decoder->other = libraries.brotliMake(NULL, NULL, NULL); break;
-    case MUX_CODING_ZSTD: 
+    case DEFLATE: return decoder;
+    case BROTLI: decoder->other = libraries.brotliMake(NULL, NULL, NULL); break;
+    case ZSTD:
         decoder->other = libraries.zstdMake();
         // RFC 9659: the window of a content coding has at most 8 MB (2^23 bytes).
         if (decoder->other) libraries.zstdSet(decoder->other, 100 /* ZSTD_d_windowLogMax */, 23);
@@ -118,8 +121,8 @@ mux_decoder *mux_decoder_make(int coding) {
 
 void mux_decoder_free(mux_decoder *decoder) {
     if (decoder->is_ready) libraries.inflateEnd(&decoder->z);
-    if (decoder->other && decoder->coding == MUX_CODING_BROTLI) libraries.brotliFree(decoder->other);
-    if (decoder->other && decoder->coding == MUX_CODING_ZSTD) libraries.zstdFree(decoder->other);
+    if (decoder->other && decoder->coding == BROTLI) libraries.brotliFree(decoder->other);
+    if (decoder->other && decoder->coding == ZSTD) libraries.zstdFree(decoder->other);
     free(decoder);
 }
 
@@ -143,7 +146,7 @@ int mux_decoder_run(
     mux_decoder *decoder, const uint8_t **input, size_t *count, uint8_t *output, size_t capacity, size_t *written) {
     *written = 0;
     switch (decoder->coding) {
-    case MUX_CODING_DEFLATE:
+    case DEFLATE:
         if (!decoder->is_ready) {
             while (decoder->first_count < 2 && *count > 0) {
                 decoder->first[decoder->first_count++] = *(*input)++;
@@ -159,8 +162,8 @@ int mux_decoder_run(
             if (result != 0) return result;
         }
         return inflate_some(decoder, input, count, output, capacity, written);
-    case MUX_CODING_GZIP: return inflate_some(decoder, input, count, output, capacity, written);
-    case MUX_CODING_BROTLI: {
+    case GZIP: return inflate_some(decoder, input, count, output, capacity, written);
+    case BROTLI: {
         uint8_t *next = output;
         size_t room = capacity;
         int result = libraries.brotliRun(decoder->other, count, input, &room, &next, NULL);

@@ -14,12 +14,10 @@ extern "C" {
 
 typedef struct mux_decoder mux_decoder;
 
-enum { MUX_CODING_GZIP = 1, MUX_CODING_DEFLATE = 2, MUX_CODING_BROTLI = 3, MUX_CODING_ZSTD = 4 };
-
-// Whether the library that decodes this coding can be opened.
-int mux_decoder_exists(int coding);
+// Whether the library that decodes this coding can be opened; `coding` is "gzip", "deflate", "br" or "zstd".
+int mux_decoder_exists(const char *coding);
 // Makes a decoder; NULL without the library or without memory.
-mux_decoder *mux_decoder_make(int coding);
+mux_decoder *mux_decoder_make(const char *coding);
 void mux_decoder_free(mux_decoder *decoder);
 // Decodes some of the input: advances `*input`, reduces `*input_count`, and sets `*output_count` to the number of
 // decoded bytes. Returns 0 if the content continues, 1 if the content is complete, -1 if the content is damaged.

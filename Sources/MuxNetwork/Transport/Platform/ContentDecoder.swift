@@ -4,34 +4,20 @@ import Foundation
 import MuxKit
 
 /// A content coding that an installed library may decode (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
-enum DecodableCoding: CInt, Sendable, CaseIterable {
-    case gzip = 1
+enum DecodableCoding: String, Sendable, CaseIterable {
+    case gzip
     case deflate
-    case brotli
-    case zstandard
+    case brotli = "br"
+    case zstandard = "zstd"
 
     init?(named name: String) {
-        switch name.lowercased() {
-        case "gzip", "x-gzip": self = .gzip
-        case "deflate": self = .deflate
-        case "br": self = .brotli
-        case "zstd": self = .zstandard
-        default: return nil
-        }
+        let name = name.lowercased()
+        self.init(rawValue: name == "x-gzip" ? "gzip" : name)
         guard mux_decoder_exists(self.rawValue) != 0 else { return nil }
     }
 
-    var name: String {
-        switch self {
-        case .gzip: "gzip"
-        case .deflate: "deflate"
-        case .brotli: "br"
-        case .zstandard: "zstd"
-        }
-    }
-
     /// The value of `Accept-Encoding`; empty without decoder libraries.
-    static let accepted = Self.allCases.filter { mux_decoder_exists($0.rawValue) != 0 }.map(\.name).joined(
+    static let accepted = Self.allCases.filter { mux_decoder_exists($0.rawValue) != 0 }.map(\.rawValue).joined(
         separator: ", "
     )
 
@@ -104,7 +90,7 @@ private final class ContentDecoder {
             self.isFull = written == size && !self.isComplete
             guard result >= 0, self.isComplete || consumed > 0 || written > 0 else {
                 guard result >= 0, self.input.isEmpty else {
-                    throw .transport(.damagedContent(coding: self.coding.name))
+                    throw .transport(.damagedContent(coding: self.coding.rawValue))
                 }
                 return nil
             }
@@ -123,7 +109,7 @@ private final class ContentDecoder {
         case .zstandard: return
         case .gzip where self.input.first == 0x1f:
             guard let next = mux_decoder_make(self.coding.rawValue) else {
-                throw .transport(.damagedContent(coding: self.coding.name))
+                throw .transport(.damagedContent(coding: self.coding.rawValue))
             }
             mux_decoder_free(self.decoder)
             self.decoder = next
