@@ -122,7 +122,7 @@ int mux_easy_set_seek(const mux_curl *curl, void *easy, int (*function)(void *, 
     return curl->easy_setopt(easy, MUX_CURLOPT_SEEKFUNCTION, function);
 }
 int mux_easy_set_before_sending(
-    const mux_curl *curl, void *easy, int (*function)(void *, char *, char *, int, int), void *context) {
+    const mux_curl *curl, void *easy, void *context, int (*function)(void *, char *, char *, int, int)) {
     curl->easy_setopt(easy, 10313 /* CURLOPT_PREREQDATA */, context);
     return curl->easy_setopt(easy, 20312 /* CURLOPT_PREREQFUNCTION, 7.80 */, function);
 }

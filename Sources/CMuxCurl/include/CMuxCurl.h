@@ -48,7 +48,7 @@ int mux_easy_set_seek(const mux_curl *curl, void *easy, int (*function)(void *co
 // libcurl calls `function` before each sending of the request, including repeated sendings; the result 1 ends the
 // transfer. The result of this function is not 0 before libcurl 7.80.
 int mux_easy_set_before_sending(
-    const mux_curl *curl, void *easy, int (*function)(void *context, char *, char *, int, int), void *context);
+    const mux_curl *curl, void *easy, void *context, int (*function)(void *, char *, char *, int, int));
 // The open sockets of one multi handle; child processes do not inherit the sockets. To be freed after the multi
 // handle.
 typedef struct mux_sockets mux_sockets;

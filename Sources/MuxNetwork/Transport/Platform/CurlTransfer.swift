@@ -257,47 +257,38 @@ final class CurlTransfer {
 
     // MARK: - Callbacks
 
-    private typealias Callback =
-        @convention(c) (UnsafeMutablePointer<CChar>?, Int, Int, UnsafeMutableRawPointer?) -> Int
-
     private func setCallbacks() {
-        let table = self.library.table
+        let (table, easy) = (self.library.table, self.easy)
         let own = Unmanaged.passUnretained(self).toOpaque()
-        let header: Callback = { bytes, size, count, context in
+        _ = mux_easy_set_transfer(table, easy, CInt(MUX_CURLOPT_HEADERFUNCTION)) { bytes, size, count, context in
             CurlTransfer.from(context)?.received(line: UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
         }
-        let write: Callback = { bytes, size, count, context in
+        _ = mux_easy_set_pointer(table, easy, CInt(MUX_CURLOPT_HEADERDATA), own)
+        _ = mux_easy_set_transfer(table, easy, CInt(MUX_CURLOPT_WRITEFUNCTION)) { bytes, size, count, context in
             CurlTransfer.from(context)?.received(UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
         }
-        let read: Callback = { bytes, size, count, context in
+        _ = mux_easy_set_pointer(table, easy, CInt(MUX_CURLOPT_WRITEDATA), own)
+        _ = mux_easy_set_transfer(table, easy, CInt(MUX_CURLOPT_READFUNCTION)) { bytes, size, count, context in
             guard let bytes else { return Int(MUX_CURL_READFUNC_ABORT) }
             let room = UnsafeMutableRawBufferPointer(start: bytes, count: size * count)
             return CurlTransfer.from(context)?.send(into: room) ?? Int(MUX_CURL_READFUNC_ABORT)
         }
-        let seek: @convention(c) (UnsafeMutableRawPointer?, Int64, CInt) -> CInt = { context, offset, origin in
+        _ = mux_easy_set_pointer(table, easy, CInt(MUX_CURLOPT_READDATA), own)
+        _ = mux_easy_set_seek(table, easy) { context, offset, origin in
             let canRewind = offset == 0 && origin == 0 && CurlTransfer.from(context)?.rewind() ?? true
             return CInt(canRewind ? MUX_CURL_SEEKFUNC_OK : MUX_CURL_SEEKFUNC_FAIL)
         }
-        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_HEADERFUNCTION), header)
-        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_HEADERDATA), own)
-        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_WRITEFUNCTION), write)
-        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_WRITEDATA), own)
-        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_READFUNCTION), read)
-        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_READDATA), own)
-        let before:
-            @convention(c) (
-                UnsafeMutableRawPointer?, UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?, CInt, CInt
-            ) -> CInt =
-                { context, remoteIP, localIP, remotePort, localPort in
-                    let addresses = mux_addresses(
-                        remote_ip: remoteIP,
-                        local_ip: localIP,
-                        remote_port: remotePort,
-                        local_port: localPort
-                    )
-                    return CurlTransfer.from(context)?.mayBeSent(between: addresses) ?? true ? 0 : 1
-                }
-        if mux_easy_set_before_sending(table, self.easy, before, own) == 0 {
+        _ = mux_easy_set_pointer(table, easy, CInt(MUX_CURLOPT_SEEKDATA), own)
+        let code = mux_easy_set_before_sending(table, easy, own) { context, remoteIP, localIP, remotePort, localPort in
+            let addresses = mux_addresses(
+                remote_ip: remoteIP,
+                local_ip: localIP,
+                remote_port: remotePort,
+                local_port: localPort
+            )
+            return CurlTransfer.from(context)?.mayBeSent(between: addresses) ?? true ? 0 : 1
+        }
+        if code == 0 {
             self.countsSendings = true
             self.order.exchange.setWaitingForServer(false)
         } else {
@@ -306,8 +297,6 @@ final class CurlTransfer {
             // and libcurl might send the request twice. Therefore each request uses a new connection.
             self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
         }
-        _ = mux_easy_set_seek(table, self.easy, seek)
-        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_SEEKDATA), own)
     }
 
     private static func from(_ context: UnsafeMutableRawPointer?) -> CurlTransfer? {
