@@ -16,8 +16,11 @@ struct ChallengeTests {
         NSURLAuthenticationMethodHTMLForm, NSURLAuthenticationMethodNegotiate, NSURLAuthenticationMethodNTLM,
     ])
     func `CO-32 a challenge for a password is rejected and the 401 response keeps its body`(method: String) {
-        #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
-        #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: false) == .cancelAuthenticationChallenge)
+        #expect(URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
+        #expect(
+            URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: false)
+                == .cancelAuthenticationChallenge
+        )
     }
 
     @Test(arguments: [
@@ -26,7 +29,9 @@ struct ChallengeTests {
     ])
     func `CO-32 the system handles the challenges for certificates and server trust`(method: String) {
         for goesOn in [true, false] {
-            #expect(HTTPChallengeDisposition(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling)
+            #expect(
+                URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling
+            )
         }
     }
 

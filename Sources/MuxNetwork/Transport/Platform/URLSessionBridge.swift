@@ -1,9 +1,11 @@
 import Dispatch
-import Foundation
 import MuxKit
 
 #if canImport(FoundationNetworking)
-import FoundationNetworking
+import Foundation
+package import FoundationNetworking
+#else
+package import Foundation
 #endif
 
 #if canImport(Security)
@@ -191,18 +193,16 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             return completionHandler(.useCredential, credential)
         }
         #endif
-        switch HTTPChallengeDisposition(to: method, goesOnAfterRejection: goesOn) {
-        case .performDefaultHandling: completionHandler(.performDefaultHandling, nil)
-        case .rejectProtectionSpace: completionHandler(.rejectProtectionSpace, nil)
-        case .cancelAuthenticationChallenge:
-            let refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
-            self.entry(task.taskIdentifier)?.state.withLock { state in
-                state.isChallenged = true
-                state.refusal = refusal
-            }
-            // On Linux this call blocks on the session, which may wait for the delegate queue.
-            self.control.async { completionHandler(.cancelAuthenticationChallenge, nil) }
+        let disposition = URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: goesOn)
+        guard disposition == .cancelAuthenticationChallenge else { return completionHandler(disposition, nil) }
+        var refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
+        refusal?.headers[.contentLength] = nil
+        self.entry(task.taskIdentifier)?.state.withLock { state in
+            state.isChallenged = true
+            state.refusal = refusal
         }
+        // On Linux this call blocks on the session, which may wait for the delegate queue.
+        self.control.async { completionHandler(disposition, nil) }
     }
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
@@ -211,7 +211,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         let (isChallenged, refusal) = producer.state.withLock { ($0.isChallenged, $0.refusal) }
         if isChallenged, !exchange.isHeadReceived, let refusal {
             // The session delivered the head only with the challenge; the body is lost.
-            if exchange.received(head: refusal.withoutFraming) { exchange.ended(nil) }
+            if exchange.received(head: refusal) { exchange.ended(nil) }
         } else {
             let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
             exchange.ended(ownEnd ? nil : error.map { HTTPError(loading: $0) })
@@ -231,6 +231,8 @@ private final class URLSessionProducer: HTTPProducer {
         var isChallenged = false
         /// The head of the 401 or 407 response, from the challenge; used if the session does not deliver the
         /// head otherwise.
+        ///
+        /// The head has no `Content-Length`, because the body does not arrive.
         var refusal: HTTPReply?
     }
 
@@ -316,29 +318,17 @@ extension HTTPReply {
             url: response.url
         )
     }
-
-    /// The head without `Content-Length`, because the body does not arrive.
-    fileprivate var withoutFraming: HTTPReply {
-        var reply = self
-        reply.headers[.contentLength] = nil
-        return reply
-    }
 }
 
-/// The reply of a transport without credentials to a challenge of the URL loading system.
-package enum HTTPChallengeDisposition: Sendable, Hashable {
-    /// The default handling: the system checks the server's certificate, and sends no client certificate.
-    case performDefaultHandling
-
-    /// The system continues without credentials, so the 401 or 407 response arrives with its body.
-    case rejectProtectionSpace
-
-    /// The system ends the request; the challenge contains the head of the 401 or 407 response.
+extension URLSession.AuthChallengeDisposition {
+    /// Chooses the reply of a transport without credentials to a challenge.
     ///
-    /// On Apple platforms this reply would lose the body of a 401.
-    case cancelAuthenticationChallenge
-
-    /// Chooses the reply to a challenge.
+    /// - `performDefaultHandling`: the system checks the server's certificate, and sends no client
+    ///   certificate.
+    /// - `rejectProtectionSpace`: the system continues without credentials, so the 401 or 407 response
+    ///   arrives with its body.
+    /// - `cancelAuthenticationChallenge`: the system ends the request; the challenge contains the head of the
+    ///   401 or 407 response. On Apple platforms this reply would lose the body of a 401.
     ///
     /// - Parameters:
     ///   - method: The authentication method of the challenge's protection space.
