@@ -3,17 +3,6 @@ package import Foundation
 /// Parses the lines of a response's head and trailers (RFC 9112, sections 4, 5 and 7.1.2), as libcurl
 /// delivers them.
 package struct HTTPHeadParser: Sendable {
-    /// The result of parsing one line.
-    package enum Step: Sendable, Equatable {
-        case goOn
-        /// The head is complete.
-        case head(HTTPReply)
-        /// The line is not valid HTTP at this place, or completes a head with status 101 (Switching
-        /// Protocols).
-        case invalid
-        case tooLarge
-    }
-
     private enum State: Sendable {
         case statusLine
         case fields(status: Int)
@@ -46,40 +35,42 @@ package struct HTTPHeadParser: Sendable {
     }
 
     /// Parses one line, with or without its line end.
-    package mutating func read(_ bytes: some Collection<UInt8>) -> Step {
+    ///
+    /// - Returns: The head, if the line completes the head of a final response; otherwise `nil`.
+    /// - Throws: ``HTTPError/TransportFailure/headTooLarge(limit:)``;
+    ///   ``HTTPError/TransportFailure/notHTTP`` if the line is not valid HTTP at this place, or completes a
+    ///   head with status 101 (Switching Protocols).
+    package mutating func read(_ bytes: some Collection<UInt8>) throws(HTTPError) -> HTTPReply? {
         self.size += bytes.count
-        guard self.size <= self.limit else { return .tooLarge }
+        guard self.size <= self.limit else { throw .transport(.headTooLarge(limit: self.limit)) }
         let line = Self.withoutEnd(bytes)
         switch self.state {
         case .statusLine:
-            guard let status = Self.status(line) else { return .invalid }
+            guard let status = Self.status(line) else { throw .notHTTP }
             self.state = .fields(status: status)
-            return .goOn
-        case .fields(let status) where line.isEmpty: return self.complete(status)
-        case .fields:
-            self.append(line, to: \.fields)
-            return .goOn
+        case .fields(let status) where line.isEmpty: return try self.complete(status)
+        case .fields: self.append(line, to: \.fields)
         case .body:
-            guard !line.starts(with: "HTTP/".utf8) else { return .invalid }
+            guard !line.starts(with: "HTTP/".utf8) else { throw .notHTTP }
             // libcurl before 8 delivers all trailers of a paused transfer in one piece.
             for line in line.split(separator: 10) where line != [13] {
                 self.append(Self.withoutEnd(line), to: \.trailers)
             }
-            return .goOn
         }
+        return nil
     }
 
-    private mutating func complete(_ status: Int) -> Step {
+    private mutating func complete(_ status: Int) throws(HTTPError) -> HTTPReply? {
         let fields = self.fields
         (self.fields, self.isFieldValid) = ([:], false)
         switch status {
-        case 101: return .invalid
+        case 101: throw .notHTTP
         case 100...199:
             self.state = .statusLine
-            return .goOn
+            return nil
         default:
             self.state = .body
-            return .head(HTTPReply(status: status, headers: fields, url: self.url))
+            return HTTPReply(status: status, headers: fields, url: self.url)
         }
     }
 

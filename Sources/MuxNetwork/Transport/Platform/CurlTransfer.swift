@@ -307,11 +307,11 @@ final class CurlTransfer {
     ///
     /// - Returns: The number of bytes taken; any number other than the size of the line ends the transfer.
     private func received(line: UnsafeRawBufferPointer) -> Int {
-        switch self.head.read(line) {
-        case .goOn:
-            self.order.exchange.showedLife()
-            return line.count
-        case .head(let reply):
+        do throws(HTTPError) {
+            guard let reply = try self.head.read(line) else {
+                self.order.exchange.showedLife()
+                return line.count
+            }
             self.agenda.flush(self.order.exchange)
             // If the response arrives before the whole request was sent, libcurl completes the response only
             // while the sending is not paused. Therefore the sending resumes.
@@ -319,9 +319,8 @@ final class CurlTransfer {
             guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
             self.endIfComplete()
             return line.count
-        case .invalid: return self.failed(.notHTTP)
-        case .tooLarge:
-            return self.failed(.transport(.headTooLarge(limit: self.order.options.maximumHeadSize)))
+        } catch {
+            return self.failed(error)
         }
     }
 
