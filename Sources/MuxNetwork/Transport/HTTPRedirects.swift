@@ -137,12 +137,12 @@ final class RedirectingSink: HTTPSink {
     }
 
     func receive(_ bytes: Data) async throws {
-        let dropped = self.state.withLock { state -> Int? in
-            guard state.next != nil else { return nil }
+        let isFinal = try self.state.withLock { state throws(Following) in
+            guard state.next != nil else { return true }
             state.dropped += bytes.count
-            return state.dropped
+            guard state.dropped <= Self.worthReading else { throw Following() }
+            return false
         }
-        guard let dropped else { return try await self.base.receive(bytes) }
-        if dropped > Self.worthReading { throw Following() }
+        if isFinal { try await self.base.receive(bytes) }
     }
 }

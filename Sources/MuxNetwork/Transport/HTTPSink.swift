@@ -38,12 +38,10 @@ package final class HTTPBuffer: HTTPSink {
     package func receive(head: HTTPReply) {}
 
     package func receive(_ bytes: Data) throws {
-        let fits = self.bytes.withLock { body -> Bool in
-            guard bytes.count <= self.limit - body.count else { return false }
+        try self.bytes.withLock { body throws(HTTPError) in
+            guard bytes.count <= self.limit - body.count else { throw .bodyTooLarge(limit: self.limit) }
             if body.isEmpty { body = bytes } else { body.append(bytes) }
-            return true
         }
-        guard fits else { throw HTTPError.bodyTooLarge(limit: self.limit) }
     }
 }
 
