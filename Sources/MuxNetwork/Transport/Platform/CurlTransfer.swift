@@ -404,9 +404,6 @@ final class CurlTransfer {
         case .later:
             self.order.exchange.setWaitingForServer(false)
             return Int(MUX_CURL_READFUNC_PAUSE)
-        case .end:
-            self.order.exchange.setWaitingForServer(true)
-            return 0
         case .failed: return Int(MUX_CURL_READFUNC_ABORT)
         }
     }

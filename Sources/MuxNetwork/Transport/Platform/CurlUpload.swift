@@ -9,10 +9,10 @@ import MuxKit
 final class CurlUpload: Sendable {
     /// The result of a read by libcurl.
     enum Reading: Sendable {
+        /// The next bytes; no bytes at the end of the body.
         case bytes(Data)
         /// The next piece is not available yet.
         case later
-        case end
         case failed
     }
 
@@ -50,7 +50,7 @@ final class CurlUpload: Sendable {
             guard !state.hasFailed else { return (.failed, nil) }
             guard !state.rest.isEmpty else {
                 state.isAwaited = !state.isLast
-                return (state.isLast ? .end : .later, nil)
+                return (state.isLast ? .bytes(Data()) : .later, nil)
             }
             let bytes = state.rest.prefix(limit)
             state.rest = state.rest.dropFirst(limit)
