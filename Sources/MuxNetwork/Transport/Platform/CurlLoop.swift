@@ -44,7 +44,7 @@ final class CurlLoop {
         switch message {
         case .start(let order):
             if self.queues.add(order, order.id, at: order.call.origin) {
-                self.start(order)
+                if !self.begin(order) { self.startNext(after: order.id) }
             } else {
                 order.exchange.setWaitingForServer(false)
             }
@@ -56,10 +56,7 @@ final class CurlLoop {
         }
     }
 
-    /// Starts the transfer of an order that may use a connection; if the start fails, starts a waiting order
-    /// instead.
-    private func start(_ order: CurlOrder) { if !self.begin(order) { self.startNext(after: order.id) } }
-
+    /// Starts waiting orders in place of the order `id`, until a transfer runs.
     private func startNext(after id: Int) {
         var id = id
         while let next = self.queues.ended(id), !self.begin(next) { id = next.id }
