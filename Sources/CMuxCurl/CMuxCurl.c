@@ -327,18 +327,16 @@ int mux_multi_set_long(const mux_curl *curl, void *multi, int option, long value
     return curl->multi_setopt(multi, option, value);
 }
 int mux_multi_add(const mux_curl *curl, void *multi, void *easy) { return curl->multi_add_handle(multi, easy); }
-int mux_multi_remove(const mux_curl *curl, void *multi, void *easy) {
+void mux_multi_remove(const mux_curl *curl, void *multi, void *easy) {
     enter();
-    int result = curl->multi_remove_handle(multi, easy);
+    curl->multi_remove_handle(multi, easy);
     leave();
-    return result;
 }
-int mux_multi_perform(const mux_curl *curl, void *multi) {
+void mux_multi_perform(const mux_curl *curl, void *multi) {
     int running = 0;
     enter();
-    int result = curl->multi_perform(multi, &running);
+    curl->multi_perform(multi, &running);
     leave();
-    return result;
 }
 void mux_multi_poll(const mux_curl *curl, void *multi, int milliseconds) {
     if (curl->multi_poll(multi, NULL, 0, milliseconds, NULL) != 0) poll(NULL, 0, 10);

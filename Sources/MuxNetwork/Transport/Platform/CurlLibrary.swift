@@ -51,8 +51,8 @@ struct CurlMulti: @unchecked Sendable {
     func wake() { _ = mux_multi_wakeup(self.library.table, self.pointer) }
 
     func add(_ easy: UnsafeMutableRawPointer) -> Bool { mux_multi_add(self.library.table, self.pointer, easy) == 0 }
-    func remove(_ easy: UnsafeMutableRawPointer) { _ = mux_multi_remove(self.library.table, self.pointer, easy) }
-    func perform() { _ = mux_multi_perform(self.library.table, self.pointer) }
+    func remove(_ easy: UnsafeMutableRawPointer) { mux_multi_remove(self.library.table, self.pointer, easy) }
+    func perform() { mux_multi_perform(self.library.table, self.pointer) }
 
     /// Waits until a connection is ready, a timer of libcurl fires, ``wake()`` is called, or a minute has
     /// passed.
