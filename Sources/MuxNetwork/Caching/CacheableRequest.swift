@@ -191,7 +191,7 @@ extension CacheableRequest {
         let selected = stored.filter { $0.isSelected(by: fields) }
         guard !selected.isEmpty else { return self.forward(.varyMiss) }
         var forward = self.forward(.partial)
-        if self.kind == .whole, self.call.method == .get {
+        if self.kind == .whole, self.call.method == .get, !self.control.noStore {
             forward.completed = selected.first { response in
                 response.fileName == nil && response.part?.first == 0 && response.strongTag != nil
                     && !response.isEncoded

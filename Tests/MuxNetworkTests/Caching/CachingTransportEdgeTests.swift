@@ -183,6 +183,22 @@ struct CachingTransportEdgeTests {
         #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
+    @Test func `HC-04 a request with no-store does not complete a stored part`() async throws {
+        let (cache, server) = self.world.cache { call in
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "ETag": "\"1\""]
+            guard let range = call.headers["Range"] else { return Self.reply("0123456789", headers) }
+            let (places, text) = range == "bytes=0-4" ? ("0-4", "01234") : ("5-9", "56789")
+            let part = headers.merging(["Content-Range": "bytes \(places)/10"])
+            return HTTPReply(status: 206, headers: part, body: Data(text.utf8))
+        }
+        _ = try await cache.send(self.world.call("GET", ["Range": "bytes=0-4"]))
+        let whole = try await cache.send(self.world.call("GET", ["Cache-Control": "no-store"]))
+        #expect(whole.body == Data("0123456789".utf8))
+        #expect(server.calls.last?.headers["Range"] == nil)
+        let rest = try await cache.send(self.world.call("GET", ["Range": "bytes=5-9"]))
+        #expect(rest.headers.cacheStatuses.last?.isHit == false)
+    }
+
     @Test func `HC-04 a GET with a body bypasses the cache`() async throws {
         let (cache, _) = self.world.cache { call in
             Self.reply(
