@@ -202,8 +202,10 @@ struct CacheExchange: Sendable {
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         let now = self.cache.now
         let delay = now.moment.duration(since: sent.moment)
+        // Another resource may have the same validator.
+        let isOfResource = self.request.resource(of: reply) == self.request.name
         if let stored = self.forward.validated, reply.status == 304 {
-            guard let validator = stored.freshness.validator, validator.isMet(by: reply.headers) else {
+            guard isOfResource, let validator = stored.freshness.validator, validator.isMet(by: reply.headers) else {
                 return .askAgain
             }
             guard validator.isUpdated(by: reply.headers) else { return .confirmed(stored) }
@@ -216,7 +218,7 @@ struct CacheExchange: Sendable {
         }
         if let completed = self.forward.completed {
             guard reply.status == 206 else { return reply.status == 200 ? self.plain(reply, sent) : .askAgain }
-            guard let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
+            guard isOfResource, let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
                 range.places.lowerBound == completed.count, range.total == range.places.upperBound + 1,
                 var rest = StoredResponse(
                     reply,
@@ -277,8 +279,7 @@ struct CacheExchange: Sendable {
     /// - Returns: Whether the response has a `Clear-Site-Data` field that requests the removal.
     nonisolated(nonsending) func clearOrigin(_ reply: HTTPReply) async -> Bool {
         guard ClearedOrigins.isRequested(by: reply.headers) else { return false }
-        let resource = reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.request.name
-        await self.cache.clearOrigin(of: resource, by: self.name, self.limits)
+        await self.cache.clearOrigin(of: self.request.resource(of: reply), by: self.name, self.limits)
         return true
     }
 
@@ -341,7 +342,9 @@ struct CacheExchange: Sendable {
         }
         guard let stored = self.forward.described, reply.status < 500, !SupersedingResponse.isNeutral(reply)
         else { return }
-        guard stored.isDescribed(by: reply) else { return await self.cache.invalidate(self.request.name) }
+        guard self.request.resource(of: reply) == self.request.name, stored.isDescribed(by: reply) else {
+            return await self.cache.invalidate(self.request.name)
+        }
         guard stored.freshness.validator?.isUpdated(by: reply.headers) ?? true else { return }
         // RFC 9111, section 5.2.2.5: if the response to HEAD may not be stored, the stored response is out of
         // date.

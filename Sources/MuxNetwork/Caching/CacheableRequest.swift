@@ -242,6 +242,10 @@ extension CacheableRequest {
         return forward
     }
 
+    /// The name of the resource of `reply`, which differs from ``name`` after a redirection inside the
+    /// transport.
+    func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.name }
+
     /// Whether `reply` may be stored as the response to GET.
     func isSatisfied(by reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }

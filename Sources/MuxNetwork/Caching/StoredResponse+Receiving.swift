@@ -30,9 +30,8 @@ extension StoredResponse {
         delay: Duration,
         heuristicLimit: Duration
     ) {
-        guard !request.control.noStore, request.isSatisfied(by: reply) else { return nil }
-        // After a redirection inside the transport, the response is of another URL.
-        guard (reply.url.flatMap { HTTPResourceName($0)?.text } ?? request.name) == request.name else { return nil }
+        guard !request.control.noStore, request.isSatisfied(by: reply), request.resource(of: reply) == request.name
+        else { return nil }
         // These responses are about the request, not the resource: not stored, even with a lifetime. Unlike a
         // neutral response, a 401 replaces a stored response: access to the resource has ended.
         guard reply.status != 401, !SupersedingResponse.isNeutral(reply) else { return nil }

@@ -177,6 +177,45 @@ struct MisbehavingServerTests {
         #expect(server.calls.count == 4)
     }
 
+    // MARK: - Redirections
+
+    /// The responses of a redirection's target, which are in no relation to the stored response.
+    private static let ofTarget: [HTTPReply] = [
+        part(5...9, of: "1"), HTTPReply(status: 304, headers: ["ETag": "\"1\""]),
+    ]
+
+    @Test(arguments: ofTarget)
+    func `PT-05 a response of another URL neither completes nor validates a stored response`(
+        redirected: HTTPReply
+    ) async throws {
+        var redirected = redirected
+        redirected.url = self.world.url.appending(path: "moved")
+        let isPart = redirected.status == 206
+        let first = isPart ? Self.part(0...4, of: "1") : Self.whole("0123456789", "1", "max-age=10")
+        let (cache, server) = self.cache([first, redirected, Self.whole("ABCDEFGHIJ", "1")])
+        _ = try await cache.send(self.world.call("GET", isPart ? ["Range": "bytes=0-4"] : [:]))
+        if !isPart { self.world.clock.advance(by: .seconds(11)) }
+
+        #expect(try await cache.send(self.world.call()).body == Data("ABCDEFGHIJ".utf8))
+
+        #expect(server.calls.count == 3)
+        #expect(server.calls.last?.headers["Range"] == nil)
+        #expect(server.calls.last?.headers["If-None-Match"] == nil)
+    }
+
+    @Test func `PT-05 a response of another URL to HEAD does not describe the stored response`() async throws {
+        var redirected = HTTPReply(status: 200, headers: ["Cache-Control": Self.fresh])
+        redirected.url = self.world.url.appending(path: "moved")
+        let (cache, server) = self.cache([Self.whole("1", "1", "max-age=10"), redirected, Self.whole("2", "2")])
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+        _ = try await cache.send(self.world.call("HEAD"))
+
+        #expect(try await cache.send(self.world.call()).body == Data("2".utf8))
+
+        #expect(server.calls.count == 3)
+    }
+
     // MARK: - Vary
 
     @Test func `PT-05 Vary compares field names without case, and separates different field values`() async throws {
