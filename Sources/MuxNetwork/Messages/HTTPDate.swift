@@ -17,9 +17,9 @@ package enum HTTPDate {
         switch words.count {
         // A space pads a one-digit day in the form of `asctime`. At other positions, two adjacent spaces are
         // invalid.
-        case 6 where words[2].isEmpty: return self.ofC(words[..<2] + words[3...], dayDigits: 1)
+        case 6 where words[2].isEmpty: return self.ofC(Array(words[..<2] + words[3...]), dayDigits: 1)
         case 6: return self.preferred(words)
-        case 5: return self.ofC(words[...], dayDigits: 2)
+        case 5: return self.ofC(words, dayDigits: 2)
         case 4: return self.obsolete(words, now: now)
         default: return nil
         }
@@ -49,8 +49,7 @@ package enum HTTPDate {
     }
 
     /// `Sun Nov  6 08:49:37 1994`.
-    private static func ofC(_ words: ArraySlice<Substring>, dayDigits: Int) -> Date? {
-        let words = Array(words)
+    private static func ofC(_ words: [Substring], dayDigits: Int) -> Date? {
         guard self.days.contains(words[0]), let day = self.number(words[2], dayDigits),
             let year = self.number(words[4], 4)
         else { return nil }
@@ -182,18 +181,12 @@ extension JSONDecoder.DateDecodingStrategy {
 
 /// The proleptic Gregorian calendar.
 enum GregorianCalendar {
-    private static func isLeap(_ year: Int) -> Bool { year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) }
-
     /// The number of days of a month; January is 1.
     static func days(ofMonth month: Int, in year: Int) -> Int {
-        switch month {
-        case 2: self.isLeap(year) ? 29 : 28
-        case 4, 6, 9, 11: 30
-        default: 31
-        }
+        self.daysSince1970(year, month + 1, 1) - self.daysSince1970(year, month, 1)
     }
 
-    /// The number of days from 1 January 1970 to a date.
+    /// The number of days from 1 January 1970 to a date; the month 13 is the next January.
     static func daysSince1970(_ year: Int, _ month: Int, _ day: Int) -> Int {
         // Years begin in March in this calculation, so a leap day is the last day of a year.
         let march = year - (month <= 2 ? 1 : 0)
