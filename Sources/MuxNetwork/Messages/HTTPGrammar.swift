@@ -57,31 +57,15 @@ package enum HTTPGrammar {
 package enum Base64URL {
     /// Encodes bytes.
     package static func encode(_ data: Data) -> String {
-        let bytes = data.base64EncodedData().compactMap { byte -> UInt8? in
-            switch byte {
-            case UInt8(ascii: "+"): UInt8(ascii: "-")
-            case UInt8(ascii: "/"): UInt8(ascii: "_")
-            case UInt8(ascii: "="): nil
-            default: byte
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
+        data.base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
     }
 
     /// Decodes a text; `nil` if `text` has padding, a character outside the alphabet, or an impossible
     /// length.
     package static func decode(_ text: some StringProtocol) -> Data? {
-        var bytes: [UInt8] = []
-        for byte in text.utf8 {
-            switch byte {
-            case 48...57, 65...90, 97...122: bytes.append(byte)
-            case UInt8(ascii: "-"): bytes.append(UInt8(ascii: "+"))
-            case UInt8(ascii: "_"): bytes.append(UInt8(ascii: "/"))
-            default: return nil
-            }
-        }
-        guard bytes.count % 4 != 1 else { return nil }
-        while bytes.count % 4 != 0 { bytes.append(UInt8(ascii: "=")) }
-        return Data(base64Encoded: Data(bytes))
+        guard !text.utf8.contains(where: { "+/=".utf8.contains($0) }) else { return nil }
+        var base64 = String(text).replacing("-", with: "+").replacing("_", with: "/")
+        while base64.utf8.count % 4 != 0 { base64 += "=" }
+        return Data(base64Encoded: base64)
     }
 }
