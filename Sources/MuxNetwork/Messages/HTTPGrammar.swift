@@ -4,13 +4,16 @@ package import Foundation
 package enum HTTPGrammar {
     private static let marks = Set("!#$%&'*+-.^_`|~".utf8)
 
-    /// Whether `byte` is allowed in a token (RFC 9110, section 5.6.2).
-    package static func isTokenByte(_ byte: UInt8) -> Bool {
+    /// Whether `byte` is an ASCII letter or digit.
+    static func isAlphanumeric(_ byte: UInt8) -> Bool {
         switch byte {
         case 48...57, 65...90, 97...122: true
-        default: self.marks.contains(byte)
+        default: false
         }
     }
+
+    /// Whether `byte` is allowed in a token (RFC 9110, section 5.6.2).
+    package static func isTokenByte(_ byte: UInt8) -> Bool { self.isAlphanumeric(byte) || self.marks.contains(byte) }
 
     /// Whether `text` is a token, such as a method or the name of a header field.
     package static func isToken(_ text: some StringProtocol) -> Bool {

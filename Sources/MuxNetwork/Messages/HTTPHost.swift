@@ -70,39 +70,20 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
         return name.count <= 253
             && name.split(separator: dot, omittingEmptySubsequences: false).allSatisfy { label in
                 (1...63).contains(label.count)
-                    && label.allSatisfy { byte in
-                        switch byte {
-                        case 48...57, 65...90, 97...122, UInt8(ascii: "-"), UInt8(ascii: "_"): true
-                        default: false
-                        }
-                    }
+                    && label.allSatisfy { HTTPGrammar.isAlphanumeric($0) || "-_".utf8.contains($0) }
             }
     }
 
     private static func isAddress(_ bytes: ArraySlice<UInt8>) -> Bool {
         guard let percent = bytes.firstIndex(of: UInt8(ascii: "%")) else { return self.isAddressWithoutZone(bytes) }
         let zone = bytes[percent...].dropFirst(3)
-        let isZone = zone.allSatisfy { byte in
-            switch byte {
-            // The unreserved characters of RFC 3986.
-            case 48...57, 65...90, 97...122, UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "~"):
-                true
-            default: false
-            }
-        }
-        return bytes[percent...].starts(with: "%25".utf8) && (1...15).contains(zone.count) && isZone
-            && self.isAddressWithoutZone(bytes[..<percent])
+        return bytes[percent...].starts(with: "%25".utf8) && (1...15).contains(zone.count)
+            && zone.allSatisfy { PercentEncoding.isUnreserved($0) } && self.isAddressWithoutZone(bytes[..<percent])
     }
 
     private static func isAddressWithoutZone(_ bytes: ArraySlice<UInt8>) -> Bool {
-        bytes.filter { $0 == UInt8(ascii: ":") }.count >= 2
-            && bytes.count <= 45
-            && bytes.allSatisfy { byte in
-                switch byte {
-                case 48...57, 65...70, 97...102, UInt8(ascii: ":"), UInt8(ascii: "."): true
-                default: false
-                }
-            }
+        bytes.filter { $0 == UInt8(ascii: ":") }.count >= 2 && bytes.count <= 45
+            && bytes.allSatisfy { "0123456789abcdefABCDEF:.".utf8.contains($0) }
     }
 
     /// The host as written if valid, otherwise "invalid host".

@@ -142,12 +142,7 @@ public struct HTTPMultipart: Sendable, Hashable {
     private static func isBoundary(_ text: String) -> Bool {
         let marks = Set("'()+_,-./:=?".utf8)
         return (1...70).contains(text.utf8.count)
-            && text.utf8.allSatisfy { byte in
-                switch byte {
-                case 48...57, 65...90, 97...122: true
-                default: marks.contains(byte)
-                }
-            }
+            && text.utf8.allSatisfy { HTTPGrammar.isAlphanumeric($0) || marks.contains($0) }
     }
 
     /// Whether `data` contains `bytes` (Horspool, "Practical fast searching in strings", 1980).

@@ -198,10 +198,7 @@ package enum PercentEncoding {
 
     /// Whether a byte never needs encoding (RFC 3986, section 2.3).
     package static func isUnreserved(_ byte: UInt8) -> Bool {
-        switch byte {
-        case 48...57, 65...90, 97...122, 45, 46, 95, 126: true
-        default: false
-        }
+        HTTPGrammar.isAlphanumeric(byte) || "-._~".utf8.contains(byte)
     }
 
     /// Whether a byte needs no encoding in a segment of a path (RFC 3986, section 3.3).
