@@ -114,8 +114,8 @@ public struct HTTPMultipart: Sendable, Hashable {
 
     private func boundary(for parts: [(head: Data, data: Data)]) throws(HTTPError.PreparationFailure) -> String {
         let occurs = { (boundary: String) in
-            let bytes = Array(boundary.utf8)
-            return parts.contains { Self.contains(bytes, in: $0.head) || Self.contains(bytes, in: $0.data) }
+            let bytes = Data(boundary.utf8)
+            return parts.contains { $0.head.range(of: bytes) != nil || $0.data.range(of: bytes) != nil }
         }
         if let boundary {
             guard Self.isBoundary(boundary) else { throw .invalidBoundary }
@@ -143,23 +143,6 @@ public struct HTTPMultipart: Sendable, Hashable {
         let marks = Set("'()+_,-./:=?".utf8)
         return (1...70).contains(text.utf8.count)
             && text.utf8.allSatisfy { HTTPGrammar.isAlphanumeric($0) || marks.contains($0) }
-    }
-
-    /// Whether `data` contains `bytes` (Horspool, "Practical fast searching in strings", 1980).
-    private static func contains(_ bytes: [UInt8], in data: Data) -> Bool {
-        guard let last = bytes.last, bytes.count <= data.count else { return bytes.isEmpty }
-        // The shift for each value of the data byte at the last position of `bytes`.
-        var steps = Array(repeating: bytes.count, count: 256)
-        for (index, byte) in bytes.dropLast().enumerated() { steps[Int(byte)] = bytes.count - 1 - index }
-        return data.withUnsafeBytes { data in
-            var end = bytes.count - 1
-            while end < data.count {
-                let byte = data[end]
-                if byte == last, data[(end + 1 - bytes.count)...end].elementsEqual(bytes) { return true }
-                end += steps[Int(byte)]
-            }
-            return false
-        }
     }
 }
 
