@@ -97,13 +97,7 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// Percent-encodes quotation marks and line breaks (HTML standard, section 4.10.21.8), and all other
     /// control characters as well.
     private static func escaped(_ name: String) -> String {
-        String(
-            decoding: name.utf8.flatMap { byte -> [UInt8] in
-                guard byte == UInt8(ascii: "\"") || byte < 32 || byte == 127 else { return [byte] }
-                return Array(PercentEncoding.encode(String(UnicodeScalar(byte))).utf8)
-            },
-            as: UTF8.self
-        )
+        PercentEncoding.encode(name) { $0 != UInt8(ascii: "\"") && $0 >= 32 && $0 != 127 }
     }
 
     /// The media type `text` for a header line; `application/octet-stream` if a parameter of `text` contains
