@@ -213,11 +213,7 @@ package enum PercentEncoding {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(text.utf8.count)
         for byte in text.utf8 {
-            if isAllowed(byte) {
-                bytes.append(byte)
-            } else {
-                bytes += [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
-            }
+            if isAllowed(byte) { bytes.append(byte) } else { bytes += self.escape(byte) }
         }
         return String(decoding: bytes, as: UTF8.self)
     }
@@ -226,48 +222,33 @@ package enum PercentEncoding {
     /// unchanged.
     package static func encodeIllegal(_ source: some Collection<UInt8>, allowing isAllowed: (UInt8) -> Bool) -> String {
         let source = Array(source)
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(source.count)
-        for (index, byte) in source.enumerated() {
-            if self.escaped(in: source, at: index) != nil || isAllowed(byte) {
-                bytes.append(byte)
-            } else {
-                bytes += [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
-            }
+        let bytes = source.indices.flatMap { index in
+            let isKept = self.escaped(in: source, at: index) != nil || isAllowed(source[index])
+            return isKept ? [source[index]] : self.escape(source[index])
         }
         return String(decoding: bytes, as: UTF8.self)
     }
 
     /// Decodes a text; invalid escapes stay unchanged, and invalid UTF-8 becomes replacement characters.
     package static func decode(_ text: some StringProtocol, plusIsBlank: Bool = false) -> String {
-        let source = Array(text.utf8)
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(source.count)
-        var index = 0
-        while index < source.count {
-            let byte = source[index]
-            if let escaped = self.escaped(in: source, at: index) {
-                bytes.append(escaped)
-                index += 3
-            } else {
-                bytes.append(plusIsBlank && byte == UInt8(ascii: "+") ? UInt8(ascii: " ") : byte)
-                index += 1
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
+        let source = text.utf8.map { plusIsBlank && $0 == UInt8(ascii: "+") ? UInt8(ascii: " ") : $0 }
+        return self.replacingEscapes(in: source) { [$0] }
     }
 
     /// Normalises escapes: unreserved bytes are decoded, other escapes are in upper case (section 6.2.2).
     package static func normalized(_ text: String) -> String {
         guard text.utf8.contains(UInt8(ascii: "%")) else { return text }
-        let source = Array(text.utf8)
+        return self.replacingEscapes(in: Array(text.utf8)) { self.isUnreserved($0) ? [$0] : self.escape($0) }
+    }
+
+    /// Replaces each valid escape by the result of `replacement` for the escaped byte.
+    private static func replacingEscapes(in source: [UInt8], by replacement: (UInt8) -> [UInt8]) -> String {
         var bytes: [UInt8] = []
+        bytes.reserveCapacity(source.count)
         var index = 0
         while index < source.count {
             if let byte = self.escaped(in: source, at: index) {
-                bytes +=
-                    self.isUnreserved(byte)
-                    ? [byte] : [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
+                bytes += replacement(byte)
                 index += 3
             } else {
                 bytes.append(source[index])
@@ -275,6 +256,10 @@ package enum PercentEncoding {
             }
         }
         return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func escape(_ byte: UInt8) -> [UInt8] {
+        [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
     }
 
     /// The byte of the escape at `index`; `nil` without a valid escape.
