@@ -74,11 +74,7 @@ extension HTTPMapper where Output: Decodable {
         errors: ServerError.Type = Never.self,
         dates: JSONDecoder.DateDecodingStrategy = .tolerantISO8601
     ) -> HTTPMapper {
-        self.json(errors: errors) {
-            let decoder = JSONDecoder()
-            decoder.dateDecodingStrategy = dates
-            return decoder
-        }
+        self.json(errors: errors) { .decoding(dates) }
     }
 
     /// Decodes JSON with a custom decoder.
@@ -145,10 +141,12 @@ extension HTTPMapper where Output == String {
 }
 
 extension JSONDecoder {
-    /// A decoder with the date format `tolerantISO8601`.
-    fileprivate static var tolerant: JSONDecoder {
+    fileprivate static var tolerant: JSONDecoder { .decoding(.tolerantISO8601) }
+
+    /// A decoder with this format of dates.
+    fileprivate static func decoding(_ dates: DateDecodingStrategy) -> JSONDecoder {
         let decoder = JSONDecoder()
-        decoder.dateDecodingStrategy = .tolerantISO8601
+        decoder.dateDecodingStrategy = dates
         return decoder
     }
 }
