@@ -10,8 +10,8 @@ enum HTTPByteRange: Sendable, Equatable {
         guard parts.count == 2, parts[0].lowercased() == "bytes" else { return nil }
         let ends = parts[1].split(separator: "-", omittingEmptySubsequences: false).map { HTTPGrammar.trimmed($0) }
         guard ends.count == 2 else { return nil }
-        let (first, last) = (HTTPGrammar.place(ends[0]), HTTPGrammar.place(ends[1]))
-        switch (first, last) {
+        let places = ends.map { HTTPGrammar.number($0).flatMap { Int(exactly: $0) } }
+        switch (places[0], places[1]) {
         case (let first?, let last?) where first <= last: self = .within(first...last)
         case (let first?, nil) where ends[1].isEmpty: self = .from(first)
         case (nil, let count?) where ends[0].isEmpty && count > 0: self = .last(count)
@@ -79,13 +79,5 @@ package struct ContentRange: Sendable, Equatable {
         else { return nil }
         guard last < .max, self.total ?? 0 <= Int.max else { return nil }
         return (first...last, self.total.map { Int($0) })
-    }
-}
-
-extension HTTPGrammar {
-    /// The number in `text`; `nil` if `text` is empty or contains a character that is not a digit, or if the
-    /// number exceeds an `Int`.
-    fileprivate static func place(_ text: some StringProtocol) -> Int? {
-        self.number(text).flatMap { Int(exactly: $0) }
     }
 }
