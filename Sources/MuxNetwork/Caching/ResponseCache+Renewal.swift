@@ -63,7 +63,7 @@ extension ResponseCache {
         switch result {
         case .success(let reply) where Self.isRenewed(reply):
             return self.engine.withState { $0.pauses[name] = nil }
-        case .success(let reply): retryAfter = reply.retryAfter(now: self.repository.wallTime())
+        case .success(let reply): retryAfter = reply.headers.retryAfter(now: self.repository.wallTime())
         case .failure(let error) where error.isCancellation: return
         case .failure(let error): retryAfter = RetryAdvice.of(error).retryAfter
         }

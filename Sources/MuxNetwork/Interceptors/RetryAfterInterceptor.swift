@@ -44,7 +44,7 @@ package final class RetryAfterInterceptor: Sendable {
 
     private func note(_ reply: HTTPReply, _ call: ValidatedCall) {
         guard [403, 429, 503].contains(reply.status), let origin = reply.url.map({ HTTPOrigin($0) }) ?? call.origin,
-            let pause = reply.retryAfter(now: self.wallTime()), pause > .zero
+            let pause = reply.headers.retryAfter(now: self.wallTime()), pause > .zero
         else { return }
         let now = self.time.now
         let end = now.advanced(by: min(pause, FailurePause.longestRetryAfter))

@@ -101,39 +101,27 @@ extension HTTPResponse {
     ///
     /// A date is relative to the response's `Date`. Without a valid `Date`, a date is relative to this
     /// device's clock.
-    public var retryAfter: Duration? {
-        HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: Date())
-    }
+    public var retryAfter: Duration? { self.headers.retryAfter(now: Date()) }
 }
 
-/// The field `Retry-After` (RFC 9110, section 10.2.3).
-package enum HTTPRetryAfter {
-    /// Parses seconds or a date; `nil` for any other text.
+extension HTTPHeaders {
+    /// The duration of `Retry-After` (RFC 9110, section 10.2.3), from 0 to 68 years; `nil` without a valid
+    /// field.
     ///
-    /// Seconds may have decimals: some servers send decimals, although the RFC permits only integers.
+    /// Seconds may have decimals: some servers send decimals, although the RFC permits only integers. A date
+    /// is relative to `Date`, because the server's clock can differ from this device's clock.
     ///
-    /// - Parameters:
-    ///   - text: The value of `Retry-After`.
-    ///   - date: The value of `Date` in the same response. If `text` is a date, the result is the time from
-    ///     `date` to `text`, because the server's clock can differ from this device's clock.
-    ///   - now: The reference for a date if `date` is absent or invalid.
-    /// - Returns: The duration, from 0 to 68 years.
-    package static func parse(_ text: String?, date: String?, now: Date) -> Duration? {
-        guard let text = text.map({ HTTPGrammar.trimmed($0) }) else { return nil }
+    /// - Parameter now: The reference for a date if `Date` is absent or invalid.
+    /// - Returns: The duration.
+    func retryAfter(now: Date) -> Duration? {
+        guard let text = self[.retryAfter].map({ HTTPGrammar.trimmed($0) }) else { return nil }
         if let seconds = HTTPDeltaSeconds.parse(text) { return .seconds(seconds) }
         let parts = text.split(separator: ".", omittingEmptySubsequences: false)
         if parts.count == 2, parts.allSatisfy({ HTTPDeltaSeconds.parse(String($0)) != nil }) {
             return Double(text).map { HTTPDeltaSeconds.duration($0) }
         }
         guard let time = HTTPDate.parse(text, now: now) else { return nil }
-        let start = date.flatMap { HTTPDate.parse($0, now: now) } ?? now
+        let start = self[.date].flatMap { HTTPDate.parse($0, now: now) } ?? now
         return HTTPDeltaSeconds.duration(time.timeIntervalSince(start))
-    }
-}
-
-extension HTTPReply {
-    /// The duration of `Retry-After`; `nil` without a valid field.
-    package func retryAfter(now: Date) -> Duration? {
-        HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: now)
     }
 }

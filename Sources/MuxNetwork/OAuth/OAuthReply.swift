@@ -23,7 +23,7 @@ package enum OAuthReply {
     /// - Throws: ``OAuthError``.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
-        let retryAfter = reply.retryAfter(now: now)
+        let retryAfter = reply.headers.retryAfter(now: now)
         // For these statuses the body is ignored: the error page of a proxy must not end a session.
         if [408, 425, 429].contains(reply.status) || (500...599).contains(reply.status) {
             throw .unavailable(status, retryAfter: retryAfter)
