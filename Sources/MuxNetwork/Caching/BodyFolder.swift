@@ -184,13 +184,11 @@ final class BodyFolder: Sendable {
     ///
     /// - Throws: ``Gone`` if the session has ended.
     private func recreate(_ folder: String) throws {
-        try self.lastEpoch.withLock { _ in
-            Result {
-                guard self.state.withLock({ $0.path == folder }) else { throw Gone() }
-                try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.makeFolders(folder) }
-                try? self.fileSystem.setStoreAttributes(self.root)
-            }
-        }.get()
+        try self.lastEpoch.withLock { _ throws in
+            guard self.state.withLock({ $0.path == folder }) else { throw Gone() }
+            try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.makeFolders(folder) }
+            try? self.fileSystem.setStoreAttributes(self.root)
+        }
     }
 
     /// Copies a body to a new file of the same name, after the system has removed the file; the open file
@@ -223,21 +221,17 @@ final class BodyFolder: Sendable {
     func finish(_ growing: Growing) -> String? {
         do {
             if try !self.isPresent(growing) { try self.restore(growing) }
+            let gone = try self.state.withLock { state throws in
+                guard state.path == growing.folder else { throw Gone() }
+                state.use(growing.name, size: growing.count)
+                return state.evict(limit: self.limit)
+            }
+            for name in gone { try? self.fileSystem.removeFile(FilePath.join(growing.folder, name)) }
+            return gone.contains(growing.name) ? nil : growing.name
         } catch {
             self.discard(growing)
             return nil
         }
-        let gone = self.state.withLock { state -> [String]? in
-            guard state.path == growing.folder else { return nil }
-            state.use(growing.name, size: growing.count)
-            return state.evict(limit: self.limit)
-        }
-        guard let gone else {
-            self.discard(growing)
-            return nil
-        }
-        for name in gone { try? self.fileSystem.removeFile(FilePath.join(growing.folder, name)) }
-        return gone.contains(growing.name) ? nil : growing.name
     }
 
     /// Removes an incomplete file.
