@@ -64,11 +64,11 @@ final class CachingSink: AttemptSink {
         var sent: CacheExchange.Sending
         var hasSent = false
         var meaning: CacheExchange.Meaning?
-        /// The head of the response, without this cache's member of `Cache-Status`.
+        /// The head of the response that the sink has received, without this cache's member of
+        /// `Cache-Status`.
         var head: HTTPReply?
         var status: HTTPCacheStatus?
         var spool: BodySpool?
-        var hasForwarded = false
         /// Whether the response has removed the stored responses of its origin.
         var hasCleared = false
     }
@@ -101,7 +101,7 @@ final class CachingSink: AttemptSink {
 
     private var sent: CacheExchange.Sending { self.state.withLock { $0.sent } }
 
-    var hasForwarded: Bool { self.state.withLock { $0.hasForwarded } }
+    var hasForwarded: Bool { self.state.withLock { $0.head != nil } }
     var sinkFailed: Bool { self.sink.failure != nil }
 
     var asksAgain: Bool {
@@ -157,10 +157,7 @@ final class CachingSink: AttemptSink {
     }
 
     private func pass(_ head: HTTPReply, _ status: HTTPCacheStatus) async throws {
-        self.state.withLock { state in
-            (state.head, state.status) = (head, status)
-            state.hasForwarded = true
-        }
+        self.state.withLock { ($0.head, $0.status) = (head, status) }
         try await self.sink.receive(head: Self.reply(head, status))
     }
 
@@ -183,11 +180,7 @@ final class CachingSink: AttemptSink {
     /// Stores a copy of a piece; without room, the response is only passed on.
     private func keep(_ bytes: Data) async {
         // Moved out of the state, to avoid a copy of the bytes.
-        let taken = self.state.withLock { state in
-            defer { state.spool = nil }
-            return state.spool
-        }
-        guard var spool = taken else { return }
+        guard var spool = self.state.withLock({ $0.spool.take() }) else { return }
         do {
             try await spool.append(bytes)
             self.state.withLock { [spool] in $0.spool = spool }
@@ -200,12 +193,7 @@ final class CachingSink: AttemptSink {
     }
 
     func discard() async {
-        let spool = self.state.withLock { state in
-            let spool = state.spool
-            state.spool = nil
-            return spool
-        }
-        await spool?.discard()
+        await self.state.withLock { $0.spool.take() }?.discard()
     }
 
     /// Completes the exchange, and stores the response if permitted.
