@@ -171,11 +171,10 @@ struct CacheExchange: Sendable {
     enum Meaning: Sendable {
         /// The response goes to the caller, and is stored if a response to store is given.
         case response(StoredResponse?)
-        /// The stored response has not changed.
-        case notModified(StoredResponse)
-        /// The stored response has not changed, but the 304 may not update the stored fields: RFC 9111,
-        /// section 4.3.4.
-        case confirmed(StoredResponse)
+        /// The stored response has not changed; with `isUpdated`, the value has the fields of the 304.
+        ///
+        /// RFC 9111, section 4.3.4, excludes some updates.
+        case notModified(StoredResponse, isUpdated: Bool)
         /// The body completes the stored response: RFC 9111, section 3.4.
         case rest(of: StoredResponse, StoredResponse)
         /// The server reports an error, and a stale response is permitted.
@@ -208,8 +207,8 @@ struct CacheExchange: Sendable {
             guard isOfResource, let validator = stored.freshness.validator, validator.isMet(by: reply.headers) else {
                 return .askAgain
             }
-            guard validator.isUpdated(by: reply.headers) else { return .confirmed(stored) }
-            return .notModified(self.validated(stored, by: reply, sent))
+            let isUpdated = validator.isUpdated(by: reply.headers)
+            return .notModified(isUpdated ? self.validated(stored, by: reply, sent) : stored, isUpdated: isUpdated)
         }
         if self.forward.toleratesFailure, let fallback = self.forward.fallback,
             StaleIfError.statuses.contains(HTTPStatus(reply.status))

@@ -115,7 +115,7 @@ final class CachingSink: AttemptSink {
         self.state.withLock { $0.meaning = meaning }
         await self.clear(head)
         switch meaning {
-        case .notModified, .confirmed, .failure: break
+        case .notModified, .failure: break
         case .askAgain: throw OfNoUse()
         case .response(let response):
             let isKept = response.map { $0.body != .none } ?? false
@@ -150,7 +150,7 @@ final class CachingSink: AttemptSink {
     func receive(_ bytes: Data) async throws {
         switch self.state.withLock({ $0.meaning }) {
         case .response, .rest: break
-        case .notModified, .confirmed, .failure, .askAgain, nil: return
+        case .notModified, .failure, .askAgain, nil: return
         }
         await self.keep(bytes)
         try await self.sink.receive(bytes)
@@ -206,14 +206,10 @@ final class CachingSink: AttemptSink {
             await self.exchange.supersede(by: head, self.sent)
             return Self.forwarded(state, head, nil)
         case .failure(let fallback): return .failed(fallback, head.status)
-        case .notModified(let response):
+        case .notModified(let response, let isUpdated):
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.forwardStatus = 304
-            if !state.hasCleared { status.isStored = await self.exchange.storeValidated(response) }
-            return .validated(response, status)
-        case .confirmed(let response):
-            var status = HTTPCacheStatus(forward: self.exchange.reason)
-            status.forwardStatus = 304
+            if isUpdated, !state.hasCleared { status.isStored = await self.exchange.storeValidated(response) }
             return .validated(response, status)
         case .response(let response):
             // A response to HEAD that clears the cache does not update a stored response.
@@ -245,7 +241,8 @@ final class CachingSink: AttemptSink {
         var response = response
         response.body = body
         response.count = spool.count
-        guard response.part == nil || response.isWholePart else {
+        let range = response.headers[.contentRange].flatMap { ContentRange($0)?.inMemory }
+        guard response.part == nil || range?.places.count == response.count else {
             await self.exchange.drop(response)
             return nil
         }
@@ -257,13 +254,5 @@ final class CachingSink: AttemptSink {
             response.headers[.contentLength] = String(response.count)
         }
         return response
-    }
-}
-
-extension StoredResponse {
-    /// Whether a part has the length of its `Content-Range`.
-    var isWholePart: Bool {
-        guard let range = self.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }) else { return false }
-        return range.places.count == self.count
     }
 }
