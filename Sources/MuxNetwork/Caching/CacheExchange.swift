@@ -199,14 +199,11 @@ struct CacheExchange: Sendable {
     func nextSequenceNumber() -> UInt64 { self.cache.engine.nextID() }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
-        let now = self.cache.now
-        let delay = now.moment.duration(since: sent.moment)
-        // Another resource may have the same validator.
-        let isOfResource = self.request.resource(of: reply) == self.request.name
         if let stored = self.forward.validated, reply.status == 304 {
-            guard isOfResource, let validator = stored.freshness.validator, validator.isMet(by: reply.headers) else {
-                return .askAgain
-            }
+            // Another resource may have the same validator.
+            guard self.request.resource(of: reply) == self.request.name,
+                let validator = stored.freshness.validator, validator.isMet(by: reply.headers)
+            else { return .askAgain }
             let isUpdated = validator.isUpdated(by: reply.headers)
             return .notModified(isUpdated ? self.validated(stored, by: reply, sent) : stored, isUpdated: isUpdated)
         }
@@ -215,37 +212,29 @@ struct CacheExchange: Sendable {
         {
             return .failure(fallback)
         }
-        if let completed = self.forward.completed {
-            guard reply.status == 206 else { return reply.status == 200 ? self.plain(reply, sent) : .askAgain }
-            guard isOfResource, let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
-                range.places.lowerBound == completed.count, range.total == range.places.upperBound + 1,
-                var rest = StoredResponse(
-                    reply,
-                    StoredResponse.Part(first: completed.count, total: range.total),
-                    self.request,
-                    HTTPFreshness.Response(headers: reply.headers, receivedAt: now.date, delay: delay),
-                    at: now,
-                    self.cache.settings.heuristicLimit
-                ),
-                rest.strongTag == completed.strongTag
-            else { return .askAgain }
-            rest.sent = sent.number
-            return .rest(of: completed, rest)
+        guard let completed = self.forward.completed, reply.status != 200 else {
+            return .response(self.stored(reply, sent))
         }
-        return self.plain(reply, sent)
+        guard reply.status == 206, let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
+            range.places.lowerBound == completed.count, range.total == range.places.upperBound + 1,
+            let rest = self.stored(reply, sent, isRest: true), rest.strongTag == completed.strongTag
+        else { return .askAgain }
+        return .rest(of: completed, rest)
     }
 
-    private func plain(_ reply: HTTPReply, _ sent: Sending) -> Meaning {
+    /// The response to store, before its body arrives; `nil` if the response may not be stored.
+    private func stored(_ reply: HTTPReply, _ sent: Sending, isRest: Bool = false) -> StoredResponse? {
         let now = self.cache.now
         var response = StoredResponse(
             reply,
             to: self.request,
+            isRest: isRest,
             at: now,
             delay: now.moment.duration(since: sent.moment),
             heuristicLimit: self.cache.settings.heuristicLimit
         )
         response?.sent = sent.number
-        return .response(response)
+        return response
     }
 
     /// A stored response, updated by a 304 or by a response to HEAD.

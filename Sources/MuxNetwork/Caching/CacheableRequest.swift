@@ -246,6 +246,9 @@ extension CacheableRequest {
     /// transport.
     func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.name }
 
+    /// Whether the request is for a range.
+    var isForRange: Bool { if case .range = self.kind { true } else { false } }
+
     /// Whether `reply` may be stored as the response to GET.
     func isSatisfied(by reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }

@@ -20,12 +20,14 @@ extension StoredResponse {
     /// - Parameters:
     ///   - reply: The head of the response.
     ///   - request: The request.
+    ///   - isRest: Whether the cache has asked for the rest of a stored part.
     ///   - arrival: The time of the response's arrival.
     ///   - delay: The time from the request to the response.
     ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified`.
     init?(
         _ reply: HTTPReply,
         to request: CacheableRequest,
+        isRest: Bool = false,
         at arrival: Now,
         delay: Duration,
         heuristicLimit: Duration
@@ -34,18 +36,17 @@ extension StoredResponse {
         else { return nil }
         // These responses are about the request, not the resource: not stored, even with a lifetime. Unlike a
         // neutral response, a 401 replaces a stored response: access to the resource has ended.
-        guard reply.status != 401, !SupersedingResponse.isNeutral(reply) else { return nil }
+        guard reply.status != 401, !SupersedingResponse.isNeutral(reply), reply.status != 304,
+            let names = Self.storedNames(reply.headers)
+        else { return nil }
         var part: Part?
         if reply.status == 206 {
-            guard case .range = request.kind,
+            guard isRest || request.isForRange,
                 let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory })
             else { return nil }
             part = Part(first: range.places.lowerBound, total: range.total)
         }
-        self.init(
-            reply,
-            part,
-            request,
+        let freshness = HTTPFreshness.of(
             HTTPFreshness.Response(
                 // A part has the lifetime of the complete response.
                 status: part == nil ? HTTPStatus(reply.status) : .ok,
@@ -53,21 +54,8 @@ extension StoredResponse {
                 receivedAt: arrival.date,
                 delay: delay
             ),
-            at: arrival,
-            heuristicLimit
+            heuristicLimit: heuristicLimit
         )
-    }
-
-    init?(
-        _ reply: HTTPReply,
-        _ part: Part?,
-        _ request: CacheableRequest,
-        _ response: HTTPFreshness.Response,
-        at arrival: Now,
-        _ heuristicLimit: Duration
-    ) {
-        guard reply.status != 304, let names = Self.storedNames(reply.headers) else { return nil }
-        let freshness = HTTPFreshness.of(response, heuristicLimit: heuristicLimit)
         let isOfUse =
             freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
             || (freshness.staleWhileRevalidate ?? .zero) > .zero || (freshness.staleIfError ?? .zero) > .zero
