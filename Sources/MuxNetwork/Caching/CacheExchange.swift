@@ -267,7 +267,7 @@ struct CacheExchange: Sendable {
     /// - Returns: Whether the response has a `Clear-Site-Data` field that requests the removal.
     nonisolated(nonsending) func clearOrigin(_ reply: HTTPReply) async -> Bool {
         guard ClearedOrigins.isRequested(by: reply.headers) else { return false }
-        await self.cache.clearOrigin(of: self.request.resource(of: reply), by: self.name, self.limits)
+        await self.cache.clearOrigin(of: self.request.resource(of: reply), by: self.name)
         return true
     }
 
@@ -283,7 +283,7 @@ struct CacheExchange: Sendable {
     nonisolated(nonsending) func store(_ response: StoredResponse) async -> Bool {
         var response = response
         response.completed = self.nextSequenceNumber()
-        return await self.cache.store(response, for: self.request, self.flight, of: self.name, self.limits)
+        return await self.cache.store(response, for: self.request, self.flight, of: self.name)
     }
 
     /// Removes the stored responses that `reply` replaces, although `reply` is not stored.
@@ -292,7 +292,7 @@ struct CacheExchange: Sendable {
         let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }
         let order = ResponseOrder(date: date, sent: sent.number, completed: self.nextSequenceNumber())
         guard let response = SupersedingResponse(reply, to: self.request, order, at: now) else { return }
-        await self.cache.supersede(by: response, self.request, self.limits)
+        await self.cache.supersede(by: response, of: self.name)
     }
 
     /// Stores the validated response with the updates of a 304.
@@ -306,17 +306,10 @@ struct CacheExchange: Sendable {
         var response = response
         response.completed = self.nextSequenceNumber()
         guard response.freshness.isKept else {
-            await self.cache.supersede(by: SupersedingResponse(response, to: self.request), self.request, self.limits)
+            await self.cache.supersede(by: SupersedingResponse(response, to: self.request), of: self.name)
             return false
         }
-        return await self.cache.store(
-            response,
-            replacing: former,
-            for: self.request,
-            self.flight,
-            of: self.name,
-            self.limits
-        )
+        return await self.cache.store(response, replacing: former, for: self.request, self.flight, of: self.name)
     }
 
     /// Applies the effects of a response on stored responses: RFC 9111, sections 4.3.5 and 4.4.

@@ -85,13 +85,8 @@ extension ResponseCache {
     /// - Parameters:
     ///   - resource: A URL of the origin.
     ///   - own: The flight of the response with `Clear-Site-Data`; this response may be stored.
-    ///   - limits: The limits of the call.
-    nonisolated(nonsending) func clearOrigin(
-        of resource: String,
-        by own: FlightName,
-        _ limits: HTTPExchange.Limits
-    ) async {
-        guard self.session == limits.session else { return }
+    nonisolated(nonsending) func clearOrigin(of resource: String, by own: FlightName) async {
+        guard self.session == own.session else { return }
         let (origin, now) = (ClearedOrigins.origin(of: resource), self.now.date)
         self.cleared.note(origin, at: now)
         let prefix = origin + "/"

@@ -11,19 +11,14 @@ extension ResponseCache {
         for request: CacheableRequest,
         in session: UInt64
     ) async throws {
-        let name = FlightName(
-            resource: request.name,
-            variant: request.flightName([hit.response]),
-            own: 0,
-            session: session
-        )
+        let name = FlightName(resource: request.name, variant: request.flightName([hit.response]), session: session)
         let now = self.repository.time.now
         guard !self.engine.isInFlight(name), self.engine.withState({ $0.pauses[name]?.isOver(at: now) ?? true })
         else { return }
         _ = try await self.engine.enter(
             name,
             decide: { state in
-                state.renewals[name] = Renewal(request: request, stale: hit.response, session: session)
+                state.renewals[name] = Renewal(request: request, stale: hit.response)
                 return .answerAndFly(.again)
             },
             joined: { _, _ in }
@@ -40,7 +35,7 @@ extension ResponseCache {
             deadline: options.deadline,
             body: self.settings.bodyLimit,
             from: self.time.now,
-            session: renewal.session
+            session: name.session
         )
         var forward = CacheForward(reason: .stale)
         if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }

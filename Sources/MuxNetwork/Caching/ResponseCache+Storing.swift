@@ -46,15 +46,13 @@ extension ResponseCache {
     ///   - request: The request.
     ///   - flight: The flight of the exchange.
     ///   - name: The name of the flight.
-    ///   - limits: The limits of the call.
     /// - Returns: Whether the response is stored.
     nonisolated(nonsending) func store(
         _ response: StoredResponse,
         replacing former: StoredResponse? = nil,
         for request: CacheableRequest,
         _ flight: FlightID,
-        of name: FlightName,
-        _ limits: HTTPExchange.Limits
+        of name: FlightName
     ) async -> Bool {
         // Loads the other variants, which may be on disk only.
         if self.settings.cacheKey != nil { _ = await self.stored(request.name) }
@@ -62,7 +60,7 @@ extension ResponseCache {
         let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { _ in
-                isOfSession = self.session == limits.session
+                isOfSession = self.session == name.session
             }
             guard isCurrent, isOfSession,
                 !running.isSuperseded(response, to: request.selecting, of: request.name, at: now)
@@ -99,19 +97,15 @@ extension ResponseCache {
     ///
     /// - Parameters:
     ///   - response: The newer response, which is not stored.
-    ///   - request: The request of `response`.
-    ///   - limits: The limits of the call.
-    nonisolated(nonsending) func supersede(
-        by response: SupersedingResponse,
-        _ request: CacheableRequest,
-        _ limits: HTTPExchange.Limits
-    ) async {
-        let known = await self.stored(request.name)
+    ///   - name: The flight of `response`.
+    nonisolated(nonsending) func supersede(by response: SupersedingResponse, of name: FlightName) async {
+        let resource = name.resource
+        let known = await self.stored(resource)
         let now = self.now.date
         let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isEmpty: Bool)? in
-            guard self.session == limits.session else { return nil }
-            running.note(response, of: request.name, at: now)
-            return self.change(request.name) { stored in
+            guard self.session == name.session else { return nil }
+            running.note(response, of: resource, at: now)
+            return self.change(resource) { stored in
                 let change = stored.remove(supersededBy: response, at: now)
                 return change.isChanged ? (change.gone, stored.responses.isEmpty) : nil
             }
@@ -119,15 +113,15 @@ extension ResponseCache {
         if let change {
             await self.removeFiles(of: change.gone)
             if change.isEmpty {
-                await self.responses.clear(key: request.name)
+                await self.responses.clear(key: resource)
             } else {
-                await self.save(request.name)
+                await self.save(resource)
             }
-        } else if self.session == limits.session, self.responses.cachedValue(key: request.name) == nil {
+        } else if self.session == name.session, self.responses.cachedValue(key: resource) == nil {
             // The stored responses are only on disk, because memory has no room: all are removed.
             var stored = StoredResponses(known)
             guard stored.remove(supersededBy: response, at: now).isChanged else { return }
-            await self.responses.clear(key: request.name)
+            await self.responses.clear(key: resource)
             await self.removeFiles(of: known)
         }
     }

@@ -15,7 +15,7 @@ final class ResponseCache: SessionCounter {
         /// The values of the request fields that the first stored response depends on; empty if not shared.
         let variant: String
         /// A unique number for an exchange that is not shared; otherwise 0.
-        let own: UInt64
+        var own: UInt64 = 0
         /// The number of the session in which the calls began.
         let session: UInt64
     }
@@ -38,7 +38,6 @@ final class ResponseCache: SessionCounter {
     struct Renewal: Sendable {
         let request: CacheableRequest
         let stale: StoredResponse
-        let session: UInt64
     }
 
     /// The state under the engine's lock.
