@@ -59,6 +59,14 @@ struct SelectingFields: Sendable {
         guard let credentials, credentials.names.contains(name) else { return self.headers[name] }
         return [self.headers[name], credentials.authenticator].compactMap(\.self).joined(separator: " ")
     }
+
+    /// The normalized values of `names` as text; empty without names.
+    func text(of names: [HTTPHeaders.Name]) -> String {
+        StoredResponse.selecting(names, in: self)
+            .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
+            .sorted()
+            .joined(separator: "\n")
+    }
 }
 
 extension CacheableRequest {
@@ -94,7 +102,7 @@ extension CacheableRequest {
         _ staleLimit: Duration
     ) -> CacheDecision {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
-        guard let hit = self.hit(stored, at: now) else { return .forward(self.forward(withoutHitIn: stored, at: now)) }
+        guard var hit = self.hit(stored, at: now) else { return .forward(self.forward(withoutHitIn: stored, at: now)) }
         guard !self.control.noStore, !self.control.noCache else {
             return .forward(self.forward(.request, validating: hit, staleLimit: .zero))
         }
@@ -106,9 +114,8 @@ extension CacheableRequest {
             self.control.minFresh == nil,
             self.kind == .whole
         {
-            var renewed = hit
-            renewed.revalidates = true
-            return .use(renewed)
+            hit.revalidates = true
+            return .use(hit)
         }
         let reason: HTTPCacheStatus.Forward = hit.timeToLive > .zero ? .request : .stale
         return .forward(self.forward(reason, validating: hit, staleLimit: staleLimit))
@@ -125,11 +132,6 @@ extension CacheableRequest {
             !hit.response.freshness.mustRevalidate, !hit.response.isInvalidated
         else { return false }
         return .zero - hit.timeToLive <= tolerated
-    }
-
-    private func isFresh(_ response: StoredResponse, at now: StoredResponse.Now) -> Bool {
-        !response.isInvalidated
-            && (response.residentTime(at: now).map { $0 < response.freshness.timeToLive ?? .zero } ?? false)
     }
 
     /// The first of `stored` that is a response to the request, fresh or stale.
@@ -176,12 +178,10 @@ extension CacheableRequest {
                 tag == "*" || own.map { HTTPValidator.isWeaklyEqual(tag, $0) } ?? false
             }
         }
-        guard let since = self.headers[.ifModifiedSince].flatMap({ HTTPDate.parse($0, now: response.receivedAt) })
-        else {
-            return false
-        }
-        let changed = [HTTPHeaders.Name.lastModified, .date].lazy.compactMap { response.headers[$0] }.first
-        return (changed.flatMap { HTTPDate.parse($0, now: response.receivedAt) } ?? response.receivedAt) <= since
+        let date = { (text: String) in HTTPDate.parse(text, now: response.receivedAt) }
+        guard let since = self.headers[.ifModifiedSince].flatMap(date) else { return false }
+        let changed = response.headers[.lastModified] ?? response.headers[.date]
+        return (changed.flatMap(date) ?? response.receivedAt) <= since
     }
 
     /// The request to the server, if no response of `stored` has the requested content.
@@ -195,7 +195,7 @@ extension CacheableRequest {
             forward.completed = selected.first { response in
                 response.fileName == nil && response.part?.first == 0 && response.strongTag != nil
                     && !response.isEncoded
-                    && self.isFresh(response, at: now)
+                    && CacheHit(response, at: now).timeToLive > .zero
             }
         }
         if self.call.method == .head, !self.control.noStore {
@@ -267,10 +267,6 @@ extension CacheableRequest {
     /// Requests for the same URL with equal values share an exchange. Without a stored response, the variant
     /// is empty.
     func flightName(_ stored: [StoredResponse]) -> String {
-        guard let names = stored.first.map({ Array($0.selecting.keys) }), !names.isEmpty else { return "" }
-        return StoredResponse.selecting(names, in: self.selecting)
-            .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
-            .sorted()
-            .joined(separator: "\n")
+        stored.first.map { self.selecting.text(of: Array($0.selecting.keys)) } ?? ""
     }
 }

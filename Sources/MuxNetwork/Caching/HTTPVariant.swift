@@ -65,10 +65,6 @@ struct HTTPVariant: Sendable, Equatable {
     }
 
     private static func digest(_ names: [HTTPHeaders.Name], in fields: HTTPHeaders) -> String {
-        guard !names.isEmpty else { return "" }
-        let values = StoredResponse.selecting(names, in: SelectingFields(fields))
-            .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
-            .sorted()
-        return SHA256.text(SHA256.hash(values.joined(separator: "\n")))
+        names.isEmpty ? "" : SHA256.text(SHA256.hash(SelectingFields(fields).text(of: names)))
     }
 }
