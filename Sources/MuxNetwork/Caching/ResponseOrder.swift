@@ -52,14 +52,14 @@ package struct ResponseOrder: Sendable, Equatable {
 struct SupersedingResponse: Sendable {
     let order: ResponseOrder
     /// The values of the request fields in `Vary`, normalized; `nil` if any field may be significant.
-    private(set) var selecting: [HTTPHeaders.Name: String?]?
+    fileprivate(set) var selecting: [HTTPHeaders.Name: String?]?
     /// The fields of the request.
     let fields: SelectingFields
     /// Whether the response is stored.
     ///
     /// A stored response prevents the storage of an older response only: ``StoredResponses`` handles a
     /// disputed order. Any other response also prevents the storage of a response with a disputed order.
-    private(set) var isStored: Bool
+    fileprivate(set) var isStored: Bool
     private let reply: HTTPReply?
     private let validator: HTTPValidator?
     private let isStorable: Bool
@@ -113,13 +113,6 @@ struct SupersedingResponse: Sendable {
         self.isStored = isStored
         self.selecting = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selecting
         (self.reply, self.validator, self.isStorable) = (nil, nil, false)
-    }
-
-    /// The same response, which replaces all variants.
-    var forAllVariants: SupersedingResponse {
-        var response = self
-        (response.selecting, response.isStored) = (nil, false)
-        return response
     }
 
     /// Whether `stored` may remain, as the same version of the resource.
@@ -185,10 +178,11 @@ struct RunningExchanges: Sendable {
 
     /// The newest of several responses, for all variants: one record then replaces the other records.
     private static func forAllVariants(_ noted: [SupersedingResponse], at now: Date) -> SupersedingResponse {
-        let newest = noted.dropFirst().reduce(noted[0]) { newest, next in
+        var newest = noted.dropFirst().reduce(noted[0]) { newest, next in
             next.order.relation(to: newest.order, at: now) == .newer ? next : newest
         }
-        return newest.forAllVariants
+        (newest.selecting, newest.isStored) = (nil, false)
+        return newest
     }
 
     /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in
