@@ -75,7 +75,8 @@ final class BodyFolder: Sendable {
         self.fileSystem = CheckedFileSystem(fileSystem, for: folder, problems: problems)
     }
 
-    private var root: String { self.folder.path }
+    /// The path of the folder.
+    var root: String { self.folder.path }
 
     // MARK: - Sessions
 

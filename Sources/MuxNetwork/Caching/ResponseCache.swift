@@ -67,8 +67,7 @@ final class ResponseCache: SessionCounter {
     /// Refuses calls of an account if a cache directly below belongs to another repository.
     private let choice: RepositoryChoice
     let responses: MultiplexerMap<String, StoredResponses>
-    /// The path of the folder of long bodies; `nil` without files.
-    private let location: String?
+    /// The folder of long bodies; `nil` without files.
     let folder: BodyFolder?
     let cleared: ClearedOrigins
     /// The running exchanges.
@@ -114,13 +113,9 @@ final class ResponseCache: SessionCounter {
             persistence: persistence,
             fetch: .value { _ in throw CancellationError() }
         )
-        let folder = options.cacheKey.map { key in
-            options.directory.map { StoreFolder($0) } ?? repository.folder(.bodies, for: key)
-        }
-        self.location = folder?.path
-        self.folder = folder.map { folder in
+        self.folder = options.cacheKey.map { key in
             BodyFolder(
-                folder,
+                options.directory.map { StoreFolder($0) } ?? repository.folder(.bodies, for: key),
                 limit: Int64(options.diskLimit),
                 fileSystem: fileSystem,
                 problems: repository.problems
@@ -142,7 +137,7 @@ final class ResponseCache: SessionCounter {
 
     /// Whether both caches would use the same folder.
     func hasFolder(of other: ResponseCache) -> Bool {
-        self.location.map { !$0.isEmpty && $0 == other.location } ?? false
+        self.folder.map { !$0.root.isEmpty && $0.root == other.folder?.root } ?? false
     }
 
     // MARK: - Requests
