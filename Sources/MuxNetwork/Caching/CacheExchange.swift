@@ -78,46 +78,37 @@ struct CacheExchange: Sendable {
                 self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
                 return try await self.failed(error, caching, into: sink)
             }
-            switch end {
-            case .forwarded(let reply, let response):
-                self.cache.tell(.fetched)
-                landed = response.map { .stored($0) } ?? .alone
-                return reply
-            case .validated(let response, let status):
-                do {
+            var failure: MuxEvent.Reason?
+            do {
+                switch end {
+                case .forwarded(let reply, let response):
+                    self.cache.tell(.fetched)
+                    landed = response.map { .stored($0) } ?? .alone
+                    return reply
+                case .validated(let response, let status):
                     let hit = CacheHit(response, at: self.cache.now)
                     let reply = try await self.cache.deliver(hit, status, to: self.request, into: sink)
                     self.cache.tell(.fetched)
                     landed = status.isStored ? .stored(response) : .alone
                     return reply
-                } catch is BodyFolder.Gone {
-                    exchange.forward.askPlainly()
-                } catch {
-                    self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
-                    throw error
-                }
-            case .failed(let fallback, let status):
-                do {
+                case .failed(let hit, let status):
+                    failure = .status(status)
+                    // Without the body of the stored response, the error of the server is the response.
+                    (exchange.forward.fallback, exchange.forward.toleratesFailure) = (nil, false)
                     let reason = self.forward.reason
-                    let reply = try await self.cache.deliverStale(
-                        fallback,
-                        reason,
-                        status,
-                        to: self.request,
-                        into: sink
-                    )
-                    self.cache.tell(.fetchFailed, because: .status(status))
+                    let reply = try await self.cache.deliverStale(hit, reason, status, to: self.request, into: sink)
+                    self.cache.tell(.fetchFailed, because: failure)
                     landed = .failed(status)
                     return reply
-                } catch is BodyFolder.Gone {
-                    (exchange.forward.fallback, exchange.forward.toleratesFailure) = (nil, false)
-                    exchange.forward.askPlainly()
-                } catch {
-                    self.cache.tell(.fetchFailed, because: .status(status))
+                case .askAgain: break
+                }
+            } catch {
+                guard error is BodyFolder.Gone else {
+                    self.cache.tell(.fetchFailed, because: failure ?? MuxEvent.Reason(of: error))
                     throw error
                 }
-            case .askAgain: exchange.forward.askPlainly()
             }
+            exchange.forward.askPlainly()
         }
     }
 
@@ -194,9 +185,6 @@ struct CacheExchange: Sendable {
     func beginSending() -> Sending {
         Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID())
     }
-
-    /// The next sequence number of the cache.
-    func nextSequenceNumber() -> UInt64 { self.cache.engine.nextID() }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         if let stored = self.forward.validated, reply.status == 304 {
@@ -282,7 +270,7 @@ struct CacheExchange: Sendable {
 
     nonisolated(nonsending) func store(_ response: StoredResponse) async -> Bool {
         var response = response
-        response.completed = self.nextSequenceNumber()
+        response.completed = self.cache.engine.nextID()
         return await self.cache.store(response, for: self.request, self.flight, of: self.name)
     }
 
@@ -290,7 +278,7 @@ struct CacheExchange: Sendable {
     nonisolated(nonsending) func supersede(by reply: HTTPReply, _ sent: Sending) async {
         let now = self.cache.now.date
         let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }
-        let order = ResponseOrder(date: date, sent: sent.number, completed: self.nextSequenceNumber())
+        let order = ResponseOrder(date: date, sent: sent.number, completed: self.cache.engine.nextID())
         guard let response = SupersedingResponse(reply, to: self.request, order, at: now) else { return }
         await self.cache.supersede(by: response, of: self.name)
     }
@@ -304,7 +292,7 @@ struct CacheExchange: Sendable {
     /// Stores an update of a stored response, or removes the stored response if the update must not be kept.
     private nonisolated(nonsending) func replace(_ former: StoredResponse, by response: StoredResponse) async -> Bool {
         var response = response
-        response.completed = self.nextSequenceNumber()
+        response.completed = self.cache.engine.nextID()
         guard response.freshness.isKept else {
             await self.cache.supersede(by: SupersedingResponse(response, to: self.request), of: self.name)
             return false
