@@ -126,10 +126,7 @@ final class CachingSink: AttemptSink {
                 await self.exchange.supersede(by: head, self.sent)
             }
             if spool == nil, !self.exchange.describes { self.exchange.endUnstored(head) }
-            var status = HTTPCacheStatus(forward: self.exchange.reason)
-            status.isStored = spool != nil
-            self.state.withLock { $0.spool = spool }
-            try await self.pass(head, status)
+            try await self.pass(head, HTTPCacheStatus(forward: self.exchange.reason), spool)
         case .rest(let stored, _):
             guard case .memory(let data) = stored.body else { throw OfNoUse() }
             var reply = head
@@ -139,10 +136,7 @@ final class CachingSink: AttemptSink {
             reply.headers[.contentLength] = nil
             var status = HTTPCacheStatus(forward: .partial)
             status.forwardStatus = 206
-            status.isStored = true
-            let spool = await self.exchange.spool(for: head)
-            self.state.withLock { $0.spool = spool }
-            try await self.pass(reply, status)
+            try await self.pass(reply, status, await self.exchange.spool(for: head))
             try await self.sink.receive(data)
         }
     }
@@ -156,8 +150,10 @@ final class CachingSink: AttemptSink {
         try await self.sink.receive(bytes)
     }
 
-    private func pass(_ head: HTTPReply, _ status: HTTPCacheStatus) async throws {
-        self.state.withLock { ($0.head, $0.status) = (head, status) }
+    private func pass(_ head: HTTPReply, _ status: HTTPCacheStatus, _ spool: BodySpool?) async throws {
+        var status = status
+        status.isStored = spool != nil
+        self.state.withLock { [status] in ($0.head, $0.status, $0.spool) = (head, status, spool) }
         try await self.sink.receive(head: Self.reply(head, status))
     }
 
