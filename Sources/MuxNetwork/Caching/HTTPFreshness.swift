@@ -65,12 +65,6 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         }
     }
 
-    private static let notKept: HTTPFreshness = {
-        var freshness = HTTPFreshness()
-        freshness.isKept = false
-        return freshness
-    }()
-
     /// The freshness of a response.
     ///
     /// - Parameters:
@@ -81,8 +75,9 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// - Returns: The freshness.
     package static func of(_ response: Response, heuristicLimit: Duration) -> HTTPFreshness {
         let control = HTTPCacheControl(response.headers[.cacheControl])
-        guard self.mayBeKept(response, control) else { return self.notKept }
         var freshness = HTTPFreshness()
+        freshness.isKept = self.mayBeKept(response, control)
+        guard freshness.isKept else { return freshness }
         freshness.validator = HTTPValidator(response.headers, receivedAt: response.receivedAt)
         freshness.age = self.age(response)
         freshness.mustRevalidate = control.mustRevalidate || control.noCache

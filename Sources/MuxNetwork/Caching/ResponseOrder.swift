@@ -59,10 +59,10 @@ struct SupersedingResponse: Sendable {
     ///
     /// A stored response prevents the storage of an older response only: ``StoredResponses`` handles a
     /// disputed order. Any other response also prevents the storage of a response with a disputed order.
-    fileprivate(set) var isStored: Bool
-    private let reply: HTTPReply?
-    private let validator: HTTPValidator?
-    private let isStorable: Bool
+    fileprivate(set) var isStored = false
+    private var reply: HTTPReply?
+    private var validator: HTTPValidator?
+    private var isStorable = false
 
     /// Statuses about the request, the connection or a temporary condition, not about the resource.
     private static let neutralStatuses: Set<Int> = [
@@ -91,7 +91,6 @@ struct SupersedingResponse: Sendable {
         else { return nil }
         self.order = order
         self.fields = request.selecting
-        self.isStored = false
         self.selecting = StoredResponse.selectingNames(reply.headers).map {
             StoredResponse.selecting($0, in: request.selecting)
         }
@@ -112,7 +111,6 @@ struct SupersedingResponse: Sendable {
         self.fields = request.selecting
         self.isStored = isStored
         self.selecting = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selecting
-        (self.reply, self.validator, self.isStorable) = (nil, nil, false)
     }
 
     /// Whether `stored` may remain, as the same version of the resource.

@@ -68,10 +68,8 @@ extension StoredResponse {
         self.freshness = freshness
         self.receivedAt = arrival.date
         self.received = arrival.moment
-        self.isInvalidated = false
         self.part = part
         self.body = isOfUse ? .memory(Data()) : .none
-        self.count = 0
     }
 
     /// The stored response, updated by a 304 or by a response to HEAD: RFC 9111, sections 3.2, 4.3.4 and

@@ -22,18 +22,18 @@ struct StoredResponse: Sendable, Equatable {
 
     var status: Int
     /// The header fields, without fields that may not be stored (RFC 9111, section 3.1).
-    var headers: HTTPHeaders
+    var headers = HTTPHeaders()
     /// The URL of the response.
     var url: URL?
     /// The values of the request fields in `Vary`, normalized; `nil` for a field that the request did not
     /// have.
     ///
     /// For an encoded body, `Accept-Encoding` is included even without `Vary`.
-    var selecting: [HTTPHeaders.Name: String?]
+    var selecting: [HTTPHeaders.Name: String?] = [:]
     /// Whether the response depends on credentials of the request.
     ///
     /// If `true`, neither the credentials nor the response are written to disk.
-    var isTransient: Bool
+    var isTransient = false
     var freshness: HTTPFreshness
     /// The wall-clock time of the arrival, or of the last validation.
     var receivedAt: Date
@@ -46,12 +46,12 @@ struct StoredResponse: Sendable, Equatable {
     var completed: UInt64 = 0
     /// Whether the response requires validation, because the resource has changed, or a newer response may
     /// exist: RFC 9111, sections 4 and 4.4.
-    var isInvalidated: Bool
+    var isInvalidated = false
     /// The stored range; `nil` for the complete content.
     var part: Part?
     var body: Body
     /// The length of the stored body.
-    var count: Int
+    var count = 0
 
     /// The current time by the clock of the process and by the wall clock.
     struct Now: Sendable {
@@ -170,20 +170,17 @@ extension StoredResponse: Codable {
     init(from decoder: any Decoder) throws {
         let record = try decoder.container(keyedBy: Key.self)
         self.status = try record.decode(Int.self, forKey: .status)
-        self.headers = HTTPHeaders()
         for field in try record.decode([[String]].self, forKey: .fields) {
             guard field.count == 2, let name = HTTPHeaders.Name(rawValue: field[0]) else { continue }
             self.headers.append(field[1], for: name)
         }
         self.url = try record.decodeIfPresent(URL.self, forKey: .url)
-        self.selecting = [:]
         for field in try record.decode([[String]].self, forKey: .selecting) {
             guard let name = field.first.flatMap({ HTTPHeaders.Name(rawValue: $0) }) else {
                 throw Self.damaged(decoder)
             }
             self.selecting[name] = .some(field.count > 1 ? field[1] : nil)
         }
-        self.isTransient = false
         self.freshness = try record.decode(HTTPFreshness.self, forKey: .freshness)
         self.receivedAt = try record.decode(Date.self, forKey: .received)
         self.isInvalidated = try record.decodeIfPresent(Bool.self, forKey: .invalidated) ?? false
