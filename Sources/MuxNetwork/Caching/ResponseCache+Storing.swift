@@ -181,12 +181,11 @@ extension ResponseCache {
         let known = await self.stored(resource)
         let isMarked = self.runningExchanges.withLock { _ -> Bool in
             self.fence(resource, except: own)
-            let change: Void? = self.change(resource) { stored -> Void? in
+            return self.change(resource) { stored -> Bool? in
                 guard !stored.responses.isEmpty else { return nil }
                 stored.update { $0.isInvalidated = true }
-                return ()
-            }
-            return change != nil
+                return true
+            } ?? false
         }
         // The stored responses are not in memory: they are only on disk, or cannot be read now.
         guard !isMarked, self.settings.cacheKey != nil else { return }
