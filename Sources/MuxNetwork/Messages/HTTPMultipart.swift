@@ -84,9 +84,10 @@ public struct HTTPMultipart: Sendable, Hashable {
         return fields
             + self.files.map { file in
                 let name = "\(Self.disposition(file.name)); filename=\"\(Self.escaped(file.fileName))\""
-                return (
-                    Data("\(name)\r\nContent-Type: \(Self.line(file.contentType.rawValue))\r\n\r\n".utf8), file.data
-                )
+                // A parameter of the media type may contain a line break or another control character.
+                let type = file.contentType.rawValue
+                let line = HTTPGrammar.isFieldValue(type) ? type : "application/octet-stream"
+                return (Data("\(name)\r\nContent-Type: \(line)\r\n\r\n".utf8), file.data)
             }
     }
 
@@ -98,12 +99,6 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// control characters as well.
     private static func escaped(_ name: String) -> String {
         PercentEncoding.encode(name) { $0 != UInt8(ascii: "\"") && $0 >= 32 && $0 != 127 }
-    }
-
-    /// The media type `text` for a header line; `application/octet-stream` if a parameter of `text` contains
-    /// a control character, such as a line break.
-    private static func line(_ text: String) -> String {
-        HTTPGrammar.isFieldValue(text) ? text : "application/octet-stream"
     }
 
     private func boundary(for parts: [(head: Data, data: Data)]) throws(HTTPError.PreparationFailure) -> String {
