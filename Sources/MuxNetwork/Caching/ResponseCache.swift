@@ -266,28 +266,26 @@ final class ResponseCache: SessionCounter {
         _ forward: CacheForward,
         into sink: any HTTPSink
     ) async throws -> HTTPReply? {
-        switch landed {
-        case .stored(let response):
-            guard case .use(let hit) = request.decision([response], at: self.now), !hit.revalidates else { return nil }
-            var status = HTTPCacheStatus(forward: forward.reason)
-            status.isCollapsed = true
-            do {
+        do {
+            switch landed {
+            case .stored(let response):
+                guard case .use(let hit) = request.decision([response], at: self.now), !hit.revalidates else {
+                    return nil
+                }
+                var status = HTTPCacheStatus(forward: forward.reason)
+                status.isCollapsed = true
                 let reply = try await self.deliver(hit, status, to: request, into: sink)
                 self.tellIfStale(hit)
                 return reply
-            } catch is BodyFolder.Gone {
-                return nil
-            }
-        case .unavailable(let error):
-            return try await self.deliverUnreached(forward, error, to: request, into: sink)
-        case .failed(let status):
-            guard forward.toleratesFailure, let fallback = forward.fallback else { return nil }
-            do {
+            case .unavailable(let error):
+                return try await self.deliverUnreached(forward, error, to: request, into: sink)
+            case .failed(let status):
+                guard forward.toleratesFailure, let fallback = forward.fallback else { return nil }
                 return try await self.deliverStale(fallback, forward.reason, status, to: request, into: sink)
-            } catch is BodyFolder.Gone {
-                return nil
+            case .alone, .again: return nil
             }
-        case .alone, .again: return nil
+        } catch is BodyFolder.Gone {
+            return nil
         }
     }
 
