@@ -167,19 +167,15 @@ final class BodyFolder: Sendable {
     }
 
     /// Creates a file, and the folder if the system has removed the folder.
-    private func create(_ name: String, in folder: String) throws -> OpenFile {
-        for _ in 1..<Self.maximumAttempts {
-            do {
-                return try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
-            } catch {
-                guard error.isMissing else { throw error }
-                try self.recreate(folder)
-            }
+    private func create(_ name: String, in folder: String, attempts: Int = 3) throws -> OpenFile {
+        do {
+            return try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
+        } catch {
+            guard error.isMissing, attempts > 1 else { throw error }
+            try self.recreate(folder)
+            return try self.create(name, in: folder, attempts: attempts - 1)
         }
-        return try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
     }
-
-    private static let maximumAttempts = 3
 
     /// Creates the removed folder of the session again; the removed files are lost.
     ///
