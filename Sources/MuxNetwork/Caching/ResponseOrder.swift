@@ -1,12 +1,12 @@
-package import Foundation
+import Foundation
 
 /// The order of a response among the responses to one request: RFC 9111, section 4.
 ///
 /// The response with the later `Date` is newer. If the dates are equal, if a date is missing, or if only one
 /// date is more than an hour in the future, the response to the later request is newer.
-package struct ResponseOrder: Sendable, Equatable {
+struct ResponseOrder: Sendable, Equatable {
     /// The relation of a response to a stored response.
-    package enum Relation: Sendable {
+    enum Relation: Sendable {
         /// The response replaces the stored response.
         case newer
         /// The stored response remains.
@@ -17,15 +17,11 @@ package struct ResponseOrder: Sendable, Equatable {
     }
 
     /// The field `Date`; `nil` without a valid field.
-    package var date: Date?
+    var date: Date?
     /// The sequence number of the request, in the order of sending; 0 if another process sent the request.
-    package var sent: UInt64
+    var sent: UInt64
     /// The sequence number of the completion of the response; 0 if another process received the response.
-    package var completed: UInt64
-
-    package init(date: Date?, sent: UInt64, completed: UInt64) {
-        (self.date, self.sent, self.completed) = (date, sent, completed)
-    }
+    var completed: UInt64
 
     /// The maximum time by which a valid `Date` may be ahead of this machine's clock: an hour.
     private static let tolerance: TimeInterval = 60 * 60
@@ -36,7 +32,7 @@ package struct ResponseOrder: Sendable, Equatable {
     ///   - other: The order of the stored response.
     ///   - now: The current wall-clock time.
     /// - Returns: The relation.
-    package func relation(to other: ResponseOrder, at now: Date) -> Relation {
+    func relation(to other: ResponseOrder, at now: Date) -> Relation {
         if let date, let otherDate = other.date, date != otherDate {
             let latest = now.addingTimeInterval(Self.tolerance)
             if (date > latest) == (otherDate > latest) {
