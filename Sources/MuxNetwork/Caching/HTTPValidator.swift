@@ -53,12 +53,8 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     /// also responds with a 304 to `If-Modified-Since`.
     package func isMet(by headers: HTTPHeaders) -> Bool {
         switch self {
-        case .entityTag(let own):
-            guard let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return true }
-            return Self.isWeaklyEqual(own, other)
-        case .lastModified(let own):
-            guard let other = headers[.lastModified].map({ HTTPGrammar.trimmed($0) }) else { return true }
-            return own == other
+        case .entityTag(let own): headers[.eTag].map { Self.isWeaklyEqual(own, HTTPGrammar.trimmed($0)) } ?? true
+        case .lastModified(let own): headers[.lastModified].map { own == HTTPGrammar.trimmed($0) } ?? true
         }
     }
 
