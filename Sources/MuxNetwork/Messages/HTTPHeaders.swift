@@ -87,16 +87,6 @@ public struct HTTPHeaders: Sendable, Hashable {
         merged.fields += other.fields
         return merged
     }
-
-    /// The fields with joined lines, by name.
-    package var combined: [String: String] {
-        var combined: [String: String] = [:]
-        var seen: Set<HTTPHeaders.Name> = []
-        for field in self.fields where seen.insert(field.name).inserted {
-            combined[field.name.rawValue] = self[field.name]
-        }
-        return combined
-    }
 }
 
 extension HTTPHeaders: ExpressibleByDictionaryLiteral {

@@ -41,7 +41,7 @@ struct HTTPHeadersTests {
         let merged = (["a": "1", "A": "2", "b": "3"] as HTTPHeaders).merging(["A": "4", "c": "5", "a": "6"])
 
         #expect(merged.fields.map { $0.name.canonical + $0.value } == ["b3", "a4", "c5", "a6"])
-        #expect(merged.combined == ["A": "4, 6", "b": "3", "c": "5"])
+        #expect((["A", "b", "c"] as [HTTPHeaders.Name]).map { merged[$0] } == ["4, 6", "3", "5"])
     }
 
     @Test func `G03 a server's field with an invalid name is left out`() {

@@ -78,7 +78,8 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         let timeout = min(max(0, (call.call.timeout ?? self.options.timeout).secondsValue) + 86_400, 1e9)
         var request = URLRequest(url: call.call.url, timeoutInterval: timeout)
         request.httpMethod = call.call.method
-        for (name, value) in call.call.headers.combined { request.setValue(value, forHTTPHeaderField: name) }
+        let headers = call.call.headers
+        for field in headers.fields { request.setValue(headers[field.name], forHTTPHeaderField: field.name.rawValue) }
         let make = try await self.task(request, call.call.body)
         defer { withExtendedLifetime((self, make)) {} }
         let exchange = HTTPExchange(call, limits, self.time)
