@@ -8,31 +8,15 @@ import MuxKit
 /// flight: with the stored response, with a failure, or without a result. Without a result, each waiter tries
 /// again, or sends a separate request.
 struct CacheExchange: Sendable {
-    private let cache: ResponseCache
-    private let request: CacheableRequest
-    private var forward: CacheForward
-    private let name: ResponseCache.FlightName
-    private let flight: FlightID
-    private let limits: HTTPExchange.Limits
+    let cache: ResponseCache
+    let request: CacheableRequest
+    var forward: CacheForward
+    let name: ResponseCache.FlightName
+    let flight: FlightID
+    let limits: HTTPExchange.Limits
     /// Receives the outcome before the flight ends; called again at the end of the exchange if the exchange
     /// continues after the flight.
     var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
-
-    init(
-        _ cache: ResponseCache,
-        _ request: CacheableRequest,
-        _ forward: CacheForward,
-        _ name: ResponseCache.FlightName,
-        _ flight: FlightID,
-        _ limits: HTTPExchange.Limits
-    ) {
-        self.cache = cache
-        self.request = request
-        self.forward = forward
-        self.name = name
-        self.flight = flight
-        self.limits = limits
-    }
 
     /// Performs the exchange.
     ///

@@ -47,13 +47,8 @@ struct CacheableRequest: Sendable {
 /// The token of an authenticator is added after the selection. Therefore each field that a token may set is
 /// compared by the identity of the authenticator, in addition to the value in the request.
 struct SelectingFields: Sendable {
-    private let headers: HTTPHeaders
-    private let credentials: CallCredentials?
-
-    init(_ headers: HTTPHeaders, _ credentials: CallCredentials? = nil) {
-        self.headers = headers
-        self.credentials = credentials
-    }
+    let headers: HTTPHeaders
+    var credentials: CallCredentials?
 
     subscript(name: HTTPHeaders.Name) -> String? {
         guard let credentials, credentials.names.contains(name) else { return self.headers[name] }
@@ -73,7 +68,7 @@ extension CacheableRequest {
     var headers: HTTPHeaders { self.call.call.headers }
 
     /// The fields by which a stored response is selected.
-    var selecting: SelectingFields { SelectingFields(self.headers, self.call.steps?.credentials) }
+    var selecting: SelectingFields { SelectingFields(headers: self.headers, credentials: self.call.steps?.credentials) }
 
     /// The handling of the request, with the stored responses of its URL.
     ///

@@ -65,6 +65,6 @@ struct HTTPVariant: Sendable, Equatable {
     }
 
     private static func digest(_ names: [HTTPHeaders.Name], in fields: HTTPHeaders) -> String {
-        names.isEmpty ? "" : SHA256.text(SHA256.hash(SelectingFields(fields).text(of: names)))
+        names.isEmpty ? "" : SHA256.text(SHA256.hash(SelectingFields(headers: fields).text(of: names)))
     }
 }

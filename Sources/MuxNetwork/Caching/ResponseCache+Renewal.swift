@@ -40,7 +40,14 @@ extension ResponseCache {
         var forward = CacheForward(reason: .stale)
         if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
         if renewal.request.call.method == .head { forward.described = renewal.stale }
-        var exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
+        var exchange = CacheExchange(
+            cache: self,
+            request: renewal.request,
+            forward: forward,
+            name: name,
+            flight: flight,
+            limits: limits
+        )
         let hasEnded = Locked(false)
         exchange.ended = { result in
             let isFirst = hasEnded.withLock { hasEnded in

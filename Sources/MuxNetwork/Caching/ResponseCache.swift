@@ -217,7 +217,14 @@ final class ResponseCache: SessionCounter {
                 case .lead(let flight):
                     // The opening of the folder removes the files of earlier sessions.
                     if let folder { try? await self.open(folder) }
-                    let exchange = CacheExchange(self, request, forward, name, flight, limits)
+                    let exchange = CacheExchange(
+                        cache: self,
+                        request: request,
+                        forward: forward,
+                        name: name,
+                        flight: flight,
+                        limits: limits
+                    )
                     return try await exchange.run(into: sink)
                 case .output(let landed):
                     waits += 1
