@@ -92,11 +92,7 @@ extension ResponseCache {
         let prefix = origin + "/"
         for _ in 0..<2 {
             // Twice: see ``remove(_:)``.
-            self.runningExchanges.withLock { _ in
-                for name in self.engine.keysInFlight where name.resource.hasPrefix(prefix) && name != own {
-                    self.engine.fence(name) { _ in }
-                }
-            }
+            self.runningExchanges.withLock { _ in self.fence(except: own) { $0.hasPrefix(prefix) } }
             for key in self.responses.keysInMemory() where key.hasPrefix(prefix) {
                 let gone = self.responses.cachedValue(key: key)?.responses ?? []
                 await self.responses.clear(key: key)

@@ -177,10 +177,10 @@ extension ResponseCache {
     ///   - resource: The URL.
     ///   - own: The flight of the request that changed the resource; this flight is not fenced.
     nonisolated(nonsending) func invalidate(_ resource: String, by own: FlightName? = nil) async {
-        self.runningExchanges.withLock { _ in self.fence(resource, except: own) }
+        self.runningExchanges.withLock { _ in self.fence(except: own) { $0 == resource } }
         let known = await self.stored(resource)
         let isMarked = self.runningExchanges.withLock { _ -> Bool in
-            self.fence(resource, except: own)
+            self.fence(except: own) { $0 == resource }
             return self.change(resource) { stored -> Bool? in
                 guard !stored.responses.isEmpty else { return nil }
                 stored.update { $0.isInvalidated = true }
@@ -193,9 +193,10 @@ extension ResponseCache {
         await self.removeFiles(of: known)
     }
 
-    /// Prevents running exchanges for a URL from storing their responses.
-    private func fence(_ resource: String, except own: FlightName? = nil) {
-        for name in self.engine.keysInFlight where name.resource == resource && name != own {
+    /// Prevents running exchanges for some URLs from storing their responses; the caller holds
+    /// ``runningExchanges``.
+    func fence(except own: FlightName? = nil, _ isFenced: (_ resource: String) -> Bool) {
+        for name in self.engine.keysInFlight where isFenced(name.resource) && name != own {
             self.engine.fence(name) { _ in }
         }
     }
@@ -205,7 +206,7 @@ extension ResponseCache {
         // have stored the response again between the passes. A further exchange that finds this response
         // after the second fence is not excluded.
         for _ in 0..<2 {
-            self.runningExchanges.withLock { _ in self.fence(resource) }
+            self.runningExchanges.withLock { _ in self.fence { $0 == resource } }
             let stored = await self.stored(resource)
             await self.responses.clear(key: resource)
             await self.removeFiles(of: stored)
