@@ -362,12 +362,6 @@ final class ResponseCache: SessionCounter {
         return reply
     }
 
-    /// Whether the server could not be reached.
-    static func isUnreached(_ error: any Error) -> Bool {
-        // A custom transport may throw other errors, which become an ``HTTPError``.
-        (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure ?? false
-    }
-
     /// Responds to a request whose exchange failed: RFC 9111, sections 4.2.4 and 5.2.2.2.
     ///
     /// If the server could not be reached, a permitted stale response is delivered, or status 504 if the
@@ -380,7 +374,9 @@ final class ResponseCache: SessionCounter {
         to request: CacheableRequest,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        guard Self.isUnreached(error) else { throw error }
+        // A custom transport may throw other errors, which become an ``HTTPError``.
+        let isUnreached = (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure
+        guard isUnreached == true else { throw error }
         if let fallback = forward.fallback {
             do {
                 return try await self.deliverStale(fallback, forward.reason, nil, to: request, into: sink)
