@@ -29,6 +29,7 @@ package struct HTTPCacheControl: Sendable, Equatable {
     package init(_ text: String?) {
         guard let text else { return }
         for directive in HTTPDirective.list(text) {
+            let seconds = HTTPDeltaSeconds.parse(directive.argument) ?? 0
             switch directive.name {
             case "no-store": self.noStore = true
             case "no-cache": self.noCache = true
@@ -37,12 +38,9 @@ package struct HTTPCacheControl: Sendable, Equatable {
             case "immutable": self.isImmutable = true
             case "public", "private": self.isPublicOrPrivate = true
             // The first of several values counts (4.2.1).
-            case "max-age": self.maxAge = self.maxAge ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
-            case "stale-while-revalidate":
-                let seconds = HTTPDeltaSeconds.parse(directive.argument) ?? 0
-                self.staleWhileRevalidate = self.staleWhileRevalidate ?? seconds
-            case "stale-if-error":
-                self.staleIfError = self.staleIfError ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
+            case "max-age": self.maxAge = self.maxAge ?? seconds
+            case "stale-while-revalidate": self.staleWhileRevalidate = self.staleWhileRevalidate ?? seconds
+            case "stale-if-error": self.staleIfError = self.staleIfError ?? seconds
             default: break  // proxy-revalidate and s-maxage are for shared caches (5.2.2.8, 5.2.2.10)
             }
         }
@@ -123,21 +121,25 @@ struct HTTPDirective: Sendable, Equatable {
 
     /// The argument without quotation marks and escapes; unchanged if a closing quotation mark is missing.
     private static func unquoted(_ argument: Substring) -> String {
-        var bytes: [UInt8] = []
-        var (isQuoted, isEscaped) = (false, false)
-        for byte in argument.utf8 {
-            if isEscaped {
-                bytes.append(byte)
-                isEscaped = false
-            } else if isQuoted, byte == UInt8(ascii: "\\") {
-                isEscaped = true
-            } else if byte == UInt8(ascii: "\"") {
-                isQuoted.toggle()
-            } else {
-                bytes.append(byte)
-            }
+        var quotes = Quotes()
+        let bytes = argument.utf8.filter { !quotes.read($0) }
+        return HTTPGrammar.trimmed(quotes.areOpen ? String(argument) : String(decoding: bytes, as: UTF8.self))
+    }
+
+    /// The state of a reader inside or outside of quotation marks: RFC 9110, section 5.6.4.
+    private struct Quotes {
+        private(set) var areOpen = false
+        private var isEscaped = false
+
+        /// Reads the next byte.
+        ///
+        /// - Returns: Whether the byte is a quotation mark or begins an escape.
+        mutating func read(_ byte: UInt8) -> Bool {
+            let isMark = !self.isEscaped && byte == UInt8(ascii: "\"")
+            self.isEscaped = !self.isEscaped && self.areOpen && byte == UInt8(ascii: "\\")
+            if isMark { self.areOpen.toggle() }
+            return isMark || self.isEscaped
         }
-        return HTTPGrammar.trimmed(isQuoted ? String(argument) : String(decoding: bytes, as: UTF8.self))
     }
 
     /// The unparsed elements of a list; separators inside quotation marks do not count: RFC 9110, sections
@@ -161,27 +163,21 @@ struct HTTPDirective: Sendable, Equatable {
     private static func elements(of text: String, _ separator: UInt8, hasQuotes: Bool) -> [String]? {
         var elements: [String] = []
         var element: [UInt8] = []
-        var (isQuoted, isEscaped) = (false, false)
+        var quotes = Quotes()
         func end() {
             let trimmed = HTTPGrammar.trimmed(String(decoding: element, as: UTF8.self))
             if !trimmed.isEmpty { elements.append(trimmed) }
             element = []
         }
         for byte in text.utf8 {
-            if byte == separator, !isQuoted {
+            if byte == separator, !quotes.areOpen {
                 end()
-                continue
-            }
-            element.append(byte)
-            if isEscaped {
-                isEscaped = false
-            } else if isQuoted, byte == UInt8(ascii: "\\") {
-                isEscaped = true
-            } else if hasQuotes, byte == UInt8(ascii: "\"") {
-                isQuoted.toggle()
+            } else {
+                element.append(byte)
+                if hasQuotes { _ = quotes.read(byte) }
             }
         }
-        guard !isQuoted else { return nil }
+        guard !quotes.areOpen else { return nil }
         end()
         return elements
     }
