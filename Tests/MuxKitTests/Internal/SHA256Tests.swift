@@ -69,9 +69,9 @@ struct SHA256Tests {
         var hash = SHA256()
         hash.update(Data("ab".utf8))
         var copy = hash
-        copy.update("x")
+        copy.update(Data("x".utf8))
 
-        hash.update("c")
+        hash.update(Data("c".utf8))
 
         #expect(hash.finalize() == SHA256.hash("abc"))
         #expect(copy.finalize() == SHA256.hash("abx"))
