@@ -51,6 +51,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     init(
         engine: FlightEngine<Key, MuxEntry<Value>, State>,
         policy: MuxPolicy,
+        usualLimits: Freshness.Limits,
         repository: MuxRepository,
         selection: EntrySelection<Key>?,
         persistence: Persistence<Key, Value>?,
@@ -58,7 +59,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     ) {
         self.engine = engine
         self.policy = policy
-        self.usualLimits = RequestOptions().limits(policy)
+        self.usualLimits = usualLimits
         self.repository = repository
         self.selection = selection
         self.isObserved = repository.observer != nil

@@ -72,6 +72,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.memory = SlotMemory(
             engine: FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn),
             policy: policy,
+            usualLimits: RequestOptions().limits(policy),
             repository: repository,
             selection: selection,
             persistence: persistence,
