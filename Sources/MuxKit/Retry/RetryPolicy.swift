@@ -183,22 +183,20 @@ extension RetryPolicy: Codable {
     /// - Throws: `DecodingError`.
     public init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
-        func value<Value: Decodable>(_ key: CodingKeys, or usual: Value) throws -> Value {
-            try container.decodeIfPresent(Value.self, forKey: key) ?? usual
+        func decode<Value: Decodable>(_ key: CodingKeys, into value: inout Value) throws {
+            value = try container.decodeIfPresent(Value.self, forKey: key) ?? value
         }
-        let usual = RetryPolicy()
-        self.init(
-            maxAttempts: try value(.maxAttempts, or: usual.maxAttempts),
-            backoff: try value(.backoff, or: usual.backoff),
-            jitter: try value(.jitter, or: usual.jitter),
-            maximumDelay: try value(.maximumDelay, or: usual.maximumDelay),
-            maximumDuration: try container.decodeIfPresent(Duration.self, forKey: .maximumDuration),
-            maximumRetryAfter: try value(.maximumRetryAfter, or: usual.maximumRetryAfter),
-            wakeJitter: try value(.wakeJitter, or: usual.wakeJitter),
-            repeatsUnsafeWork: try value(.repeatsUnsafeWork, or: usual.repeatsUnsafeWork),
-            retriedStatuses: try value(.retriedStatuses, or: usual.retriedStatuses),
-            refusedStatuses: try value(.refusedStatuses, or: usual.refusedStatuses)
-        )
+        self.init()
+        try decode(.maxAttempts, into: &self.maxAttempts)
+        try decode(.backoff, into: &self.backoff)
+        try decode(.jitter, into: &self.jitter)
+        try decode(.maximumDelay, into: &self.maximumDelay)
+        try decode(.maximumDuration, into: &self.maximumDuration)
+        try decode(.maximumRetryAfter, into: &self.maximumRetryAfter)
+        try decode(.wakeJitter, into: &self.wakeJitter)
+        try decode(.repeatsUnsafeWork, into: &self.repeatsUnsafeWork)
+        try decode(.retriedStatuses, into: &self.retriedStatuses)
+        try decode(.refusedStatuses, into: &self.refusedStatuses)
     }
 
     /// Encodes every member, durations in the format of the standard library.
