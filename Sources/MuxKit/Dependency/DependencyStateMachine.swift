@@ -126,13 +126,12 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Whether a task has refused this value.
     package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
 
-    /// Whether a timed-out update, which began at `epoch` of `session`, may still change the value.
-    package func isUnchanged(since epoch: UInt64, of session: UInt64) -> Bool {
-        guard self.epoch == epoch, self.session == session else { return false }
-        switch self.state {
-        case .absent, .held: return true
-        case .refused, .critical: return false
-        }
+    /// Whether a timed-out update, which began at `epoch`, may still change the value.
+    ///
+    /// A critical error and the end of the session have raised the epoch.
+    package func isUnchanged(since epoch: UInt64) -> Bool {
+        if case .refused = self.state { return false }
+        return self.epoch == epoch
     }
 
     // MARK: - Calls

@@ -31,8 +31,8 @@ extension RunnerCore {
 
     /// Ends a flight with the outcome of its update.
     ///
-    /// A value of a timed-out flight is kept if the epoch and the session are unchanged since the beginning
-    /// of the flight, and no later update was refused.
+    /// A value of a timed-out flight is kept if the epoch is unchanged since the beginning of the flight, and
+    /// no later update was refused.
     ///
     /// - Returns: The result for the callers, even if the flight has timed out; `nil` if the outcome was
     ///   dropped.
@@ -106,7 +106,7 @@ extension RunnerCore {
         if number == nil {
             self.engine.withState { state in
                 former = state
-                guard state.machine.isUnchanged(since: beginning.epoch, of: beginning.session) else {
+                guard state.machine.isUnchanged(since: beginning.epoch) else {
                     guard case .success(let updated) = result else { return }
                     return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
                 }

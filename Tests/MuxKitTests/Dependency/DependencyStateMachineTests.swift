@@ -84,18 +84,18 @@ struct DependencyStateMachineTests {
 
     @Test func `B03 a late value of an update from before the parent's replacement is dropped`() {
         var machine = Machine(1)
-        let (epoch, session) = (machine.epoch, machine.session)
+        let epoch = machine.epoch
         let isReplaced = machine.parentReplaced(parentEpoch: 1)
         #expect(isReplaced)
         #expect(machine.current(parentEpoch: 0) == nil)
-        #expect(!machine.isUnchanged(since: epoch, of: session))
+        #expect(!machine.isUnchanged(since: epoch))
 
         // A value of the new parent stays, and the updates that began after this value stay valid.
         let next = machine.changed(to: 2, parentEpoch: 1)
         let isReplacedAgain = machine.parentReplaced(parentEpoch: 1)
         #expect(!isReplacedAgain)
         #expect(machine.current(parentEpoch: 1)?.epoch == next.epoch)
-        #expect(machine.isUnchanged(since: next.epoch, of: session))
+        #expect(machine.isUnchanged(since: next.epoch))
     }
 
     @Test(arguments: 0..<200 as Range<UInt64>)
