@@ -15,7 +15,8 @@ extension RunnerCore {
         return result
     }
 
-    /// Changes the machine, and ends the wait of all callers; see ``FlightEngine/dismissed(cancelling:where:_:)``.
+    /// Changes the machine, and ends the wait of all callers; see
+    /// ``FlightEngine/dismissed(cancelling:where:_:)``.
     private func dismissed<R: Sendable>(
         cancelling: Bool,
         _ change: (inout Machine) -> (Result<VersionedDependency, any Error>?, R)

@@ -46,7 +46,8 @@ extension RetrySignal {
         /// The name in a log.
         package let name: String
         package let wake: RetryStateMachine.Wake
-        /// Starts to listen, with the clock and the tasks of the loop; the returned closure ends the listening.
+        /// Starts to listen, with the clock and the tasks of the loop; the returned closure ends the
+        /// listening.
         package let setUp: SetUp
 
         package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {

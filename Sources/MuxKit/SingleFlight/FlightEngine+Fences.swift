@@ -161,8 +161,8 @@ extension FlightEngine: Inspectable {
 }
 
 extension FlightEngine.EngineState {
-    /// Fences all flights of the selected keys, ordered by the oldest flight of each key, because the order of
-    /// a dictionary is random.
+    /// Fences all flights of the selected keys, ordered by the oldest flight of each key, because the order
+    /// of a dictionary is random.
     fileprivate mutating func fenced(
         dismissing: Bool,
         where isConcerned: (Key) -> Bool = { _ in true }
