@@ -480,10 +480,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ) {
         let answer = Answer(result)
         switch action {
-        case .ignore:
-            break
-        case .resume(let waiter):
-            waiter.resume(with: answer)
+        case .ignore: break
+        case .resume(let waiter): waiter.resume(with: answer)
         case .resumeAndCancel(let waiter, let flight):
             waiter.resume(with: answer)
             self.cancel([flight])
