@@ -40,7 +40,9 @@ let programs: [Target] =
     ? [("demo", "CLI"), ("benchmarks", "Benchmarks")].map { name, path in
         .executableTarget(
             name: name,
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxOutbox"] + (name == "demo" ? ["MuxUI"] : []),
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxOutbox"] + [
+                name == "demo" ? "MuxUI" : "MuxTestFleet"
+            ],
             path: "Demo/\(path)",
             resources: name == "demo" ? [.copy("Resources")] : [],
             swiftSettings: settings
@@ -59,7 +61,7 @@ let tests: [Target] =
             name: name,
             dependencies: [
                 "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
-                "MuxTestSupport", "MuxTestNeighbours",
+                "MuxTestSupport", "MuxTestFleet", "MuxTestNeighbours",
             ],
             sources: folder.count > 1 ? ["Support", folder[1]] : nil,
             resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
@@ -146,6 +148,13 @@ let package = Package(
             name: "MuxTestSupport",
             dependencies: ["MuxKit", "MuxTesting"],
             path: "Tests/Support",
+            swiftSettings: settings
+        ),
+        // A simulation for a test and a benchmark; the benchmark must not import Testing.
+        .target(
+            name: "MuxTestFleet",
+            dependencies: ["MuxKit", "MuxTesting"],
+            path: "Tests/Fleet",
             swiftSettings: settings
         ),
         // Names of other packages, which no library of this package takes.

@@ -12,7 +12,7 @@ struct ProductTests {
 
         let ours: Set = [
             "MuxKit", "MuxNetwork", "MuxTesting", "MuxConformance", "MuxCompatibility", "MuxUI", "MuxOutbox",
-            "MuxTestSupport", "MuxTestNeighbours", "CMuxCurl", "CMuxDecoder",
+            "MuxTestSupport", "MuxTestFleet", "MuxTestNeighbours", "CMuxCurl", "CMuxDecoder",
         ]
         let toolchain: Set = [
             "Foundation", "FoundationNetworking", "Dispatch", "Synchronization", "Testing", "SwiftOverlayShims",

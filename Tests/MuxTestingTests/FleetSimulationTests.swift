@@ -1,6 +1,6 @@
 import MuxKit
+import MuxTestFleet
 import MuxTestSupport
-import MuxTesting
 import Testing
 
 /// The fetch rate of machines for each kind of sharing, compared with the expected rates of early expiry.

@@ -1,4 +1,4 @@
-import MuxTesting
+import MuxTestFleet
 
 /// Fetches of a value per time to live of a minute, by machines with two requests per second each: simulated,
 /// and the same in every run.

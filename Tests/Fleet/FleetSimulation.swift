@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTesting
 
 /// Simulates machines that request a value at random times, and counts the fetches for a kind of sharing.
 ///
