@@ -105,24 +105,27 @@ package final class SystemTimer: Sendable {
     }
 }
 
-/// A binary heap of deadlines with owners, earliest deadline first.
+/// A binary heap of deadlines with owners, earliest deadline first, equal deadlines in the order of their
+/// owners.
 ///
 /// An entry without an owner stays until the entry reaches the top, or until the heap has too many such
 /// entries.
-private struct DeadlineHeap: Sendable {
+package struct DeadlineHeap: Sendable {
     private var places: [(deadline: Int64, id: UInt64)] = []
+
+    package init() {}
 
     var count: Int { self.places.count }
 
-    var first: Int64? { self.places.first?.deadline }
+    package var first: Int64? { self.places.first?.deadline }
 
-    mutating func insert(_ deadline: Int64, _ id: UInt64) {
+    package mutating func insert(_ deadline: Int64, _ id: UInt64) {
         self.places.append((deadline, id))
         self.siftUp(from: self.places.count - 1)
     }
 
     /// Removes the earliest entry; the heap must not be empty.
-    mutating func removeFirst() -> UInt64 {
+    package mutating func removeFirst() -> UInt64 {
         self.places.swapAt(0, self.places.count - 1)
         let id = self.places.removeLast().id
         self.siftDown(from: 0)
@@ -131,7 +134,7 @@ private struct DeadlineHeap: Sendable {
 
     /// Removes entries without owners from the top, and all entries without owners if the heap has more than
     /// 64 + 2 × `ownerCount` entries.
-    mutating func compact(ownerCount: Int, where isOwned: (UInt64) -> Bool) {
+    package mutating func compact(ownerCount: Int, where isOwned: (UInt64) -> Bool) {
         while let first = self.places.first, !isOwned(first.id) { _ = self.removeFirst() }
         guard self.places.count > 64 + 2 * ownerCount else { return }
         self.places = self.places.filter { isOwned($0.id) }
@@ -140,7 +143,7 @@ private struct DeadlineHeap: Sendable {
 
     private mutating func siftUp(from index: Int) {
         var index = index
-        while index > 0, self.places[index].deadline < self.places[(index - 1) / 2].deadline {
+        while index > 0, self.places[index] < self.places[(index - 1) / 2] {
             self.places.swapAt(index, (index - 1) / 2)
             index = (index - 1) / 2
         }
@@ -150,10 +153,10 @@ private struct DeadlineHeap: Sendable {
         var index = index
         while 2 * index + 1 < self.places.count {
             var least = 2 * index + 1
-            if least + 1 < self.places.count, self.places[least + 1].deadline < self.places[least].deadline {
+            if least + 1 < self.places.count, self.places[least + 1] < self.places[least] {
                 least += 1
             }
-            guard self.places[least].deadline < self.places[index].deadline else { return }
+            guard self.places[least] < self.places[index] else { return }
             self.places.swapAt(index, least)
             index = least
         }

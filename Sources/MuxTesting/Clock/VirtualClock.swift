@@ -52,31 +52,20 @@ public final class VirtualClock: Clock, Sendable {
         var nextID: UInt64 = 0
         var sleepers: [UInt64: Sleeper] = [:]
         /// The deadlines of the sleepers, and of some cancelled sleepers.
-        var deadlines = DeadlineQueue()
+        var deadlines = DeadlineHeap()
 
-        /// The earliest deadline of a sleeper.
-        mutating func firstDeadline() -> DeadlineQueue.Element? {
-            while let first = self.deadlines.first, self.sleepers[first.id] == nil {
-                self.deadlines.removeFirst()
-            }
-            return self.deadlines.first
+        /// Removes deadlines of cancelled sleepers; the first deadline is then the deadline of a sleeper.
+        mutating func compact() {
+            let sleepers = self.sleepers
+            self.deadlines.compact(ownerCount: sleepers.count) { sleepers[$0] != nil }
         }
 
         mutating func takeDue() -> [Sleeper] {
             var due: [Sleeper] = []
-            while let first = self.firstDeadline(), first.nanoseconds <= self.now.moment.nanoseconds {
-                if let sleeper = self.sleepers.removeValue(forKey: first.id) { due.append(sleeper) }
+            while let first = self.deadlines.first, first <= self.now.moment.nanoseconds {
+                if let sleeper = self.sleepers.removeValue(forKey: self.deadlines.removeFirst()) { due.append(sleeper) }
             }
             return due
-        }
-
-        mutating func takeCancelled(_ id: UInt64) -> Sleeper? {
-            guard let sleeper = self.sleepers.removeValue(forKey: id) else { return nil }
-            if self.deadlines.count > 2 * self.sleepers.count + 64 {
-                let sleepers = self.sleepers
-                self.deadlines.keep { sleepers[$0.id] != nil }
-            }
-            return sleeper
         }
     }
 
@@ -108,7 +97,7 @@ public final class VirtualClock: Clock, Sendable {
                 let parked = self.state.withLock { state -> Bool in
                     guard deadline > state.now else { return false }
                     state.sleepers[id] = continuation
-                    state.deadlines.insert(.init(nanoseconds: deadline.moment.nanoseconds, id: id))
+                    state.deadlines.insert(deadline.moment.nanoseconds, id)
                     return true
                 }
                 guard parked else {
@@ -140,9 +129,10 @@ public final class VirtualClock: Clock, Sendable {
     @discardableResult
     public func advanceToNextDeadline() -> Duration? {
         let (step, due) = self.state.withLock { state -> (Duration?, [Sleeper]) in
-            guard let first = state.firstDeadline() else { return (nil, []) }
+            state.compact()
+            guard let first = state.deadlines.first else { return (nil, []) }
             let before = state.now
-            state.now.moment = Moment(nanoseconds: first.nanoseconds)
+            state.now.moment = Moment(nanoseconds: first)
             let step = before.duration(to: state.now)
             return (step, state.takeDue())
         }
@@ -161,7 +151,11 @@ public final class VirtualClock: Clock, Sendable {
     }
 
     private func leave(_ id: UInt64) {
-        guard let sleeper = self.state.withLock({ $0.takeCancelled(id) }) else { return }
+        let sleeper = self.state.withLock { state in
+            defer { state.compact() }
+            return state.sleepers.removeValue(forKey: id)
+        }
+        guard let sleeper else { return }
         self.sleeping.add(-1)
         sleeper.resume(throwing: CancellationError())
     }
@@ -169,56 +163,4 @@ public final class VirtualClock: Clock, Sendable {
 
 extension VirtualClock: Inspectable {
     package func faults() async -> [String] { self.sleeperCount > 0 ? ["\(self.sleeperCount) timers are left"] : [] }
-}
-
-/// A binary heap: earliest deadline first, equal deadlines in the order of arrival.
-private struct DeadlineQueue: Sendable {
-    struct Element: Sendable {
-        var nanoseconds: Int64
-        var id: UInt64
-
-        func precedes(_ other: Element) -> Bool {
-            self.nanoseconds == other.nanoseconds
-                ? self.id < other.id : self.nanoseconds < other.nanoseconds
-        }
-    }
-
-    private var heap: [Element] = []
-
-    var count: Int { self.heap.count }
-
-    var first: Element? { self.heap.first }
-
-    /// - Complexity: O(log *n*).
-    mutating func insert(_ element: Element) {
-        var index = self.heap.count
-        self.heap.append(element)
-        while index > 0 {
-            let parent = (index - 1) / 2
-            guard element.precedes(self.heap[parent]) else { break }
-            self.heap.swapAt(index, parent)
-            index = parent
-        }
-    }
-
-    /// - Complexity: O(log *n*).
-    mutating func removeFirst() {
-        guard let last = self.heap.popLast(), !self.heap.isEmpty else { return }
-        self.heap[0] = last
-        var index = 0
-        while true {
-            var child = 2 * index + 1
-            guard child < self.heap.count else { return }
-            if child + 1 < self.heap.count, self.heap[child + 1].precedes(self.heap[child]) { child += 1 }
-            guard self.heap[child].precedes(last) else { return }
-            self.heap.swapAt(index, child)
-            index = child
-        }
-    }
-
-    /// - Complexity: O(*n* log *n*).
-    mutating func keep(_ isKept: (Element) -> Bool) {
-        // A sorted array is a heap.
-        self.heap = self.heap.filter(isKept).sorted { $0.precedes($1) }
-    }
 }
