@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import MuxTesting
 
 /// A client that sends raw bytes and collects all bytes from the server.

@@ -1,6 +1,6 @@
 package import Foundation
 import MuxKit
-import MuxTesting
+package import MuxTesting
 
 /// A client of a `LoopbackServer` that opens one connection for each request.
 ///
@@ -84,5 +84,25 @@ package struct LoopbackClient: Sendable {
         let field = head.lowercased().split(separator: "\r\n").first { $0.hasPrefix("content-length:") }
         let length = field.flatMap { Int($0.dropFirst("content-length:".count).trimmingCharacters(in: .whitespaces)) }
         return body.count >= length ?? 0
+    }
+}
+
+extension Socket {
+    /// Connects to a port of 127.0.0.1; `nil` if the connection fails.
+    package static func dial(port: UInt16) -> Int32? {
+        guard let descriptor = try? Self.open(.ipv4) else { return nil }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
+        let length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isConnected = withUnsafePointer(to: &address) { address in
+            address.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, length) == 0 }
+        }
+        guard isConnected else {
+            Self.close(descriptor)
+            return nil
+        }
+        return descriptor
     }
 }

@@ -80,9 +80,7 @@ package enum Socket {
         _ address: Loopback,
         port: UInt16
     ) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
-        let descriptor = socket(address == .ipv4 ? AF_INET : AF_INET6, Self.stream, 0)
-        guard descriptor >= 0 else { throw .cannotListen(code: errno) }
-        Self.configure(descriptor)
+        let descriptor = try Self.open(address)
         var yes: Int32 = 1
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
 
@@ -109,6 +107,14 @@ package enum Socket {
         return (descriptor, bound)
     }
 
+    /// Makes a configured socket.
+    package static func open(_ address: Loopback) throws(LoopbackServer.Failure) -> Int32 {
+        let descriptor = socket(address == .ipv4 ? AF_INET : AF_INET6, Self.stream, 0)
+        guard descriptor >= 0 else { throw .cannotListen(code: errno) }
+        Self.configure(descriptor)
+        return descriptor
+    }
+
     /// Binds a descriptor and returns the port; `nil` if the system refuses.
     private static func bind<Place>(_ descriptor: Int32, _ place: inout Place, _ port: (Place) -> UInt16) -> UInt16? {
         var length = socklen_t(MemoryLayout<Place>.size)
@@ -118,26 +124,6 @@ package enum Socket {
             }
         }
         return isBound ? UInt16(bigEndian: port(place)) : nil
-    }
-
-    /// Connects to a port of 127.0.0.1; `nil` if the connection fails.
-    package static func dial(port: UInt16) -> Int32? {
-        let descriptor = socket(AF_INET, Self.stream, 0)
-        guard descriptor >= 0 else { return nil }
-        Self.configure(descriptor)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = port.bigEndian
-        address.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
-        let length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let isConnected = withUnsafePointer(to: &address) { address in
-            address.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, length) == 0 }
-        }
-        guard isConnected else {
-            Self.close(descriptor)
-            return nil
-        }
-        return descriptor
     }
 
     /// Accepts the next connection; `nil`, after 10 milliseconds, on failure.
