@@ -58,8 +58,7 @@ package final class RawServer: Sendable {
             // client that sends.
             (listener, port) = try Socket.listen(on: self.address, port: 0, buffers: 256 << 10)
         } catch {
-            Socket.close(wakeUp.wait)
-            Socket.close(wakeUp.wake)
+            Socket.close(wakeUp.wait, wakeUp.wake)
             throw error
         }
         self.state.withLock { $0.wake = wakeUp.wake }
@@ -67,9 +66,7 @@ package final class RawServer: Sendable {
             while Socket.wait(for: listener, wake: wakeUp.wait) == .readable {
                 if let descriptor = Socket.accept(listener) { self.serve(descriptor) }
             }
-            Socket.close(listener)
-            Socket.close(wakeUp.wait)
-            Socket.close(wakeUp.wake)
+            Socket.close(listener, wakeUp.wait, wakeUp.wake)
         }
         var components = URLComponents()
         components.scheme = "http"

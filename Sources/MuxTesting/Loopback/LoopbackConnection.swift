@@ -39,9 +39,7 @@ final class LoopbackConnection: Sendable {
         self.serveRequests(parser, immediate, handler)
         self.state.withLock { state in
             state.isOpen = false
-            Socket.close(self.descriptor)
-            Socket.close(self.wakeUp.wait)
-            Socket.close(self.wakeUp.wake)
+            Socket.close(self.descriptor, self.wakeUp.wait, self.wakeUp.wake)
         }
     }
 

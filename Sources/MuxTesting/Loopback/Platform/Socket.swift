@@ -268,8 +268,10 @@ package enum Socket {
         setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
     }
 
-    /// Closes the descriptor.
-    package static func close(_ descriptor: Int32) { systemClose(descriptor) }
+    /// Closes the descriptors.
+    package static func close(_ descriptors: Int32...) {
+        for descriptor in descriptors { systemClose(descriptor) }
+    }
 
     /// Configures a socket: not inherited by child processes, no delay of small writes, and on Apple
     /// platforms no signal on a write to a closed connection.
