@@ -92,9 +92,10 @@ public final class LoopbackServer: Sendable {
     @discardableResult
     public func start() throws(Failure) -> URL {
         let wakeUp = try Socket.wakePipe()
-        let listener: Result<Int32, Failure> = self.state.withLock { state in
-            guard !state.isRunning, !state.isStopping else { return .failure(.alreadyRunning) }
-            do throws(Failure) {
+        let descriptor: Int32
+        do throws(Failure) {
+            descriptor = try self.state.withLock { state throws(Failure) in
+                guard !state.isRunning, !state.isStopping else { throw .alreadyRunning }
                 let port = state.port ?? self.fixedPort
                 if port == nil { (state.reservation, state.port) = try Socket.reservePort() }
                 let descriptor = try Socket.listen(on: .ipv4, port: port ?? state.port ?? 0).descriptor
@@ -102,33 +103,25 @@ public final class LoopbackServer: Sendable {
                 state.wake = wakeUp.wake
                 state.isRunning = true
                 state.starts += 1
-                return .success(descriptor)
-            } catch {
-                return .failure(error)
+                return descriptor
             }
-        }
-        switch listener {
-        case .success(let descriptor):
-            Thread.detachNewThread { [weak self, state, listenersClosed] in
-                while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
-                    if let connection = Socket.accept(descriptor) { self.open(connection) }
-                }
-                // `stop()` and `deinit` must not write to a closed pipe.
-                state.withLock { if $0.wake == wakeUp.wake { $0.wake = nil } }
-                // Shut down first: a child process that is being started may hold a copy of the descriptor,
-                // and would keep the port in use.
-                Socket.shutDown(descriptor)
-                Socket.close(descriptor)
-                Socket.close(wakeUp.wait)
-                Socket.close(wakeUp.wake)
-                listenersClosed.add()
-            }
-            return self.url
-        case .failure(let error):
-            Socket.close(wakeUp.wait)
-            Socket.close(wakeUp.wake)
+        } catch {
+            Socket.close(wakeUp.wait, wakeUp.wake)
             throw error
         }
+        Thread.detachNewThread { [weak self, state, listenersClosed] in
+            while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
+                if let connection = Socket.accept(descriptor) { self.open(connection) }
+            }
+            // `stop()` and `deinit` must not write to a closed pipe.
+            state.withLock { if $0.wake == wakeUp.wake { $0.wake = nil } }
+            // Shut down first: a child process that is being started may hold a copy of the descriptor, and
+            // would keep the port in use.
+            Socket.shutDown(descriptor)
+            Socket.close(descriptor, wakeUp.wait, wakeUp.wake)
+            listenersClosed.add()
+        }
+        return self.url
     }
 
     /// Stops listening and ends every connection.
@@ -196,11 +189,6 @@ public final class LoopbackServer: Sendable {
         self.requests.add()
     }
 
-    private func response(_ request: Request) async -> Response {
-        self.count(request)
-        return await self.handler(request)
-    }
-
     private func open(_ descriptor: Int32) {
         guard let connection = try? LoopbackConnection(descriptor) else {
             return Socket.close(descriptor)
@@ -214,7 +202,9 @@ public final class LoopbackServer: Sendable {
         if id != nil { self.opened.add() }
         let parser = LoopbackRequestParser(headerLimit: self.headerLimit, bodyLimit: self.bodyLimit)
         let handler: Handler = { [weak self] request in
-            await self?.response(request) ?? Response(steps: [.close])
+            guard let self else { return Response(steps: [.close]) }
+            self.count(request)
+            return await self.handler(request)
         }
         let immediate: @Sendable (Request) -> Response? = { [weak self] request in
             guard let self, let response = self.immediate?(request) else { return nil }
