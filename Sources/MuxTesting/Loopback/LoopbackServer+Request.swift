@@ -115,19 +115,17 @@ package struct LoopbackRequestParser: Sendable {
 
     package mutating func next() -> Step {
         if self.head == nil {
-            guard let end = self.endOfHead() else {
+            guard let end = self.buffer.firstRange(of: [13, 10, 13, 10])?.upperBound else {
                 return self.buffer.count > self.headerLimit ? .refuse(status: 431) : .needsMore
             }
             guard end <= self.headerLimit else { return .refuse(status: 431) }
-            switch self.parseHead(self.buffer.prefix(end)) {
-            case .failure(let refusal): return .refuse(status: refusal.status)
-            case .success(let head):
-                self.buffer.removeFirst(end)
-                self.head = head
-                let expects = head.request.header("Expect")?.lowercased() == "100-continue"
-                if expects, head.request.version != "HTTP/1.0", self.buffer.count < head.bodyLength {
-                    return .sendContinue
-                }
+            let head: Head
+            do { head = try self.parseHead(self.buffer.prefix(end)) } catch { return .refuse(status: error.status) }
+            self.buffer.removeFirst(end)
+            self.head = head
+            let expects = head.request.header("Expect")?.lowercased() == "100-continue"
+            if expects, head.request.version != "HTTP/1.0", self.buffer.count < head.bodyLength {
+                return .sendContinue
             }
         }
         guard var head = self.head, self.buffer.count >= head.bodyLength else { return .needsMore }
@@ -141,27 +139,19 @@ package struct LoopbackRequestParser: Sendable {
         var status: Int
     }
 
-    private func endOfHead() -> Int? {
-        let bytes = self.buffer
-        guard bytes.count >= 4 else { return nil }
-        return (4...bytes.count).first { end in
-            bytes[end - 1] == 10 && bytes[end - 2] == 13 && bytes[end - 3] == 10 && bytes[end - 4] == 13
-        }
-    }
-
-    private func parseHead(_ bytes: ArraySlice<UInt8>) -> Result<Head, Refusal> {
-        guard let text = String(validating: bytes, as: UTF8.self) else { return .failure(Refusal(status: 400)) }
+    private func parseHead(_ bytes: ArraySlice<UInt8>) throws(Refusal) -> Head {
+        guard let text = String(validating: bytes, as: UTF8.self) else { throw Refusal(status: 400) }
         let lines = text.split(separator: "\r\n", omittingEmptySubsequences: true)
         let start = (lines.first ?? "").split(separator: " ", omittingEmptySubsequences: false)
         guard start.count == 3, start[0].allSatisfy(\.isHTTPToken), !start[0].isEmpty, start[1].hasPrefix("/"),
             start[2] == "HTTP/1.1" || start[2] == "HTTP/1.0"
-        else { return .failure(Refusal(status: 400)) }
+        else { throw Refusal(status: 400) }
 
         var headers: [(name: String, value: String)] = []
         for line in lines.dropFirst() {
             let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
             guard parts.count == 2, !parts[0].isEmpty, parts[0].allSatisfy(\.isHTTPToken) else {
-                return .failure(Refusal(status: 400))
+                throw Refusal(status: 400)
             }
             headers.append((String(parts[0]), parts[1].trimmingCharacters(in: .whitespaces)))
         }
@@ -172,16 +162,14 @@ package struct LoopbackRequestParser: Sendable {
             headers: headers,
             body: Data()
         )
-        guard request.header("Transfer-Encoding") == nil else { return .failure(Refusal(status: 411)) }
+        guard request.header("Transfer-Encoding") == nil else { throw Refusal(status: 411) }
         let lengths = Set(headers.filter { $0.name.lowercased() == "content-length" }.map(\.value))
         let length = lengths.first ?? "0"
         guard lengths.count <= 1, length.utf8.allSatisfy({ (48...57).contains($0) }),
             let bodyLength = Int(length)
-        else {
-            return .failure(Refusal(status: 400))
-        }
-        guard bodyLength <= self.bodyLimit else { return .failure(Refusal(status: 413)) }
-        return .success(Head(request: request, bodyLength: bodyLength))
+        else { throw Refusal(status: 400) }
+        guard bodyLength <= self.bodyLimit else { throw Refusal(status: 413) }
+        return Head(request: request, bodyLength: bodyLength)
     }
 }
 
