@@ -198,9 +198,5 @@ extension LoopbackServer {
 
 extension Range<Int64> {
     /// The first `count` numbers of the range.
-    fileprivate func prefixing(_ count: Int64) -> Range<Int64> {
-        let end = self.lowerBound.addingReportingOverflow(Swift.max(0, count))
-        return self
-            .lowerBound..<(end.overflow ? self.upperBound : Swift.min(self.upperBound, end.partialValue))
-    }
+    fileprivate func prefixing(_ count: Int64) -> Range<Int64> { self.prefix(Int(clamping: Swift.max(0, count))) }
 }
