@@ -215,11 +215,7 @@ public final class MemorySharedStore: Sendable {
                 guard self.store.isReachable(self.id) else { throw Away() }
                 return []
             }
-            return try await self.loadSome(names)
-        }
-
-        private func loadSome(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
-            try await self.store.trip(self.id) { ledger, now in
+            return try await self.store.trip(self.id) { ledger, now in
                 (names.map { ledger.entry($0).map { Self.entry($0, at: now) } }, [])
             }
         }
