@@ -31,7 +31,8 @@ public final class MemorySharedStore: Sendable {
     fileprivate struct State: Sendable {
         var ledger = SharedLedger<MuxShared.Entry>()
         var connections: [UInt64: ConnectionState] = [:]
-        var lastConnection: UInt64 = 0
+        /// The number of the last connection or stream.
+        var lastID: UInt64 = 0
         var calls = 0
         var isDown = false
         var delay = Duration.zero
@@ -41,13 +42,13 @@ public final class MemorySharedStore: Sendable {
     fileprivate struct ConnectionState: Sendable {
         var isCut = false
         var losesReplies = false
-        /// Whether the connection may have missed changes.
-        var hasMissed = false
-        /// Whether the store has lost its entries, and the streams of the connection have not been notified
-        /// yet.
-        var hasLost = false
+        /// The change that stands for changes that the connection may have missed: `unknown`, or `emptied`
+        /// after a loss of entries; `nil` without missed changes.
+        var missed: MuxShared.Change?
         var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
-        var lastStream: UInt64 = 0
+
+        /// The connection may have missed changes.
+        mutating func miss() { self.missed = self.missed ?? .unknown }
     }
 
     private let time: TimeSource
@@ -81,7 +82,7 @@ public final class MemorySharedStore: Sendable {
             self.change { state in
                 guard state.isDown != newValue else { return }
                 state.isDown = newValue
-                for id in state.connections.keys { state.connections[id]?.hasMissed = true }
+                for id in state.connections.keys { state.connections[id]?.miss() }
             }
         }
     }
@@ -92,19 +93,16 @@ public final class MemorySharedStore: Sendable {
     public func loseEverything() {
         self.change { state in
             state.ledger.loseAll()
-            for id in state.connections.keys {
-                state.connections[id]?.hasMissed = true
-                state.connections[id]?.hasLost = true
-            }
+            for id in state.connections.keys { state.connections[id]?.missed = .emptied }
         }
     }
 
     /// Makes a connection of a machine.
     public func connection() -> Connection {
         let id = self.state.withLock { state in
-            state.lastConnection += 1
-            state.connections[state.lastConnection] = ConnectionState()
-            return state.lastConnection
+            state.lastID += 1
+            state.connections[state.lastID] = ConnectionState()
+            return state.lastID
         }
         return Connection(self, id)
     }
@@ -113,12 +111,12 @@ public final class MemorySharedStore: Sendable {
     private func change(_ body: (inout State) -> Void) {
         self.state.withLock { state in
             body(&state)
-            for (id, connection) in state.connections where connection.hasMissed && !connection.isCut && !state.isDown {
-                state.connections[id]?.hasMissed = false
-                state.connections[id]?.hasLost = false
+            for (id, connection) in state.connections where !connection.isCut && !state.isDown {
+                guard let missed = connection.missed else { continue }
+                state.connections[id]?.missed = nil
                 // Under the lock, so that all streams get changes in the same order; a buffered stream runs
                 // no client code.
-                for stream in connection.streams.values { stream.yield(connection.hasLost ? .emptied : .unknown) }
+                for stream in connection.streams.values { stream.yield(missed) }
             }
         }
     }
@@ -138,7 +136,7 @@ public final class MemorySharedStore: Sendable {
             let (result, changes) = try body(&state.ledger, self.time.now)
             for (receiverID, receiver) in state.connections {
                 if receiver.isCut {
-                    if !changes.isEmpty { state.connections[receiverID]?.hasMissed = true }
+                    if !changes.isEmpty { state.connections[receiverID]?.miss() }
                     continue
                 }
                 for change in changes {
@@ -159,21 +157,19 @@ public final class MemorySharedStore: Sendable {
         self.change { state in
             state.connections[id]?.isCut = isCut
             // Changes during the cut are lost, and so may be changes in transit.
-            if isCut { state.connections[id]?.hasMissed = true }
+            if isCut { state.connections[id]?.miss() }
         }
     }
 
     fileprivate func listen(_ id: UInt64) -> AsyncStream<MuxShared.Change> {
         let (stream, continuation) = AsyncStream.makeStream(of: MuxShared.Change.self)
-        let number = self.state.withLock { state -> UInt64? in
-            state.connections[id]?.lastStream += 1
-            let number = state.connections[id]?.lastStream
-            if let number { state.connections[id]?.streams[number] = continuation }
-            return number
+        let streamID = self.state.withLock { state in
+            state.lastID += 1
+            state.connections[id]?.streams[state.lastID] = continuation
+            return state.lastID
         }
         continuation.onTermination = { [weak self] _ in
-            guard let self, let number else { return }
-            self.state.withLock { _ = $0.connections[id]?.streams.removeValue(forKey: number) }
+            self?.state.withLock { _ = $0.connections[id]?.streams.removeValue(forKey: streamID) }
         }
         return stream
     }
