@@ -54,15 +54,6 @@ extension SeededExecutor {
         return number
     }
 
-    /// Runs `body` in the order of one seed.
-    package static func explore(
-        seed: UInt64,
-        _ body: @escaping @Sendable @concurrent (SeededExecutor) async throws -> Void
-    ) async throws {
-        var grace = Grace.none
-        try await self.explore(seed: seed, &grace, body)
-    }
-
     /// Runs `body` in the order of one seed, and repeats the order if virtual time may have advanced during
     /// work outside.
     ///

@@ -365,7 +365,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         let start = ContinuousClock.now
         let end = start + limit
         let echo = DispatchSemaphore(value: 0)
-        Self.call(twice: echo)
+        // The signal follows two round trips through the main queue, a global queue and the cooperative pool.
+        Self.call { Self.call { echo.signal() } }
         defer { limit = max(.zero, limit - (ContinuousClock.now - start)) }
         // A short wait first; usually sufficient.
         var pause = Duration.milliseconds(2)
@@ -376,11 +377,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return !self.awaitArrival(.zero)
     }
 
-    /// Signals after two round trips through the main queue, a global queue and the cooperative pool.
-    private static func call(twice echo: DispatchSemaphore) {
-        Self.call { Self.call { echo.signal() } }
-    }
-
+    /// Calls `next` after one round trip through the main queue, a global queue and the cooperative pool.
     private static func call(_ next: @escaping @Sendable () -> Void) {
         DispatchQueue.main.async { DispatchQueue.global().async { TaskLauncher()(name: "mux.seeded.echo") { next() } } }
     }
@@ -388,7 +385,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// Waits briefly for a task that was outside while virtual time advanced: the absence of the task may be
     /// the cause of the failure.
     private func awaitLateArrival() {
-        guard self.grace != .none, self.grace != .short else { return }
+        guard !self.grace.isRepeated else { return }
         let visits = self.visits
         guard visits.jumps > 0, visits.late == 0 else { return }
         _ = self.awaitArrival(.milliseconds(200))
