@@ -105,20 +105,13 @@ public final class FakeChangeServer: Sendable {
     public func receive(_ content: String, key: String?, token: String? = nil) async throws(Failure) {
         let reaction = self.state.withLock { state -> Reaction? in
             if let key {
-                if state.running[key] != nil { state.overlaps += 1 }
+                if state.running[key, default: 0] > 0 { state.overlaps += 1 }
                 state.running[key, default: 0] += 1
             }
             return state.reactions.isEmpty ? nil : state.reactions.removeFirst()
         }
         self.requests.add()
-        defer {
-            if let key {
-                self.state.withLock { state in
-                    state.running[key, default: 0] -= 1
-                    if state.running[key] == 0 { state.running[key] = nil }
-                }
-            }
-        }
+        defer { if let key { self.state.withLock { $0.running[key, default: 0] -= 1 } } }
         let change = Applied(content: content, key: key, token: token)
         switch reaction ?? self.usual(content, key) {
         case .confirm: self.apply(change)
