@@ -29,6 +29,14 @@ extension HTTPTransportConformance {
         }
     }
 
+    /// Runs `body` for each method of a transport, each with a separate server.
+    static func servingEach(
+        _ script: @escaping RawServer.Script,
+        _ body: (Way, RawServer, URL) async throws -> Void
+    ) async throws {
+        for way in Way.allCases { try await self.serving(script) { try await body(way, $0, $1) } }
+    }
+
     /// A script: writes a complete response to each request of a connection.
     static func responding(_ response: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
         { connection in
@@ -97,6 +105,20 @@ extension HTTPTransportConformance {
         throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
     }
 
+    /// Passes the failure of a call to `check`, once for each method of the transport.
+    static func eachFailure(
+        _ circumstances: String,
+        _ transport: any HTTPTransport,
+        _ script: @escaping RawServer.Script,
+        _ check: (HTTPError.TransportFailure) throws -> Void = { _ in }
+    ) async throws {
+        try await self.servingEach(script) { way, _, url in
+            try check(
+                try await self.failure(circumstances) { try await self.reply(way, transport, HTTPCall(url: url)) }
+            )
+        }
+    }
+
     /// The expected kinds of failures.
     enum Kind: String, Sendable {
         case notResolved, notConnected, closedWithoutResponse, timedOut, deadlineExceeded, notHTTP, truncated,
@@ -141,11 +163,9 @@ extension HTTPTransportConformance {
         _ transport: any HTTPTransport,
         _ script: @escaping RawServer.Script
     ) async throws {
-        for way in Way.allCases {
-            try await self.serving(script) { _, url in
-                _ = try await self.expect(kind, "\(circumstances), with \(way)") {
-                    try await self.reply(way, transport, HTTPCall(url: url))
-                }
+        try await self.servingEach(script) { way, _, url in
+            try await self.expect(kind, "\(circumstances), with \(way)") {
+                try await self.reply(way, transport, HTTPCall(url: url))
             }
         }
     }

@@ -103,15 +103,13 @@ extension HTTPTransportConformance {
     static func halfBodies(_ transport: any HTTPTransport) async throws {
         for body in ["", "half"] {
             let script = self.ending(after: "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n\(body)")
-            for way in Way.allCases {
-                try await self.serving(script) { _, url in
-                    let text = "after \(body.count) of 10 bytes, with \(way)"
-                    let failure = try await self.expect(.truncated, text) {
-                        try await self.reply(way, transport, HTTPCall(url: url))
-                    }
-                    guard case .truncated(10, body.count) = failure else {
-                        throw RuleBroken(detail: "\(text), the failure has other counts: \(failure)")
-                    }
+            try await self.servingEach(script) { way, _, url in
+                let text = "after \(body.count) of 10 bytes, with \(way)"
+                let failure = try await self.expect(.truncated, text) {
+                    try await self.reply(way, transport, HTTPCall(url: url))
+                }
+                guard case .truncated(10, body.count) = failure else {
+                    throw RuleBroken(detail: "\(text), the failure has other counts: \(failure)")
                 }
             }
         }
@@ -128,13 +126,7 @@ extension HTTPTransportConformance {
             "x\r\nhello", "-5\r\nhello\r\n0\r\n\r\n", "5\r\nhelloo\r\n0\r\n\r\n", "fffffffffffffffff\r\nhello",
         ] {
             let script = self.ending(after: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\(body)")
-            for way in Way.allCases {
-                try await self.serving(script) { _, url in
-                    _ = try await self.failure("with the chunks \(body.debugDescription)") {
-                        try await self.reply(way, transport, HTTPCall(url: url))
-                    }
-                }
-            }
+            try await self.eachFailure("with the chunks \(body.debugDescription)", transport, script)
         }
     }
 
@@ -229,14 +221,12 @@ extension HTTPTransportConformance {
             ("after half a body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         ]
         for (stage, bytes) in stages {
-            for way in Way.allCases {
-                try await self.serving(self.silent(after: bytes)) { server, url in
-                    try await self.expect(.timedOut, after: Limits.short, "silent \(stage), with \(way)") {
-                        try await self.reply(way, transport, HTTPCall(url: url))
-                    }
-                    // On a busy machine the limit may have passed before the connection was established.
-                    if !server.requests.isEmpty { await server.waitForClosedConnection() }
+            try await self.servingEach(self.silent(after: bytes)) { way, server, url in
+                try await self.expect(.timedOut, after: Limits.short, "silent \(stage), with \(way)") {
+                    try await self.reply(way, transport, HTTPCall(url: url))
                 }
+                // On a busy machine the limit may have passed before the connection was established.
+                if !server.requests.isEmpty { await server.waitForClosedConnection() }
             }
         }
         // The total time of the server's response exceeds the limit, but each silence is shorter.
@@ -282,16 +272,14 @@ extension HTTPTransportConformance {
 
     static func callLimits(_ transport: any HTTPTransport) async throws {
         let limit = Limits.short
-        for way in Way.allCases {
-            try await self.serving(self.silent(after: "")) { _, url in
-                try await self.expect(.timedOut, after: limit, "with the time-out of the call, with \(way)") {
-                    try await self.reply(way, transport, HTTPCall(url: url, timeout: limit))
-                }
+        try await self.servingEach(self.silent(after: "")) { way, _, url in
+            try await self.expect(.timedOut, after: limit, "with the time-out of the call, with \(way)") {
+                try await self.reply(way, transport, HTTPCall(url: url, timeout: limit))
             }
-            try await self.serving(self.endless) { _, url in
-                try await self.expect(.deadlineExceeded, after: limit, "with the deadline of the call, with \(way)") {
-                    try await self.reply(way, transport, HTTPCall(url: url, deadline: limit))
-                }
+        }
+        try await self.servingEach(self.endless) { way, _, url in
+            try await self.expect(.deadlineExceeded, after: limit, "with the deadline of the call, with \(way)") {
+                try await self.reply(way, transport, HTTPCall(url: url, deadline: limit))
             }
         }
     }

@@ -22,30 +22,28 @@ extension HTTPTransportConformance {
 
     static func redirectedPosts(_ transport: any HTTPTransport) async throws {
         for status in [301, 302, 303] {
-            for way in Way.allCases {
-                try await self.serving(self.redirecting(status)) { server, base in
-                    let call = HTTPCall(
-                        method: "POST",
-                        url: try self.url(base, "/start"),
-                        headers: ["Content-Type": "text/plain", "Content-Language": "en", "X-Other": "1"],
-                        body: .data(Data("content".utf8))
-                    )
-                    let reply = try await self.reply(way, transport, call)
-                    let lines = server.requests.map(\.line)
-                    try self.expect(lines == ["POST /start", "GET /end"], "after \(status), the server got \(lines)")
-                    try self.expect(reply, 200, "end", "after \(status)")
-                    try self.expect(
-                        reply.url?.path() == "/end",
-                        "after \(status), the response is from \(reply.url?.path() ?? "")"
-                    )
-                    let last = server.requests.last
-                    let left = ["Content-Type", "Content-Language", "Content-Length", "Transfer-Encoding"].filter {
-                        last?.values(of: $0) != []
-                    }
-                    try self.expect(left == [], "after \(status), the GET still has \(left)")
-                    try self.expect(last?.body == [], "after \(status), the GET still has a body")
-                    try self.expect(last?.values(of: "X-Other") == ["1"], "after \(status), a field was lost")
+            try await self.servingEach(self.redirecting(status)) { way, server, base in
+                let call = HTTPCall(
+                    method: "POST",
+                    url: try self.url(base, "/start"),
+                    headers: ["Content-Type": "text/plain", "Content-Language": "en", "X-Other": "1"],
+                    body: .data(Data("content".utf8))
+                )
+                let reply = try await self.reply(way, transport, call)
+                let lines = server.requests.map(\.line)
+                try self.expect(lines == ["POST /start", "GET /end"], "after \(status), the server got \(lines)")
+                try self.expect(reply, 200, "end", "after \(status)")
+                try self.expect(
+                    reply.url?.path() == "/end",
+                    "after \(status), the response is from \(reply.url?.path() ?? "")"
+                )
+                let last = server.requests.last
+                let left = ["Content-Type", "Content-Language", "Content-Length", "Transfer-Encoding"].filter {
+                    last?.values(of: $0) != []
                 }
+                try self.expect(left == [], "after \(status), the GET still has \(left)")
+                try self.expect(last?.body == [], "after \(status), the GET still has a body")
+                try self.expect(last?.values(of: "X-Other") == ["1"], "after \(status), a field was lost")
             }
         }
     }
@@ -129,13 +127,11 @@ extension HTTPTransportConformance {
     static func redirectionBodies(_ transport: any HTTPTransport) async throws {
         for size in [10, 1_000_000] {
             let script = self.redirecting(302, String(repeating: "moved ", count: size / 6))
-            for way in Way.allCases {
-                try await self.serving(script) { _, base in
-                    let call = HTTPCall(url: try self.url(base, "/start"))
-                    let reply = try await self.reply(way, transport, call)
-                    try self.expect(reply, 200, "end", "after a redirection with \(size) bytes")
-                    try self.expect(reply.headers[.location] == nil, "the head is the head of the redirection")
-                }
+            try await self.servingEach(script) { way, _, base in
+                let call = HTTPCall(url: try self.url(base, "/start"))
+                let reply = try await self.reply(way, transport, call)
+                try self.expect(reply, 200, "end", "after a redirection with \(size) bytes")
+                try self.expect(reply.headers[.location] == nil, "the head is the head of the redirection")
             }
         }
     }
@@ -144,15 +140,13 @@ extension HTTPTransportConformance {
         for status in [301, 302, 303, 307, 308] {
             for location in [nil, "", "http:///nowhere", "http://[::1"] {
                 let script = self.redirecting(status, to: location, "moved")
-                for way in Way.allCases {
-                    try await self.serving(script) { server, base in
-                        let call = HTTPCall(method: "POST", url: try self.url(base, "/start"), body: .data(Data([1])))
-                        let reply = try await self.reply(way, transport, call)
-                        let text = "after \(status) with \(location.map { "the Location \"\($0)\"" } ?? "no Location")"
-                        try self.expect(reply, status, "moved", text)
-                        let count = server.requests.count
-                        try self.expect(count == 1, "\(text), the server got \(count) requests")
-                    }
+                try await self.servingEach(script) { way, server, base in
+                    let call = HTTPCall(method: "POST", url: try self.url(base, "/start"), body: .data(Data([1])))
+                    let reply = try await self.reply(way, transport, call)
+                    let text = "after \(status) with \(location.map { "the Location \"\($0)\"" } ?? "no Location")"
+                    try self.expect(reply, status, "moved", text)
+                    let count = server.requests.count
+                    try self.expect(count == 1, "\(text), the server got \(count) requests")
                 }
             }
         }
@@ -161,14 +155,12 @@ extension HTTPTransportConformance {
     static func otherRedirections(_ transport: any HTTPTransport) async throws {
         for status in [300, 304, 305, 306, 201, 400] {
             let body = status == 304 ? "" : "here"
-            for way in Way.allCases {
-                try await self.serving(self.redirecting(status, body)) { server, base in
-                    let reply = try await self.reply(way, transport, HTTPCall(url: try self.url(base, "/start")))
-                    try self.expect(reply, status, body, "after \(status)")
-                    try self.expect(reply.headers[.location] == "/end", "after \(status), there is no Location")
-                    let count = server.requests.count
-                    try self.expect(count == 1, "after \(status), the server got \(count) requests")
-                }
+            try await self.servingEach(self.redirecting(status, body)) { way, server, base in
+                let reply = try await self.reply(way, transport, HTTPCall(url: try self.url(base, "/start")))
+                try self.expect(reply, status, body, "after \(status)")
+                try self.expect(reply.headers[.location] == "/end", "after \(status), there is no Location")
+                let count = server.requests.count
+                try self.expect(count == 1, "after \(status), the server got \(count) requests")
             }
         }
     }

@@ -7,25 +7,22 @@ import MuxTesting
 extension HTTPTransportConformance {
     static func methods(_ transport: any HTTPTransport) async throws {
         let target = "/a%2Fb/c;d?x=1%202&y=%2B+z&&e"
+        let script = self.responding { self.text(200, "X-Method: \($0.method)\r\n") }
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
-            for way in Way.allCases {
-                try await self.serving(self.responding { self.text(200, "X-Method: \($0.method)\r\n") }) {
-                    server,
-                    base in
-                    var call = HTTPCall(method: method, url: try self.url(base, target))
-                    if ["POST", "PUT", "PATCH"].contains(method) { call.body = .data(Data("content".utf8)) }
-                    let reply = try await self.reply(way, transport, call)
-                    try self.expect(
-                        server.requests.map(\.line) == ["\(method) \(target)"],
-                        "the server got \(server.requests.map(\.line)) instead of \(method) \(target)"
-                    )
-                    let body = server.requests.first?.body ?? []
-                    try self.expect(
-                        body == Array((call.body?.data ?? Data())),
-                        "the server got \(body.count) bytes with \(method)"
-                    )
-                    try self.expect(reply.headers["X-Method"] == method, "\(method) has no response")
-                }
+            try await self.servingEach(script) { way, server, base in
+                var call = HTTPCall(method: method, url: try self.url(base, target))
+                if ["POST", "PUT", "PATCH"].contains(method) { call.body = .data(Data("content".utf8)) }
+                let reply = try await self.reply(way, transport, call)
+                try self.expect(
+                    server.requests.map(\.line) == ["\(method) \(target)"],
+                    "the server got \(server.requests.map(\.line)) instead of \(method) \(target)"
+                )
+                let body = server.requests.first?.body ?? []
+                try self.expect(
+                    body == Array((call.body?.data ?? Data())),
+                    "the server got \(body.count) bytes with \(method)"
+                )
+                try self.expect(reply.headers["X-Method"] == method, "\(method) has no response")
             }
         }
     }
@@ -82,24 +79,22 @@ extension HTTPTransportConformance {
 
     static func largeBodies(_ transport: any HTTPTransport) async throws {
         let body = self.bytes(300_000)
-        for way in Way.allCases {
-            for method in ["POST", "PUT"] {
-                let script: RawServer.Script = { connection in
-                    let request = try connection.readRequest()
-                    try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(request.body.count)\r\n\r\n")
-                    try connection.write(request.body)
-                    connection.waitForEnd()
-                }
-                try await self.serving(script) { server, url in
-                    let reply = try await self.reply(
-                        way,
-                        transport,
-                        HTTPCall(method: method, url: url, body: .data(body))
-                    )
-                    let received = server.requests.first?.body ?? []
-                    try self.expect(Data(received) == body, "the server got a wrong body of \(received.count) bytes")
-                    try self.expect(reply.body == body, "the caller got a wrong body of \(reply.body.count) bytes")
-                }
+        let script: RawServer.Script = { connection in
+            let request = try connection.readRequest()
+            try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(request.body.count)\r\n\r\n")
+            try connection.write(request.body)
+            connection.waitForEnd()
+        }
+        for method in ["POST", "PUT"] {
+            try await self.servingEach(script) { way, server, url in
+                let reply = try await self.reply(
+                    way,
+                    transport,
+                    HTTPCall(method: method, url: url, body: .data(body))
+                )
+                let received = server.requests.first?.body ?? []
+                try self.expect(Data(received) == body, "the server got a wrong body of \(received.count) bytes")
+                try self.expect(reply.body == body, "the caller got a wrong body of \(reply.body.count) bytes")
             }
         }
     }

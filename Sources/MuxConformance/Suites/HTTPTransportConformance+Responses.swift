@@ -7,12 +7,11 @@ extension HTTPTransportConformance {
     /// Passes the response to a request to `check`, once for `send` and once for `stream`.
     private static func each(
         _ transport: any HTTPTransport,
-        _ call: (URL) -> HTTPCall = { HTTPCall(url: $0) },
         servedBy script: @escaping RawServer.Script,
         _ check: (HTTPReply) throws -> Void
     ) async throws {
-        for way in Way.allCases {
-            try await self.serving(script) { _, url in try check(try await self.reply(way, transport, call(url))) }
+        try await self.servingEach(script) { way, _, url in
+            try check(try await self.reply(way, transport, HTTPCall(url: url)))
         }
     }
 
@@ -147,14 +146,9 @@ extension HTTPTransportConformance {
     ) async throws {
         guard try await self.asksForGzip(transport) else { return }
         for framing in Framing.allCases {
-            for way in Way.allCases {
-                try await self.serving(self.gzipped(bytes, framing)) { _, url in
-                    let text = "\(circumstances) and the framing \(framing)"
-                    let failure = try await self.failure(text) {
-                        try await self.reply(way, transport, HTTPCall(url: url))
-                    }
-                    try self.expect(isExpected(failure), "\(text), the failure is unexpected: \(failure)")
-                }
+            let text = "\(circumstances) and the framing \(framing)"
+            try await self.eachFailure(text, transport, self.gzipped(bytes, framing)) { failure in
+                try self.expect(isExpected(failure), "\(text), the failure is unexpected: \(failure)")
             }
         }
     }
@@ -204,22 +198,20 @@ extension HTTPTransportConformance {
             default: self.text(200, "X-It: 2\r\n", "next")
             }
         }
-        for way in Way.allCases {
-            try await self.serving(script) { _, base in
-                for (target, status) in [
-                    ("/head", 200), ("/chunked-head", 200), ("/204", 204), ("/304", 304), ("/zero", 200),
-                ] {
-                    let method = target.hasSuffix("head") ? "HEAD" : "GET"
-                    let call = HTTPCall(method: method, url: try self.url(base, target))
-                    let reply = try await self.reply(way, transport, call)
-                    try self.expect(reply, status, "", "asked for \(target)")
-                    try self.expect(
-                        reply.headers["X-It"] == "1",
-                        "the response to \(target) has the wrong field X-It: \(reply.headers["X-It"] ?? "none")"
-                    )
-                    let next = try await self.reply(way, transport, HTTPCall(url: try self.url(base, "/next")))
-                    try self.expect(next, 200, "next", "asked after \(target)")
-                }
+        try await self.servingEach(script) { way, _, base in
+            for (target, status) in [
+                ("/head", 200), ("/chunked-head", 200), ("/204", 204), ("/304", 304), ("/zero", 200),
+            ] {
+                let method = target.hasSuffix("head") ? "HEAD" : "GET"
+                let call = HTTPCall(method: method, url: try self.url(base, target))
+                let reply = try await self.reply(way, transport, call)
+                try self.expect(reply, status, "", "asked for \(target)")
+                try self.expect(
+                    reply.headers["X-It"] == "1",
+                    "the response to \(target) has the wrong field X-It: \(reply.headers["X-It"] ?? "none")"
+                )
+                let next = try await self.reply(way, transport, HTTPCall(url: try self.url(base, "/next")))
+                try self.expect(next, 200, "next", "asked after \(target)")
             }
         }
     }
@@ -238,13 +230,8 @@ extension HTTPTransportConformance {
             "Content-Length: five", "Content-Length: -5", "Content-Length: 99999999999999999999999",
         ]
         for fields in fields {
-            for way in Way.allCases {
-                try await self.serving(self.ending(after: "HTTP/1.1 200 OK\r\n\(fields)\r\n\r\nhello")) { _, url in
-                    _ = try await self.failure("with \(fields.debugDescription)") {
-                        try await self.reply(way, transport, HTTPCall(url: url))
-                    }
-                }
-            }
+            let script = self.ending(after: "HTTP/1.1 200 OK\r\n\(fields)\r\n\r\nhello")
+            try await self.eachFailure("with \(fields.debugDescription)", transport, script)
         }
     }
 
