@@ -65,7 +65,7 @@ final class OutboxSender: Sendable {
 ///
 /// A sender holds the lease of the folder and a slot, except during the wait between two attempts.
 extension OutboxCore {
-    /// The attempt must not begin: see ``OutboxStateMachine/BeginAction/ignore``.
+    /// The attempt must not begin: see ``OutboxStateMachine/attemptBegan(_:)``.
     private struct NotSendable: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
@@ -426,15 +426,13 @@ extension OutboxCore {
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
             try self.becomeSender(log, tenure)
             try log.checkVersion()
-            guard case .write(let progress, let mayHaveArrived) = log.withMachine({ $0.attemptBegan(id) }),
-                let item = log.machine[id]
-            else { return nil }
+            guard let item = log.withMachine({ $0.attemptBegan(id) }) else { return nil }
             counted()
             try log.write(item)
             return Attempt(
-                number: progress.attempts,
-                idempotencyKey: progress.key,
-                mayHaveArrived: mayHaveArrived
+                number: item.progress.attempts,
+                idempotencyKey: item.progress.key,
+                mayHaveArrived: item.progress.mayHaveArrived
             )
         }
         guard let begun else { throw NotSendable() }

@@ -262,30 +262,23 @@ package struct OutboxStateMachine: Sendable, Hashable {
         if self.activeLanes.remove(lane) != nil, self.needsSender(lane) { self.consider(lane) }
     }
 
-    package enum BeginAction: Sendable, Hashable {
-        /// Write the state; then send with the number of attempts and the key of the state.
-        ///
-        /// `mayHaveArrived` is whether the server may have applied the change in an earlier attempt.
-        case write(Progress, mayHaveArrived: Bool)
-        /// Do not send: the change has ended or failed, is unreadable or blocked, or belongs to an ended
-        /// session.
-        case ignore
-    }
-
     /// An attempt is about to begin.
     ///
     /// The change may be in flight already: after a refused token, the same delivery attempts again.
-    package mutating func attemptBegan(_ id: ID) -> BeginAction {
+    ///
+    /// - Returns: The change, to be written and then sent with the number of attempts and the key of its
+    ///   state; `nil` if the change has ended or failed, is unreadable or blocked, or belongs to an ended
+    ///   session.
+    package mutating func attemptBegan(_ id: ID) -> Item? {
         guard var item = self.items[id], item.isReadable, item.session >= self.session, !item.isBlocked,
             item.isInFlight || item.progress.status == .waiting
-        else { return .ignore }
-        let mayHaveArrived = item.progress.mayHaveArrived
+        else { return nil }
         item.isInFlight = true
         item.progress.status = .sending
         item.progress.attempts += 1
         item.progress.message = nil
         self.items[id] = item
-        return .write(item.progress, mayHaveArrived: mayHaveArrived)
+        return item
     }
 
     /// The outcome of an attempt.

@@ -179,18 +179,20 @@ struct OutboxBoard: Hashable, Sendable {
 
     private mutating func begin(_ id: ID) -> String? {
         guard let lane = self.lanes[id] else { return nil }
-        guard case .write(var progress, let flag) = self.machine.attemptBegan(id) else {
+        guard let item = self.machine.attemptBegan(id) else {
             self.sending[lane] = ""
             return nil
         }
+        let flag = item.progress.mayHaveArrived
+        var key = item.progress.key
         if self.bug == .changesKey, flag {
             self.keys += 1
-            progress.key = "other \(self.keys)"
+            key = "other \(self.keys)"
         }
-        if self.bug != .sendsUnwritten, let item = self.machine[id] { self.write(item) }
+        if self.bug != .sendsUnwritten { self.write(item) }
         if self.sessions[id] != self.session { return "change \(id) is sent in another session" }
         if flag != self.mayHaveArrived.contains(id) { return "change \(id) is sent with a wrong flag" }
-        self.inTransit.insert(Request(id: id, key: progress.key))
+        self.inTransit.insert(Request(id: id, key: key))
         return nil
     }
 
