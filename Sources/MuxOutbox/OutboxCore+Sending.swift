@@ -132,7 +132,7 @@ extension OutboxCore {
         }
         await self.release(run)
         await self.finish { log in
-            log.withMachine { $0.laneEnded(sender.lane) }
+            log.machine.laneEnded(sender.lane)
             self.state.withLock { $0.senders[sender.lane] = nil }
         }
     }
@@ -142,7 +142,7 @@ extension OutboxCore {
         guard let id = run.state.withLock({ $0.id }) else { return }
         let message = (error.lastError ?? error).sentence
         let hasFailed = await self.finish { log in
-            guard let item = log.withMachine({ $0.gaveUp(id, message) }) else { return false }
+            guard let item = log.machine.gaveUp(id, message) else { return false }
             try? log.write(item)
             return true
         }
@@ -171,7 +171,7 @@ extension OutboxCore {
             }
             guard let (id, payload) = try await self.nextChange(run) else { return .output(.rest) }
             guard let change = self.decoded(payload) else {
-                await self.finish { log in log.withMachine { $0.becameUnreadable(id) } }
+                await self.finish { log in log.machine.becameUnreadable(id) }
                 return .output(.next)
             }
             run.state.withLock { $0.id = id }
@@ -249,8 +249,8 @@ extension OutboxCore {
                 if isTurnOver, log.machine.hasCandidates { return (.rest, nil) }
                 try self.becomeSender(log, tenure, of: lane)
                 guard blocked?.isCurrent(in: log.machine, lane) ?? true else { return nil }
-                if let blocked { log.withMachine { $0.block(blocked.ids, in: lane) } }
-                let action = log.withMachine { $0.nextChange(in: lane, at: now) }
+                if let blocked { log.machine.block(blocked.ids, in: lane) }
+                let action = log.machine.nextChange(in: lane, at: now)
                 switch action {
                 case .send(let id): return (action, log.contents[id]?.payload)
                 case .expire(let item): try log.write(item)
@@ -275,7 +275,7 @@ extension OutboxCore {
     ) throws(MuxStoreError) {
         let isNew = self.state.withLock { $0.tenure } != tenure
         guard isNew || lane.map({ log.machine.isInterrupted($0) }) ?? false else { return }
-        let items = log.withMachine { $0.becameSender(isIdempotent: self.policy.serverDetectsRepetitions) }
+        let items = log.machine.becameSender(isIdempotent: self.policy.serverDetectsRepetitions)
         // After a failed write, the other states are still written; the next operation repeats the write.
         var failure: MuxStoreError?
         for item in items {
@@ -363,7 +363,7 @@ extension OutboxCore {
         case .notBegun, .unsent, .unclear: break
         }
         let action = await self.finish { log in
-            let action = log.withMachine { $0.attemptEnded(id, outcome) }
+            let action = log.machine.attemptEnded(id, outcome)
             switch action {
             case .ignore: break
             case .writeEnd(let item): try? log.writeEnd(item)
@@ -426,7 +426,7 @@ extension OutboxCore {
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
             try self.becomeSender(log, tenure)
             try log.checkVersion()
-            guard let item = log.withMachine({ $0.attemptBegan(id) }) else { return nil }
+            guard let item = log.machine.attemptBegan(id) else { return nil }
             counted()
             try log.write(item)
             return Attempt(

@@ -204,7 +204,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         init(_ log: OutboxLog, _ result: R, startingUpTo limit: Int, waiting: Int) {
             self.result = result
             self.session = log.machine.session
-            self.lanes = log.withMachine { $0.startedLanes(upTo: limit) }
+            self.lanes = log.machine.startedLanes(upTo: limit)
             self.rests = log.machine.senderCount <= waiting
         }
     }
@@ -300,7 +300,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         let since = self.repository.wallTime().timeIntervalSince1970
         try await self.finish(id) { log throws(MuxStoreError) in
             let expiry = log.expiry(since: since)
-            let item = log.withMachine { $0.retried(id, key: key, since: since, expiry: expiry) }
+            let item = log.machine.retried(id, key: key, since: since, expiry: expiry)
             if let item { try log.writeRetry(item) }
         }
     }

@@ -96,7 +96,7 @@ package final class OutboxLog {
     /// The updates of the list since the last call of ``takeEvents()``.
     var events: [Event] = []
 
-    package internal(set) var machine = OutboxStateMachine()
+    package var machine = OutboxStateMachine()
     package internal(set) var contents: [ID: Content] = [:]
 
     /// An update of the list, by this or another process.
@@ -208,9 +208,6 @@ package final class OutboxLog {
         defer { self.events += later.map { .progressed($0.id) } }
         try self.write(item)
     }
-
-    /// Runs `body` with the state machine.
-    package func withMachine<R>(_ body: (inout OutboxStateMachine) -> R) -> R { body(&self.machine) }
 
     // MARK: - The state in memory
 
