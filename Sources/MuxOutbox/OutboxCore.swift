@@ -176,36 +176,21 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             let (limit, waiting) = self.state.withLock { state in
                 (state.laneLimit(self.policy.maximumConcurrentLanes), state.waitingCount)
             }
-            let done = await BlockingWork.run { () -> Done<R> in
+            let (result, session, startedLanes, rests) = await BlockingWork.run {
                 self.log.withLock { log in
-                    let done = Done(log, body(log), startingUpTo: limit, waiting: waiting)
+                    let result = body(log)
+                    let session = log.machine.session
+                    let startedLanes = log.machine.startedLanes(upTo: limit)
                     self.note(log)
-                    return done
+                    return (result, session, startedLanes, log.machine.senderCount <= waiting)
                 }
             }
             self.deliverEvents()
             await self.eventsDelivered()
-            self.start(done.lanes)
-            if done.rests { self.overlays.releaseHolds() }
-            return (done.result, done.session)
-        }
-    }
-
-    /// The effects of an operation.
-    private struct Done<R: Sendable>: Sendable {
-        let result: R
-        /// The session of the log.
-        let session: UInt64
-        /// The lanes whose sender has to start.
-        let lanes: [String]
-        /// Whether no change is being sent.
-        let rests: Bool
-
-        init(_ log: OutboxLog, _ result: R, startingUpTo limit: Int, waiting: Int) {
-            self.result = result
-            self.session = log.machine.session
-            self.lanes = log.machine.startedLanes(upTo: limit)
-            self.rests = log.machine.senderCount <= waiting
+            self.start(startedLanes)
+            // No change is being sent.
+            if rests { self.overlays.releaseHolds() }
+            return (result, session)
         }
     }
 
