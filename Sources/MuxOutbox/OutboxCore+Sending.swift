@@ -78,14 +78,6 @@ extension OutboxCore {
     /// The closure of the app threw `CancellationError` without a cancellation.
     private struct CancelledAttempt: Error {}
 
-    /// The result of a step of a sender.
-    private enum Step {
-        /// The lane may have another change.
-        case next
-        /// The sender ends.
-        case rest
-    }
-
     /// The progress of a sender.
     private final class Run: Sendable {
         let sender: OutboxSender
@@ -119,12 +111,7 @@ extension OutboxCore {
         var loop = self.loop
         loop.wakeUps.append(sender.wakeUp)
         do {
-            sending: while true {
-                switch try await loop.run(nil, { _ in await self.step(run) }) {
-                case .next: continue
-                case .rest: break sending
-                }
-            }
+            while try await loop.run(nil, { _ in await self.step(run) }) {}
         } catch let error as RetryError {
             await self.giveUp(run, error)
         } catch {
@@ -156,7 +143,9 @@ extension OutboxCore {
     }
 
     /// Sends the next change of the lane.
-    private func step(_ run: Run) async -> RetryResult<Step> {
+    ///
+    /// - Returns: Whether the lane may have another change; otherwise the sender ends.
+    private func step(_ run: Run) async -> RetryResult<Bool> {
         run.sender.begin()
         do {
             if run.use.withLock({ $0 == nil }) {
@@ -169,16 +158,16 @@ extension OutboxCore {
                     throw error
                 }
             }
-            guard let (id, payload) = try await self.nextChange(run) else { return .output(.rest) }
+            guard let (id, payload) = try await self.nextChange(run) else { return .output(false) }
             guard let change = self.decoded(payload) else {
                 await self.finish { log in log.machine.becameUnreadable(id) }
-                return .output(.next)
+                return .output(true)
             }
             run.state.withLock { $0.id = id }
             let result = await self.attempt(id, change)
             if result.endsStall { run.state.withLock { $0.stalls = 0 } }
             switch result {
-            case .ended: return .output(.next)
+            case .ended: return .output(true)
             case .failed(let error, attempts: let count?):
                 let isLast = count >= max(1, self.policy.retry.maxAttempts)
                 let plan = isLast ? RetryProvider.Plan.never : .retry
@@ -193,7 +182,7 @@ extension OutboxCore {
     /// Returns the wait after a failure that counts as no attempt, or after an attempt of a removed change.
     ///
     /// A failure of the disk, the lease or the token counts as no attempt.
-    private func stall(_ run: Run, after error: any Error) async -> RetryResult<Step> {
+    private func stall(_ run: Run, after error: any Error) async -> RetryResult<Bool> {
         let stalls = run.state.withLock { state in
             state.stalls += 1
             return state.stalls
@@ -216,7 +205,7 @@ extension OutboxCore {
         after error: any Error,
         _ plan: RetryProvider.Plan,
         wasUnsent: Bool
-    ) async -> RetryResult<Step> {
+    ) async -> RetryResult<Bool> {
         await self.release(run)
         let isOffline =
             wasUnsent && SilenceableError.isSilenceable(error) && RetryAdvice.of(error).retryAfter == nil
