@@ -165,15 +165,12 @@ extension OutboxCore {
             }
             run.state.withLock { $0.id = id }
             let result = await self.attempt(id, change)
-            if result.endsStall { run.state.withLock { $0.stalls = 0 } }
-            switch result {
-            case .ended: return .output(true)
-            case .failed(let error, attempts: let count?):
-                let isLast = count >= max(1, self.policy.retry.maxAttempts)
-                let plan = isLast ? RetryProvider.Plan.never : .retry
-                return await self.failedStep(run, after: error, plan, wasUnsent: error.isUnsent)
-            case .failed(let error, attempts: nil): return await self.stall(run, after: error)
-            }
+            if case .stalled(let error) = result { return await self.stall(run, after: error) }
+            run.state.withLock { $0.stalls = 0 }
+            guard case .failed(let error, let attempts) = result else { return .output(true) }
+            let isLast = attempts >= max(1, self.policy.retry.maxAttempts)
+            let plan = isLast ? RetryProvider.Plan.never : .retry
+            return await self.failedStep(run, after: error, plan, wasUnsent: error.isUnsent)
         } catch {
             return await self.stall(run, after: error)
         }
@@ -312,17 +309,11 @@ extension OutboxCore {
     private enum AttemptResult {
         /// The change has ended or failed, or must not be sent.
         case ended
-        /// The attempt failed, and the change is still pending or was discarded.
-        ///
-        /// `attempts` is the number of attempts since the last ``OutboxCore/retry(_:)``; `nil` if no attempt
-        /// began, or if the change has ended.
-        case failed(any Error, attempts: Int?)
-
-        /// Whether the result ends a series of failures without an attempt.
-        var endsStall: Bool {
-            if case .failed(_, attempts: nil) = self { return false }
-            return true
-        }
+        /// The attempt failed, and the change is still pending; with the number of attempts since the last
+        /// ``OutboxCore/retry(_:)``.
+        case failed(any Error, attempts: Int)
+        /// A failure without an attempt, or after the change has ended, such as by a discard.
+        case stalled(any Error)
     }
 
     /// Sends a change, and writes the outcome.
@@ -368,7 +359,7 @@ extension OutboxCore {
             return .ended
         case .notBegun, .unsent, .unclear:
             guard let failure, !(failure is NotSendable) else { return .ended }
-            guard isAttempt, case .write(let item) = action else { return .failed(failure, attempts: nil) }
+            guard isAttempt, case .write(let item) = action else { return .stalled(failure) }
             if !failure.isUnsent { self.reachedServer() }
             return .failed(failure, attempts: item.progress.attempts - item.progress.formerAttempts)
         }
