@@ -85,11 +85,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.log = Locked(
             OutboxLog(
                 folder,
-                limits: OutboxLog.Limits(
-                    count: max(0, policy.maximumCount),
-                    bytes: max(0, policy.maximumBytes),
-                    age: max(.zero, policy.maximumAge)
-                ),
+                policy: policy,
                 fileSystem: fileSystem,
                 problems: owner.problems,
                 wallTime: owner.wallTime,

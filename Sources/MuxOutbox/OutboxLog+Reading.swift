@@ -179,7 +179,7 @@ extension OutboxLog {
     /// A later step of the wall clock has no effect on the returned time.
     package func expiry(since: Double) -> Int64 {
         let age = Duration.saturating(seconds: self.wallTime().timeIntervalSince1970 - since)
-        let rest = max(.zero, self.limits.age - max(.zero, age))
+        let rest = max(.zero, self.policy.maximumAge - max(.zero, age))
         return self.time.now.advanced(by: rest).nanoseconds
     }
 

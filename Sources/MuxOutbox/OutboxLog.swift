@@ -36,19 +36,6 @@ package final class OutboxLog {
         package var size: Int { (self.payload?.count ?? 0) + self.raw.count }
     }
 
-    /// The limits of the changes on disk.
-    package struct Limits: Sendable {
-        package var count: Int
-        package var bytes: Int
-        package var age: Duration
-
-        package init(count: Int, bytes: Int, age: Duration) {
-            self.count = count
-            self.bytes = bytes
-            self.age = age
-        }
-    }
-
     enum Kind: String {
         case add, state, end, session
     }
@@ -63,7 +50,8 @@ package final class OutboxLog {
     static let wholeSize: Int64 = 1 << 26
     private static let fileName = "changes.jsonl"
 
-    package let limits: Limits
+    /// The limits of the changes on disk.
+    let policy: MuxOutboxPolicy
     let folder: StoreFolder
     let fileSystem: CheckedFileSystem
     private let lock: FolderLock
@@ -129,7 +117,7 @@ package final class OutboxLog {
 
     package init(
         _ folder: StoreFolder,
-        limits: Limits,
+        policy: MuxOutboxPolicy,
         fileSystem base: any FileSystem,
         problems: StorageProblems,
         wallTime: @escaping @Sendable () -> Date,
@@ -140,7 +128,7 @@ package final class OutboxLog {
         self.fileSystem = fileSystem
         self.lock = FolderLock("lock", in: folder.path, fileSystem: fileSystem)
         self.path = FilePath.join(folder.path, Self.fileName)
-        self.limits = limits
+        self.policy = policy
         self.wallTime = wallTime
         self.time = time
     }
@@ -249,9 +237,10 @@ package final class OutboxLog {
     /// - Throws: ``MuxOutboxError``. The change is then not in memory; if the written bytes could not be
     ///   removed, the next ``update(_:)`` ends the change.
     package func append(_ payload: Data, id: ID, lane: String) throws(MuxOutboxError) {
-        guard self.machine.count < self.limits.count else { throw .tooManyChanges(limit: self.limits.count) }
-        guard payload.count <= self.limits.bytes - min(self.size, self.limits.bytes) else {
-            throw .tooLarge(bytes: payload.count, limit: self.limits.bytes)
+        let (count, bytes) = (max(0, self.policy.maximumCount), max(0, self.policy.maximumBytes))
+        guard self.machine.count < count else { throw .tooManyChanges(limit: count) }
+        guard payload.count <= bytes - min(self.size, bytes) else {
+            throw .tooLarge(bytes: payload.count, limit: bytes)
         }
         let now = self.wallTime()
         let entry = self.entry(.add, id, self.machine.session, payload, at: now, lane: lane)

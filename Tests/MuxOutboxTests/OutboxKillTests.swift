@@ -100,7 +100,7 @@ struct OutboxInterruptionTests {
         let log = { (fileSystem: any FileSystem) in
             OutboxLog(
                 StoreFolder(world.file.deletingLastPathComponent()),
-                limits: OutboxLog.Limits(count: 100, bytes: 100_000, age: .seconds(100)),
+                policy: MuxOutboxPolicy(maximumAge: .seconds(100), maximumCount: 100, maximumBytes: 100_000),
                 fileSystem: fileSystem,
                 problems: StorageProblems(),
                 wallTime: world.repository.wallTime,

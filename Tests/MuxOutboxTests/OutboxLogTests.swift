@@ -17,7 +17,7 @@ struct OutboxLogTests {
     private func log(_ fileSystem: any FileSystem = POSIXFileSystem()) -> OutboxLog {
         OutboxLog(
             StoreFolder(self.folder),
-            limits: OutboxLog.Limits(count: 100, bytes: 100_000, age: .seconds(100)),
+            policy: MuxOutboxPolicy(maximumAge: .seconds(100), maximumCount: 100, maximumBytes: 100_000),
             fileSystem: fileSystem,
             problems: StorageProblems(),
             wallTime: { Date(timeIntervalSince1970: 1_000_000) },

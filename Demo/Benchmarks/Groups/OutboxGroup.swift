@@ -124,7 +124,7 @@ enum OutboxGroup {
         try await withFolder { folder in
             let log = OutboxLog(
                 StoreFolder(folder.appending(component: OwnedName(.outbox, ["Changes"]).fileName)),
-                limits: OutboxLog.Limits(count: count, bytes: .max, age: .longest),
+                policy: MuxOutboxPolicy(maximumAge: .longest, maximumCount: count, maximumBytes: .max),
                 fileSystem: POSIXFileSystem(),
                 problems: StorageProblems(),
                 wallTime: { Date() },
