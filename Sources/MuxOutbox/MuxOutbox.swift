@@ -170,7 +170,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ) -> MuxOutbox {
         self.core.overlay { _ in
             OutboxOverlays<Change>.Target(
-                id: AnyHashableSendable(ObjectIdentifier(multiplexer)),
+                id: ObjectIdentifier(multiplexer),
                 show: { change, isUnsent in
                     try? multiplexer.overlay(isUnsent: isUnsent) { try apply(change, &$0) }
                 },
@@ -196,7 +196,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         self.core.overlay { change in
             guard let key = key(change) else { return nil }
             return OutboxOverlays<Change>.Target(
-                id: AnyHashableSendable(OverlaidKey(map: ObjectIdentifier(map), key: key)),
+                id: OverlaidKey(map: ObjectIdentifier(map), key: key),
                 show: { change, isUnsent in
                     try? map.overlay(key: key, isUnsent: isUnsent) { try apply(change, &$0) }
                 },

@@ -13,7 +13,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     /// A value that a change concerns: of a multiplexer, or of one key of a map.
     struct Target: Sendable {
         /// Identifies the multiplexer and the key.
-        let id: AnyHashableSendable
+        let id: any Hashable & Sendable
         /// Shows `change` in the multiplexer; `isUnsent` if no request can have sent the change.
         let show: @Sendable (_ change: Change, _ isUnsent: Bool) -> MuxRepository.Change?
         /// Postpones the refresh of the key.
@@ -27,11 +27,11 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         var changes: [MuxRepository.Change] = []
     }
 
-    private struct State: Sendable {
+    private struct State {
         /// Each returns the target of a change; `nil` if the overlay does not concern the change.
         var overlays: [@Sendable (Change) -> Target?] = []
         var shown: [ID: Shown] = [:]
-        var holds: [AnyHashableSendable: MuxRepository.Change] = [:]
+        var holds: [AnyHashable: MuxRepository.Change] = [:]
     }
 
     private let state = Locked(State())
@@ -62,11 +62,14 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     /// Postpones the refresh of the keys of `change` until ``releaseHolds()``.
     func hold(_ change: Change) {
         for target in self.state.withLock({ $0.overlays }).compactMap({ $0(change) }) {
-            guard self.state.withLock({ $0.holds[target.id] == nil }), let hold = target.hold() else { continue }
+            guard self.state.withLock({ $0.holds[AnyHashable(target.id)] == nil }), let hold = target.hold() else {
+                continue
+            }
             let kept = self.state.withLock { state in
                 // Another sender may have added a hold in the meantime.
-                if state.holds[target.id] == nil { state.holds[target.id] = hold }
-                return state.holds[target.id]
+                let kept = state.holds[AnyHashable(target.id)] ?? hold
+                state.holds[AnyHashable(target.id)] = kept
+                return kept
             }
             // The end of a superfluous hold calls observers of the app, which must not happen under the lock.
             if kept !== hold { hold.commit() }
@@ -87,19 +90,8 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     func releaseHolds() {
         let holds = self.state.withLock { state in
             defer { state.holds = [:] }
-            return state.holds
+            return Array(state.holds.values)
         }
-        for hold in holds.values { hold.commit() }
+        for hold in holds { hold.commit() }
     }
-}
-
-/// A hashable value of any type.
-struct AnyHashableSendable: Hashable, Sendable {
-    private let value: any Hashable & Sendable
-
-    init(_ value: some Hashable & Sendable) { self.value = value }
-
-    static func == (a: Self, b: Self) -> Bool { AnyHashable(a.value) == AnyHashable(b.value) }
-
-    func hash(into hasher: inout Hasher) { AnyHashable(self.value).hash(into: &hasher) }
 }
