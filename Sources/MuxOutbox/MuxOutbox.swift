@@ -32,6 +32,13 @@ public import MuxKit
 /// **Concurrent calls** run one after another; attempts run in the background. **Cancellation** does not
 /// interrupt a call.
 public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
+    /// Sends a change with a token, if any; calls `begin` immediately before each request, and `refused` if
+    /// the server refused the token.
+    package typealias Deliver =
+        @Sendable (
+            _ change: Change, _ begin: @Sendable () async throws -> Attempt, _ refused: @Sendable () -> Void
+        ) async throws -> Void
+
     let core: OutboxCore<Change>
 
     /// Makes an outbox without a dependency, such as for a server without tokens.
@@ -125,10 +132,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         lease: (any MuxLease)? = nil,
         leaseDuration: Duration = .seconds(30),
         order: @escaping @Sendable (Change) throws -> String,
-        deliver:
-            @escaping @Sendable (
-                _ change: Change, _ begin: @Sendable () async throws -> Attempt, _ refused: @Sendable () -> Void
-            ) async throws -> Void
+        deliver: @escaping Deliver
     ) {
         let owner = OwnedName(.outbox, [name])
         let folder =

@@ -9,12 +9,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     typealias ID = OutboxStateMachine.ID
     typealias Item = OutboxStateMachine.Item
     typealias Attempt = MuxOutbox<Change>.Attempt
-    /// Sends a change with a token, if any; calls `begin` immediately before each request, and `refused` if
-    /// the server refused the token.
-    typealias Deliver =
-        @Sendable (
-            _ change: Change, _ begin: @Sendable () async throws -> Attempt, _ refused: @Sendable () -> Void
-        ) async throws -> Void
+    typealias Deliver = MuxOutbox<Change>.Deliver
 
     /// The state outside of the log.
     struct State: Sendable {
