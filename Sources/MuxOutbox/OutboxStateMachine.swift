@@ -310,18 +310,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
     package mutating func attemptEnded(_ id: ID, _ outcome: Outcome) -> EndAction {
         guard var item = self.items[id], item.isInFlight else { return .ignore }
         item.isInFlight = false
+        item.progress.status = .waiting
         switch outcome {
         case .confirmed:
-            self.items[id] = item
             self.ended(id)
             return .writeEnd(item)
-        case .notBegun:
-            item.progress.status = .waiting
-            item.progress.attempts -= 1
-        case .unsent:
-            item.progress.status = .waiting
+        case .notBegun: item.progress.attempts -= 1
+        case .unsent: break
         case .unclear:
-            item.progress.status = .waiting
             item.progress.mayHaveArrived = true
         case .unknown(let message):
             item.progress.status = .unknown
