@@ -57,9 +57,6 @@ struct ObservedSource<Value: Sendable>: Sendable {
     /// The state now, without a consumer.
     func current() -> MuxState<Value> { self.states.current }
 
-    /// A counter of clears, sign-outs and invalidations of the multiplexer.
-    func clears() -> UInt64 { self.states.current.counts.clears }
-
     /// Releases a state on a queue of the system.
     func release(_ state: Locked<MuxState<Value>?>) {
         DispatchQueue.global(qos: .utility).async { _ = state.withLock { $0.take() } }

@@ -107,8 +107,8 @@ public final class ObservedValue<Value: Sendable> {
     private var shown: MuxState<Value> {
         _ = self.changes
         // A clear or a sign-out has an effect at once: before the watcher runs, and without a watcher.
-        guard self.source.clears() != self.state.counts.clears else { return self.state }
         let state = self.source.current()
+        guard state.counts.clears != self.state.counts.clears else { return self.state }
         if self.users == 0 {
             self.replace(by: state)
             self.requestError = nil
