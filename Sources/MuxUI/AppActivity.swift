@@ -41,7 +41,7 @@ public final class AppActivity {
         case reconnection
     }
 
-    typealias NetworkWatch = @Sendable (@escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
+    package typealias NetworkWatch = @Sendable (@escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
     private static let fetchesAtOnce = 6
 
@@ -60,10 +60,7 @@ public final class AppActivity {
     /// test.
     public init() { self.watchNetwork = nil }
 
-    package init(
-        observing center: NotificationCenter,
-        network: @escaping @Sendable (@escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
-    ) {
+    package init(observing center: NotificationCenter, network: @escaping NetworkWatch) {
         self.watchNetwork = network
         for (name, isActive) in Self.notifications {
             // The observation lasts as long as the process.
