@@ -68,11 +68,8 @@ package final class RawServer: Sendable {
             }
             Socket.close(listener, wakeUp.wait, wakeUp.wake)
         }
-        var components = URLComponents()
-        components.scheme = "http"
-        components.host = self.address == .ipv4 ? "127.0.0.1" : "[::1]"
-        components.port = Int(port)
-        return components.url ?? URL(filePath: "/")
+        let host = self.address == .ipv4 ? "127.0.0.1" : "[::1]"
+        return URL(string: "http://\(host):\(port)") ?? URL(filePath: "/")
     }
 
     /// Stops the server, and returns after the end of all scripts.

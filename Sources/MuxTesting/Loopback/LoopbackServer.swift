@@ -152,11 +152,8 @@ public final class LoopbackServer: Sendable {
 
     /// The URL of the server, without a path; without a port before the first start.
     public var url: URL {
-        var components = URLComponents()
-        components.scheme = "http"
-        components.host = "127.0.0.1"
-        components.port = self.state.withLock { $0.port.map { Int($0) } }
-        return components.url ?? URL(filePath: "/")
+        let port = self.state.withLock { $0.port.map { ":\($0)" } ?? "" }
+        return URL(string: "http://127.0.0.1\(port)") ?? URL(filePath: "/")
     }
 
     /// The number of received requests.
