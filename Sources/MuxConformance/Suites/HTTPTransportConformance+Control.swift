@@ -24,13 +24,7 @@ extension HTTPTransportConformance {
         for way in Way.allCases {
             for head in ["", "HTTP/1.1 200 OK\r\nConte"] {
                 let isWritten = Gate<Void>()
-                let script: RawServer.Script = { connection in
-                    try connection.readRequest()
-                    try connection.write(head)
-                    isWritten.open(1)
-                    connection.waitForEnd()
-                }
-                try await self.serving(script) { server, url in
+                try await self.serving(self.silent(after: head, isWritten)) { server, url in
                     let call: @Sendable @concurrent () async throws -> HTTPReply = {
                         try await self.reply(way, transport, HTTPCall(url: url))
                     }
@@ -42,19 +36,12 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script: writes half of a body, opens `isWritten`, and waits for the client to end the connection.
-    private static func half(_ isWritten: Gate<Void>) -> RawServer.Script {
-        { connection in
-            try connection.readRequest()
-            try connection.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
-            isWritten.open(1)
-            connection.waitForEnd()
-        }
-    }
+    /// A response that ends in the body.
+    private static let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
 
     static func cancelledInBody(_ transport: any HTTPTransport) async throws {
         let isWritten = Gate<Void>()
-        try await self.serving(self.half(isWritten)) { server, url in
+        try await self.serving(self.silent(after: self.half, isWritten)) { server, url in
             let call: @Sendable @concurrent () async throws -> HTTPReply = {
                 try await transport.send(HTTPCall(url: url))
             }
@@ -65,7 +52,7 @@ extension HTTPTransportConformance {
         for isAtWork in [false, true] {
             let hasPiece = Gate<Void>()
             let work = Gate<Void>()
-            try await self.serving(self.half(Gate())) { server, url in
+            try await self.serving(self.silent(after: self.half)) { server, url in
                 let sink = WatchedSink(onPiece: {
                     hasPiece.open(1)
                     if isAtWork { try? await work.pass() }
@@ -84,7 +71,7 @@ extension HTTPTransportConformance {
 
     static func sinkErrors(_ transport: any HTTPTransport) async throws {
         for isAtHead in [true, false] {
-            try await self.serving(self.half(Gate())) { server, url in
+            try await self.serving(self.silent(after: self.half)) { server, url in
                 let sink = WatchedSink(
                     onHead: { if isAtHead { throw Refused() } },
                     onPiece: { throw Refused() }

@@ -53,6 +53,17 @@ extension HTTPTransportConformance {
         }
     }
 
+    /// A script: reads a request, writes `bytes`, opens `isWritten`, and waits for the client to end the
+    /// connection.
+    static func silent(after bytes: String, _ isWritten: Gate<Void> = Gate()) -> RawServer.Script {
+        { connection in
+            try connection.readRequest()
+            try connection.write(bytes)
+            isWritten.open(1)
+            connection.waitForEnd()
+        }
+    }
+
     /// A complete response; each additional field must end with CRLF.
     static func text(_ status: Int = 200, _ fields: String = "", _ body: String = "") -> String {
         "HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"

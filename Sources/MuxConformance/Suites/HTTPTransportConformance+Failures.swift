@@ -90,12 +90,8 @@ extension HTTPTransportConformance {
         for head in heads {
             for byReset in [false, true] {
                 let text = "after \(head.debugDescription), then \(byReset ? "RST" : "FIN")"
-                try await self.expect(
-                    .closedWithoutResponse,
-                    text,
-                    transport,
-                    self.ending(after: head, byReset: byReset)
-                )
+                let script = self.ending(after: head, byReset: byReset)
+                try await self.expect(.closedWithoutResponse, text, transport, script)
             }
         }
     }
@@ -179,15 +175,6 @@ extension HTTPTransportConformance {
         case .timedOut(limit), .deadlineExceeded(limit): break
         default:
             throw RuleBroken(detail: "\(circumstances), the failure does not have the limit \(limit): \(failure)")
-        }
-    }
-
-    /// A script: writes `bytes`, then nothing more.
-    private static func silent(after bytes: String) -> RawServer.Script {
-        { connection in
-            try connection.readRequest()
-            try connection.write(bytes)
-            connection.waitForEnd()
         }
     }
 

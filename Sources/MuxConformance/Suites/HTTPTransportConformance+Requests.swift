@@ -19,7 +19,7 @@ extension HTTPTransportConformance {
                 )
                 let body = server.requests.first?.body ?? []
                 try self.expect(
-                    body == Array((call.body?.data ?? Data())),
+                    body == Array(call.body?.data ?? Data()),
                     "the server got \(body.count) bytes with \(method)"
                 )
                 try self.expect(reply.headers["X-Method"] == method, "\(method) has no response")
@@ -293,14 +293,11 @@ extension HTTPTransportConformance {
                     ("100000 bytes", .data(self.bytes(100_000))),
                 ]
                 for number in 0..<(4 * bodies.count) {
+                    let (name, body) = bodies[number % bodies.count]
                     // Opens a connection that the transport may keep for the POST.
                     _ = try? await transport.send(HTTPCall(url: try self.url(base, "/before")))
                     let target = "/\(number)"
-                    let call = HTTPCall(
-                        method: "POST",
-                        url: try self.url(base, target),
-                        body: bodies[number % bodies.count].body
-                    )
+                    let call = HTTPCall(method: "POST", url: try self.url(base, target), body: body)
                     let succeeded: Bool
                     do {
                         succeeded = try await transport.send(call).status == 200
@@ -308,9 +305,11 @@ extension HTTPTransportConformance {
                         succeeded = false
                     }
                     let count = server.requests.count { $0.target == target }
-                    let name = "a POST with \(bodies[number % bodies.count].name)"
-                    try self.expect(count <= 1, "\(name) arrived \(count) times")
-                    try self.expect(count == 1 || !succeeded, "\(name) got a response without arriving at the server")
+                    try self.expect(count <= 1, "a POST with \(name) arrived \(count) times")
+                    try self.expect(
+                        count == 1 || !succeeded,
+                        "a POST with \(name) got a response without arriving at the server"
+                    )
                 }
             }
         }
