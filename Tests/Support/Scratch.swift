@@ -51,7 +51,7 @@ package final class Scratch: InspectedAtEnd {
     ) -> JournalStore {
         // On a busy machine other stores may take the lock many times before this store gets a processor.
         JournalStore(
-            directory: self.root,
+            StoreFolder(self.root),
             byteLimit: byteLimit,
             indexFloor: indexFloor,
             lockPatience: .seconds(600),

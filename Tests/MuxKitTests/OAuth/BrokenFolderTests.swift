@@ -82,7 +82,7 @@ struct BrokenFolderTests {
         let readOnly = RecordingFileSystem { _, call in
             [.open, .status, .read].contains(call.operation) && !call.name.hasSuffix("lock") ? nil : .refuse(EROFS)
         }
-        let next = JournalStore(directory: directory, fileSystem: readOnly)
+        let next = JournalStore(StoreFolder(directory), fileSystem: readOnly)
         #expect(try await next.sessionEpoch() == 3)
     }
 
@@ -95,7 +95,7 @@ struct BrokenFolderTests {
         func runner(_ name: String) throws -> OAuthDependentRunner<String, String> {
             // The session number is unreadable, as in a folder of another owner.
             let broken = RecordingFileSystem { _, _ in .refuse(EACCES) }
-            let store = JournalStore(directory: try self.nowhere(), fileSystem: broken)
+            let store = JournalStore(StoreFolder(try self.nowhere()), fileSystem: broken)
             let repository = MuxRepository(store: store, observer: self.events, clock: self.clock)
             return self.runner(server, ProtectedFileTokenStore(named: "session", directory: tokens), repository)
         }

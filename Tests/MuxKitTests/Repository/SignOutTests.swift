@@ -235,7 +235,7 @@ struct SignOutTests {
             let system = RecordingFileSystem { [step] call, _ in
                 call == step ? .fail(after: 0, POSIXFileSystem.ioError) : nil
             }
-            let dying = MuxRepository(store: JournalStore(directory: folder.url, fileSystem: system))
+            let dying = MuxRepository(store: JournalStore(StoreFolder(folder.url), fileSystem: system))
             hasReturned = await dying.clearAll().isComplete
 
             let next = MuxRepository(directory: folder.url)

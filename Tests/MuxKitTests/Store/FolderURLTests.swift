@@ -42,7 +42,7 @@ struct FolderURLTests {
         let url = try #require(URL(string: text))
         let calls = RecordingFileSystem()
         let events = EventTally()
-        let store = JournalStore(directory: url, fileSystem: calls)
+        let store = JournalStore(StoreFolder(url), fileSystem: calls)
         let repository = MuxRepository(store: store, observer: events)
 
         await #expect(throws: MuxStoreError.unusableURL) { try await store.save([sample("a")], durability: .full) }

@@ -202,7 +202,7 @@ struct KeptIndexTests {
     @Test func `CO-17 an index of any written size is read`() async throws {
         let folder = TemporaryFolder()
         defer { folder.remove() }
-        let store = JournalStore(directory: folder.url, byteLimit: nil, indexFloor: 1, fileSystem: POSIXFileSystem())
+        let store = JournalStore(StoreFolder(folder.url), byteLimit: nil, indexFloor: 1, fileSystem: POSIXFileSystem())
         try await store.save([sample("a")], durability: .relaxed)
         let index = folder.url.appending(path: "journal/00000001.index")
         let segment = folder.url.appending(path: "journal/00000001.jsonl")
@@ -221,7 +221,7 @@ struct KeptIndexTests {
         try Data(kept.encoded).write(to: index)
         let recorder = RecordingFileSystem()
 
-        let later = JournalStore(directory: folder.url, byteLimit: nil, fileSystem: recorder)
+        let later = JournalStore(StoreFolder(folder.url), byteLimit: nil, fileSystem: recorder)
 
         #expect(try await later.load(name("a")) == sample("a"))
         #expect(await later.statistics() == JournalStore.Statistics())

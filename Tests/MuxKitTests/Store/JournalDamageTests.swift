@@ -118,7 +118,8 @@ struct JournalDamageTests {
 
     @Test func `DK-03 two keys with the same digest never get each other's value`() async throws {
         let scratch = Scratch()
-        let store = JournalStore(directory: scratch.root, fileSystem: POSIXFileSystem()) { _ in .init(domain: 1, key: 1)
+        let store = JournalStore(StoreFolder(scratch.root), fileSystem: POSIXFileSystem()) { _ in
+            .init(domain: 1, key: 1)
         }
         try await store.save([sample("a", 1)], durability: .relaxed)
 

@@ -20,7 +20,7 @@ struct LockedFolderTests {
     }
 
     private func store(_ waitLimit: Duration, _ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
-        JournalStore(directory: self.scratch.root, lockPatience: waitLimit, fileSystem: fileSystem)
+        JournalStore(StoreFolder(self.scratch.root), lockPatience: waitLimit, fileSystem: fileSystem)
     }
 
     @Test func `CO-17 requests succeed over the network while another process locks the folder`() async throws {
@@ -103,7 +103,7 @@ struct LockedFolderTests {
 
     @Test func `CO-17 a watch reports a sign-out while another process holds the lock`() async throws {
         let store = JournalStore(
-            directory: self.scratch.root,
+            StoreFolder(self.scratch.root),
             watchesFolder: true,
             lockPatience: .zero,
             fileSystem: self.system

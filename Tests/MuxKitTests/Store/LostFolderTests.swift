@@ -43,7 +43,7 @@ struct LostFolderTests {
             if call.name == "epoch.json" { look.yield() }
             return nil
         }
-        let store = JournalStore(directory: scratch.root, watchesFolder: true, fileSystem: files)
+        let store = JournalStore(StoreFolder(scratch.root), watchesFolder: true, fileSystem: files)
         let watch = try #require(store.sessionWatch)
         let next = Task { try await watch(1) }
         // The watch observes the folder before its first read of the session file.

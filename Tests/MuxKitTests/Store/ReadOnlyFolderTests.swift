@@ -108,7 +108,7 @@ struct ReadOnlyFolderTests {
         await #expect(processExitsWith: .success) { [path = root.path as String] in
             #expect(setgid(65_534) == 0 && setuid(65_534) == 0)
             let calls = RecordingFileSystem()
-            let store = JournalStore(directory: URL(filePath: path, directoryHint: .isDirectory), fileSystem: calls)
+            let store = JournalStore(StoreFolder(URL(filePath: path, directoryHint: .isDirectory)), fileSystem: calls)
             let found = try await store.load(name("a"))
             #expect(found == sample("a"))
             #expect(!calls.calls.contains(FileCall(.open, "lock")))

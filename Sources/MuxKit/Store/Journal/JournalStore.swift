@@ -88,39 +88,14 @@ public actor JournalStore: MuxStore {
     ///     a file descriptor, and on Linux an inotify instance of the user. If the system refuses the watch,
     ///     the parameter has no effect. The store recreates a watched folder after a removal.
     public init(directory: URL, byteLimit: Int? = 100_000_000, watchesFolder: Bool = false) {
-        self.init(
-            directory: directory,
-            byteLimit: byteLimit,
-            watchesFolder: watchesFolder,
-            fileSystem: POSIXFileSystem()
-        )
+        self.init(StoreFolder(directory), byteLimit: byteLimit, watchesFolder: watchesFolder)
     }
 
-    /// Makes a store with the given file system and digest of names.
-    package init(
-        directory: URL,
-        byteLimit: Int? = 100_000_000,
-        indexFloor: Int = 512,
-        watchesFolder: Bool = false,
-        lockPatience: Duration = .seconds(1),
-        fileSystem: any FileSystem,
-        digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
-    ) {
-        self.init(
-            StoreFolder(directory),
-            byteLimit: byteLimit,
-            indexFloor: indexFloor,
-            watchesFolder: watchesFolder,
-            lockPatience: lockPatience,
-            fileSystem: fileSystem,
-            digest: digest
-        )
-    }
-
-    /// Makes a store in a folder that may have no usable path.
+    /// Makes a store in a folder that may have no usable path, with the given file system and digest of
+    /// names.
     package init(
         _ folder: StoreFolder,
-        byteLimit: Int?,
+        byteLimit: Int? = 100_000_000,
         indexFloor: Int = 512,
         watchesFolder: Bool = false,
         lockPatience: Duration = .seconds(1),
