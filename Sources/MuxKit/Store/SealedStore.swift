@@ -167,7 +167,7 @@ public struct SealedStore: MuxStore {
         var reader = FlatJSONReader(content, from: 1, to: end)
         var texts: [String: String] = [:]
         while let (name, value) = reader.next() {
-            texts[String(decoding: content[name], as: UTF8.self)] = reader.string(value)
+            texts[String(decoding: name, as: UTF8.self)] = reader.string(value)
         }
         guard reader.isComplete, let domain = texts["domain"],
             MuxStoreKey(domain: domain, key: texts["key"]) == sealed.name

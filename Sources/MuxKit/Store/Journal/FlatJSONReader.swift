@@ -5,7 +5,7 @@ import Foundation
 /// Accepts any bytes, and does not recurse.
 struct FlatJSONReader {
     /// The position of a field's value.
-    enum Value {
+    enum Value: Equatable {
         /// Without the quotation marks.
         case text(Range<Int>, hasEscapes: Bool)
         case number(Range<Int>)
@@ -27,26 +27,16 @@ struct FlatJSONReader {
     }
 
     /// The next field; `nil` at the end or after an error, as ``isComplete`` indicates.
-    mutating func next() -> (name: Range<Int>, value: Value)? {
-        guard !self.isComplete, case .text(let name, hasEscapes: false)? = self.text(), self.take(UInt8(ascii: ":")),
+    mutating func next() -> (name: ArraySlice<UInt8>, value: Value)? {
+        guard !self.isComplete, case .text(let range, hasEscapes: false)? = self.text(), self.take(UInt8(ascii: ":")),
             let value = self.value()
         else { return nil }
+        let name = self.bytes[range]
         if self.take(UInt8(ascii: "}")) {
             self.isComplete = self.position == self.end
             return self.isComplete ? (name, value) : nil
         }
         return self.take(UInt8(ascii: ",")) ? (name, value) : nil
-    }
-
-    /// Whether the bytes in `range` equal `text`.
-    func matches(_ range: Range<Int>, _ text: StaticString) -> Bool {
-        guard range.count == text.utf8CodeUnitCount else { return false }
-        return text.withUTF8Buffer { buffer in
-            for index in 0..<range.count where unsafe self.bytes[range.lowerBound + index] != buffer[index] {
-                return false
-            }
-            return true
-        }
     }
 
     /// The value as a string; `nil` for another kind of value, or an invalid string.
@@ -58,9 +48,9 @@ struct FlatJSONReader {
     }
 
     /// The value as an integer; `nil` for any other value.
-    func integer(_ value: Value) -> Int64? {
+    func integer<Number: FixedWidthInteger>(_ value: Value) -> Number? {
         guard case .number(let range) = value else { return nil }
-        return Int64(String(decoding: self.bytes[range], as: UTF8.self))
+        return Number(String(decoding: self.bytes[range], as: UTF8.self))
     }
 
     /// The value as a finite number; `nil` for any other value.
@@ -83,7 +73,7 @@ struct FlatJSONReader {
         case UInt8(ascii: "\""): return self.text()
         case UInt8(ascii: "n"):
             let range = self.position..<min(self.position + 4, self.end)
-            guard self.matches(range, "null") else { return nil }
+            guard "null" ~= self.bytes[range] else { return nil }
             self.position = range.upperBound
             return .null
         case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"):
@@ -160,6 +150,12 @@ struct FlatJSONReader {
 
 @available(*, unavailable)
 extension FlatJSONReader: Sendable {}
+
+/// Whether `bytes` equal `text`, for a `switch` over the name of a field.
+func ~= (text: StaticString, bytes: ArraySlice<UInt8>) -> Bool {
+    guard bytes.count == text.utf8CodeUnitCount else { return false }
+    return text.withUTF8Buffer { unsafe bytes.elementsEqual($0) }
+}
 
 /// Writes JSON values, with the same bytes as `JSONEncoder` with `.withoutEscapingSlashes`.
 enum JSONText {

@@ -100,7 +100,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         var reader = FlatJSONReader(bytes, from: ChecksummedLine.restOffset + 2, to: end)
         var (hashes, numbers): ([String: UInt64], [String: Int64]) = ([:], [:])
         while let (name, value) = reader.next() {
-            let name = String(decoding: bytes[name], as: UTF8.self)
+            let name = String(decoding: name, as: UTF8.self)
             if case .text(let range, _) = value { hashes[name] = Hex.value(of: bytes[range]) }
             if case .number = value { numbers[name] = reader.integer(value) }
         }

@@ -2,9 +2,9 @@ import Foundation
 
 /// The variable-width fields of a record's header.
 struct RecordFields: Sendable {
-    private var domain = ""
+    private var domain: String?
     private var key: String?
-    private var schema: Int64?
+    private var schema: Int?
     /// Seconds since 1970.
     private var fetched: Double?
     /// Seconds since 2001, as in `Date`; only present if ``fetched`` is not exactly the same time.
@@ -17,11 +17,11 @@ struct RecordFields: Sendable {
     private var validator: String?
     /// `nil` without a previous refresh.
     private var refresh: UInt64?
-    private var tags: [String] = []
+    private var tags: [String]?
     /// `nil` without tags.
     private var tagNumber: UInt64?
     /// The payload's hash.
-    private(set) var digest: UInt64 = 0
+    private(set) var digest: UInt64?
 
     private static let attosecondsInSecond: Int64 = 1_000_000_000_000_000_000
 
@@ -30,16 +30,17 @@ struct RecordFields: Sendable {
         /// Whole seconds.
         var seconds: Int64?
         /// The remainder; not written if 0.
-        var attoseconds: Int64 = 0
+        var attoseconds: Int64?
 
         /// Whether the numbers form a valid duration, or the duration is absent.
         var isInOrder: Bool {
-            (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(self.attoseconds)
-                && (self.seconds != .max || self.attoseconds == 0)
+            let attoseconds = self.attoseconds ?? 0
+            return (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(attoseconds)
+                && (self.seconds != .max || attoseconds == 0)
         }
 
         var duration: Duration? {
-            self.seconds.map { Duration(secondsComponent: $0, attosecondsComponent: self.attoseconds) }
+            self.seconds.map { Duration(secondsComponent: $0, attosecondsComponent: self.attoseconds ?? 0) }
         }
     }
 
@@ -109,85 +110,54 @@ struct RecordFields: Sendable {
     /// Reads the fields of an entry from `start` to the end of the object; `nil` for invalid fields.
     init?(_ bytes: [UInt8], from start: Int, to end: Int) {
         var reader = FlatJSONReader(bytes, from: start, to: end)
-        var digest: UInt64?
-        var hasDomain = false
         while let (name, value) = reader.next() {
-            if reader.matches(name, "digest") {
-                guard case .text(let range, hasEscapes: false) = value, range.count == 24,
-                    reader.matches(range.lowerBound..<(range.lowerBound + 8), PayloadDigest.name)
-                else { return nil }
-                digest = Hex.value(of: bytes[(range.lowerBound + 8)..<range.upperBound])
-            } else if reader.matches(name, "domain") {
-                guard let text = reader.string(value) else { return nil }
-                (self.domain, hasDomain) = (text, true)
-            } else if reader.matches(name, "key") {
-                guard Self.read(value, reader, into: &self.key) else { return nil }
-            } else if reader.matches(name, "validator") {
-                guard Self.read(value, reader, into: &self.validator) else { return nil }
-            } else if reader.matches(name, "fetched") {
-                guard let number = reader.double(value) else { return nil }
-                self.fetched = number
-            } else if reader.matches(name, "fetched_since_2001") {
-                guard let number = reader.double(value) else { return nil }
-                self.fetchedSince2001 = number
-            } else if reader.matches(name, "refresh") {
-                guard case .number(let range) = value,
-                    let number = UInt64(String(decoding: bytes[range], as: UTF8.self))
-                else { return nil }
-                self.refresh = number
-            } else if reader.matches(name, "tag_number") {
-                guard case .number(let range) = value,
-                    let number = UInt64(String(decoding: bytes[range], as: UTF8.self))
-                else { return nil }
-                self.tagNumber = number
-            } else if reader.matches(name, "tags") {
-                guard let text = reader.string(value), let tags = TagText.tags(text) else { return nil }
-                self.tags = tags
-            } else if reader.matches(name, "schema") {
-                self.schema = reader.integer(value)
-            } else if reader.matches(name, "ttl") {
-                self.ttl.seconds = reader.integer(value)
-            } else if reader.matches(name, "ttl_attoseconds") {
-                guard let number = reader.integer(value) else { return nil }
-                self.ttl.attoseconds = number
-            } else if reader.matches(name, "stale_if_error") {
-                guard let number = reader.integer(value) else { return nil }
-                self.staleIfError.seconds = number
-            } else if reader.matches(name, "stale_if_error_attoseconds") {
-                guard let number = reader.integer(value) else { return nil }
-                self.staleIfError.attoseconds = number
-            } else if reader.matches(name, "stale_while_revalidate") {
-                guard let number = reader.integer(value) else { return nil }
-                self.staleWhileRevalidate.seconds = number
-            } else if reader.matches(name, "stale_while_revalidate_attoseconds") {
-                guard let number = reader.integer(value) else { return nil }
-                self.staleWhileRevalidate.attoseconds = number
-            }
+            let isValid =
+                switch name {
+                case "digest": Self.set(&self.digest, Self.digest(value, bytes))
+                case "domain": Self.set(&self.domain, reader.string(value))
+                case "fetched": Self.set(&self.fetched, reader.double(value))
+                case "fetched_since_2001": Self.set(&self.fetchedSince2001, reader.double(value))
+                case "key": value == .null || Self.set(&self.key, reader.string(value))
+                case "refresh": Self.set(&self.refresh, reader.integer(value))
+                case "schema": Self.set(&self.schema, reader.integer(value))
+                case "stale_if_error": Self.set(&self.staleIfError.seconds, reader.integer(value))
+                case "stale_if_error_attoseconds": Self.set(&self.staleIfError.attoseconds, reader.integer(value))
+                case "stale_while_revalidate": Self.set(&self.staleWhileRevalidate.seconds, reader.integer(value))
+                case "stale_while_revalidate_attoseconds":
+                    Self.set(&self.staleWhileRevalidate.attoseconds, reader.integer(value))
+                case "tag_number": Self.set(&self.tagNumber, reader.integer(value))
+                case "tags": Self.set(&self.tags, reader.string(value).flatMap(TagText.tags))
+                case "ttl": Self.set(&self.ttl.seconds, reader.integer(value))
+                case "ttl_attoseconds": Self.set(&self.ttl.attoseconds, reader.integer(value))
+                case "validator": value == .null || Self.set(&self.validator, reader.string(value))
+                default: true
+                }
+            guard isValid else { return nil }
         }
-        guard reader.isComplete, hasDomain, let digest else { return nil }
-        self.digest = digest
+        guard reader.isComplete, self.digest != nil else { return nil }
     }
 
-    /// Reads a string or `null`; `false` if the value is neither.
-    private static func read(_ value: FlatJSONReader.Value, _ reader: FlatJSONReader, into text: inout String?) -> Bool
-    {
-        if case .null = value {
-            text = nil
-            return true
+    /// Sets a field; `false` without a value.
+    private static func set<Value>(_ field: inout Value?, _ value: Value?) -> Bool {
+        field = value
+        return value != nil
+    }
+
+    private static func digest(_ value: FlatJSONReader.Value, _ bytes: [UInt8]) -> UInt64? {
+        guard case .text(let range, hasEscapes: false) = value, PayloadDigest.name ~= bytes[range].prefix(8) else {
+            return nil
         }
-        text = reader.string(value)
-        return text != nil
+        return Hex.value(of: bytes[range].dropFirst(8))
     }
 
     /// The entry of the fields; `nil` if a required field is missing or out of range.
     func entry(_ frame: RecordHeader, payload: Data) -> MuxStoredEntry? {
-        guard let schema, let schemaVersion = Int(exactly: schema), let fetched,
-            let ttl = self.ttl.duration, self.ttl.isInOrder, self.staleIfError.isInOrder,
-            self.staleWhileRevalidate.isInOrder
+        guard let domain, let schema, let fetched, let ttl = self.ttl.duration, self.ttl.isInOrder,
+            self.staleIfError.isInOrder, self.staleWhileRevalidate.isInOrder
         else { return nil }
         return MuxStoredEntry(
-            name: MuxStoreKey(domain: self.domain, key: self.key),
-            schemaVersion: schemaVersion,
+            name: MuxStoreKey(domain: domain, key: self.key),
+            schemaVersion: schema,
             sessionEpoch: frame.epoch,
             fetchedAt: self.fetchedSince2001.map { Date(timeIntervalSinceReferenceDate: $0) }
                 ?? Date(timeIntervalSince1970: fetched),
@@ -196,7 +166,7 @@ struct RecordFields: Sendable {
             staleWhileRevalidate: self.staleWhileRevalidate.duration,
             staleIfError: self.staleIfError.duration,
             refreshNumber: self.refresh,
-            tags: self.tags,
+            tags: self.tags ?? [],
             tagNumber: self.tagNumber,
             usableUntil: frame.usableUntil == 0 ? nil : Date(timeIntervalSince1970: Double(frame.usableUntil)),
             payload: payload
