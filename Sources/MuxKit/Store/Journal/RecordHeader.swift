@@ -14,20 +14,6 @@ package struct RecordHeader: Sendable, Equatable {
         case erase
         /// The removal of all entries of the domain.
         case purge
-
-        fileprivate var bytes: [UInt8] {
-            switch self {
-            case .begin: Self.begins
-            case .entry: Self.entries
-            case .erase: Self.erasures
-            case .purge: Self.purges
-            }
-        }
-
-        private static let begins = Array(Self.begin.rawValue.utf8)
-        private static let entries = Array(Self.entry.rawValue.utf8)
-        private static let erasures = Array(Self.erase.rawValue.utf8)
-        private static let purges = Array(Self.purge.rawValue.utf8)
     }
 
     package var kind: Kind
@@ -89,7 +75,8 @@ package struct RecordHeader: Sendable, Equatable {
         bytes.append(UInt8(ascii: "\""))
         let start = bytes.count
         bytes += Self.template
-        for (index, byte) in self.kind.bytes.enumerated() { bytes[start + Place.kind.lowerBound + index] = byte }
+        let kind = start + Place.kind.lowerBound
+        for (index, byte) in self.kind.rawValue.utf8.enumerated() { bytes[kind + index] = byte }
         Hex.write(self.store, to: &bytes, at: start + Place.store.lowerBound)
         Hex.write(self.digest.domain, to: &bytes, at: start + Place.domain.lowerBound)
         Hex.write(self.digest.key, to: &bytes, at: start + Place.key.lowerBound)
@@ -131,8 +118,7 @@ package struct RecordHeader: Sendable, Equatable {
         func field(_ place: Range<Int>) -> ArraySlice<UInt8> {
             rest[(start + place.lowerBound)..<(start + place.upperBound)]
         }
-        let name = field(Place.kind)
-        guard let kind = Kind.allCases.first(where: { name.elementsEqual($0.bytes) }),
+        guard let kind = Kind(rawValue: String(decoding: field(Place.kind), as: UTF8.self)),
             let store = Hex.value(of: field(Place.store)), let domain = Hex.value(of: field(Place.domain)),
             let key = Hex.value(of: field(Place.key)), let epoch = Self.number(field(Place.epoch)),
             let count = Self.number(field(Place.bytes)), count <= RecordCodec.maximumPayload
