@@ -94,3 +94,21 @@ package final class Scratch: InspectedAtEnd {
         try FileManager.default.attributesOfItem(atPath: url.path)[.posixPermissions] as? Int ?? -1
     }
 }
+
+extension RecordCodec {
+    /// The two lines of an entry.
+    package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
+        var bytes: [UInt8] = []
+        _ = try self.append(entry, to: &bytes)
+        return bytes
+    }
+}
+
+extension RecordHeader {
+    /// The fields as ``append(to:)`` writes them.
+    package var bytes: [UInt8] {
+        var bytes: [UInt8] = []
+        self.append(to: &bytes)
+        return bytes
+    }
+}

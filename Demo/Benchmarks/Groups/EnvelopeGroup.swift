@@ -17,7 +17,9 @@ enum EnvelopeGroup {
     ) async throws -> [Row] {
         let article = Article(id: 1, kilobytes: kilobytes)
         let format = RecordCodec(store: 1)
-        let record = try format.record(of: LoadGroup.entry(article))
+        var lines: [UInt8] = []
+        _ = try format.append(LoadGroup.entry(article), to: &lines)
+        let record = lines
         let text = try JSONEncoder().encode(article)
         var encoding = Contest(rounds: effort.rounds(31))
         encoding.add(repeating: repetitions) { count in

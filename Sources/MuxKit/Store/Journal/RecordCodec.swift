@@ -78,13 +78,6 @@ package struct RecordCodec: Sendable {
         return UInt32(max(1, seconds))
     }
 
-    /// The two lines of an entry.
-    package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
-        var bytes: [UInt8] = []
-        _ = try self.append(entry, to: &bytes)
-        return bytes
-    }
-
     /// Rejects entries that could not be read back.
     package static func check(_ entry: MuxStoredEntry) throws(MuxStoreError) {
         guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }

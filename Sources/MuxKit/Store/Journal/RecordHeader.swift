@@ -88,13 +88,6 @@ package struct RecordHeader: Sendable, Equatable {
         bytes.append(UInt8(ascii: ","))
     }
 
-    /// The fields as ``append(to:)`` writes them.
-    package var bytes: [UInt8] {
-        var bytes: [UInt8] = []
-        self.append(to: &bytes)
-        return bytes
-    }
-
     /// Writes a number right-aligned, padded with spaces.
     private static func write(_ value: UInt64, to bytes: inout [UInt8], _ place: Range<Int>, _ start: Int) {
         var rest = value
