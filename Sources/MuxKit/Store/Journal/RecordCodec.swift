@@ -34,15 +34,17 @@ package struct RecordCodec: Sendable {
     /// Appends the two lines of an entry.
     package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> RecordHeader {
         try Self.check(entry)
-        let (start, payload) = (bytes.count, entry.payload)
-        var frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
-        frame.usableUntil = Self.second(of: entry.usableUntil)
-        ChecksummedLine.begin(&bytes)
-        frame.append(to: &bytes)
-        RecordFields.append(entry, digest: PayloadDigest.hash(payload), to: &bytes)
-        try self.endHeader(&bytes, from: start)
-        bytes += payload
-        bytes.append(Self.lineBreak)
+        let frame = RecordHeader(
+            kind: .entry,
+            store: self.store,
+            digest: self.digest(entry.name),
+            epoch: entry.sessionEpoch,
+            payloadCount: Int64(entry.payload.count),
+            usableUntil: Self.second(of: entry.usableUntil)
+        )
+        try self.append(frame, entry.payload, to: &bytes) { bytes in
+            RecordFields.append(entry, digest: PayloadDigest.hash(entry.payload), to: &bytes)
+        }
         return frame
     }
 
@@ -53,8 +55,10 @@ package struct RecordCodec: Sendable {
         epoch: UInt64,
         to bytes: inout [UInt8]
     ) throws(MuxStoreError) -> RecordHeader {
-        let frame = self.frame(kind, name, epoch, payloadCount: Self.null.count)
-        try self.append(frame, name, to: &bytes)
+        let count = Int64(Self.null.count)
+        let digest = self.digest(name)
+        let frame = RecordHeader(kind: kind, store: self.store, digest: digest, epoch: epoch, payloadCount: count)
+        try self.append(frame, Self.null, to: &bytes) { RecordFields.append(removalOf: name, to: &$0) }
         return frame
     }
 
@@ -64,7 +68,9 @@ package struct RecordCodec: Sendable {
         let count = Int64(Self.null.count)
         let frame = RecordHeader(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
         var bytes: [UInt8] = []
-        try self.append(frame, MuxStoreKey(domain: ""), to: &bytes)
+        try self.append(frame, Self.null, to: &bytes) {
+            RecordFields.append(removalOf: MuxStoreKey(domain: ""), to: &$0)
+        }
         return bytes
     }
 
@@ -116,36 +122,22 @@ package struct RecordCodec: Sendable {
         }
     }
 
-    private func frame(
-        _ kind: RecordHeader.Kind,
-        _ name: MuxStoreKey,
-        _ epoch: UInt64,
-        payloadCount: Int
-    ) -> RecordHeader {
-        RecordHeader(
-            kind: kind,
-            store: self.store,
-            digest: self.digest(name),
-            epoch: epoch,
-            payloadCount: Int64(payloadCount)
-        )
-    }
-
-    /// Appends a record with the payload `null`.
-    private func append(_ frame: RecordHeader, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
+    /// Appends the two lines of a record; `fields` appends the variable-width fields.
+    private func append(
+        _ frame: RecordHeader,
+        _ payload: some Sequence<UInt8>,
+        to bytes: inout [UInt8],
+        fields: (inout [UInt8]) -> Void
+    ) throws(MuxStoreError) {
         let start = bytes.count
         ChecksummedLine.begin(&bytes)
         frame.append(to: &bytes)
-        RecordFields.append(removalOf: name, to: &bytes)
-        try self.endHeader(&bytes, from: start)
-        bytes += Self.null
-        bytes.append(Self.lineBreak)
-    }
-
-    private func endHeader(_ bytes: inout [UInt8], from start: Int) throws(MuxStoreError) {
+        fields(&bytes)
         let count = bytes.count - start
         guard count <= Self.maximumHeader else { throw .entryTooLarge(bytes: count) }
         ChecksummedLine.close(&bytes, from: start)
+        bytes.append(Self.lineBreak)
+        bytes += payload
         bytes.append(Self.lineBreak)
     }
 
@@ -160,23 +152,26 @@ package struct RecordCodec: Sendable {
     /// Reads the header of an entry, as an entry with an empty payload; `nil` if the header is damaged or
     /// incomplete, of another kind, or of another store.
     package func facts(in record: [UInt8]) -> MuxStoredEntry? {
-        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
-            frame.kind == .entry, frame.store == self.store,
-            let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
-        else { return nil }
-        return facts.entry(frame, payload: Data())
+        self.header(of: record).flatMap { $0.fields.entry($0.frame, payload: Data()) }
     }
 
     /// Reads an entry from two lines; `nil` if the record is damaged, of another kind, or of another store.
     package func entry(in record: [UInt8]) -> MuxStoredEntry? {
-        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
-            frame.kind == .entry, frame.store == self.store, record.last == Self.lineBreak,
-            Int64(record.count - end - 2) == frame.payloadCount,
-            let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
+        guard let (frame, fields, end) = self.header(of: record), record.last == Self.lineBreak,
+            Int64(record.count - end - 2) == frame.payloadCount
         else { return nil }
         let payload = record[(end + 1)...].dropLast()
-        guard facts.digest == PayloadDigest.hash(payload) else { return nil }
-        return facts.entry(frame, payload: Data(payload))
+        guard fields.digest == PayloadDigest.hash(payload) else { return nil }
+        return fields.entry(frame, payload: Data(payload))
+    }
+
+    /// The header of an entry of this store, and the offset of the line break after the header.
+    private func header(of record: [UInt8]) -> (frame: RecordHeader, fields: RecordFields, end: Int)? {
+        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
+            frame.kind == .entry, frame.store == self.store,
+            let fields = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
+        else { return nil }
+        return (frame, fields, end)
     }
 }
 
